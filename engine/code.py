@@ -73,7 +73,11 @@ def literal(value: Any) -> Code:
         text = repr(value)
         return f'"{text[1:-1]}"' if "'" not in value and '"' not in value else text
     if isinstance(value, float):
-        return _number(value) if math.isfinite(value) else f'float("{value}")'
+        if not math.isfinite(value):
+            return f'float("{value}")'
+        # A number that was rounded to float32 is written as it was before: 0.001, not 0.0010000000474974513.
+        rounded = np.float32(value) if abs(value) < 3e38 else value
+        return min(repr(value), str(rounded), key=len) if float(rounded) == value else repr(value)
     if isinstance(value, dict):
         return _dictionary({key: literal(inner) for key, inner in value.items()})
     if isinstance(value, tuple):
@@ -83,12 +87,6 @@ def literal(value: Any) -> Code:
     if value is None or isinstance(value, int):
         return repr(value)
     raise DataError(f"A value of the type {type(value).__name__} cannot be exported as code.")
-
-
-def _number(value: float) -> str:
-    """Write a number; one that was rounded to float32 as it was before: 0.001, not 0.0010000000474974513."""
-    rounded = np.float32(value) if abs(value) < 3e38 else value
-    return min(repr(value), str(rounded), key=len) if float(rounded) == value else repr(value)
 
 
 def literals(values: Mapping[str, Any]) -> dict[str, Code]:
@@ -158,12 +156,14 @@ class Imports:
             UserCodeError: Its file cannot be imported by a plain import.
         """
         module, _, name = reference.rpartition(":")
-        folder = None
+        folder, is_installed = None, False
         if module.endswith(".py"):
             path = Path(module).expanduser().resolve()
             folder, module = path.parent, path.stem
-        elif not _is_installed(module):
-            folder = Path.cwd()
+        else:
+            with suppress(ImportError, ValueError):
+                is_installed = find_spec(module.partition(".")[0]) is not None
+            folder = None if is_installed else Path.cwd()
         bad = [part for part in (*module.split("."), name) if not part.isidentifier() or iskeyword(part)]
         if bad:
             raise UserCodeError(
@@ -180,18 +180,20 @@ class Imports:
         first = {"os"} if environment else set()
         if self._folders:
             first.add("sys")
-        standard, others = _written(self._modules | first, self._names)
+        plain = [(name.split()[0], f"import {name}") for name in sorted(self._modules | first)]
+        both = plain + _chosen(self._names)  # as `ruff` sorts them
+        standard = [line for module, line in both if module in _STANDARD]
+        others = [line for module, line in both if module not in _STANDARD]
         setup = [assigned(f"os.environ[{literal(key)}]", value) for key, value in environment.items()]
         setup += [write(call("sys.path.insert", "0", literal(folder))) for folder in self._folders]
-        own = [line for lines in _written(set(), self._own) for line in lines]
+        own = [line for _, line in _chosen(self._own)]
         blocks = [standard, setup, others, own] if setup else [standard, others, own]
         return [line for block in blocks if block for line in ("", *block)][1:]
 
 
-def _is_installed(module: str) -> bool:
-    with suppress(ImportError, ValueError):
-        return find_spec(module.partition(".")[0]) is not None
-    return False
+def _chosen(names: Mapping[str, set[str]]) -> list[tuple[str, str]]:
+    """Return the modules and lines that import some of their names."""
+    return [(module, f"from {module} import {', '.join(sorted(names[module]))}") for module in sorted(names)]
 
 
 def is_class(reference: str) -> bool:
@@ -201,15 +203,3 @@ def is_class(reference: str) -> bool:
         return False
     tree = ast.parse(path.read_bytes())
     return any(isinstance(node, ast.ClassDef) and node.name == name for node in ast.walk(tree))
-
-
-def _written(modules: set[str], names: dict[str, set[str]]) -> tuple[list[str], list[str]]:
-    """Return the imports of the standard library and the others, sorted as `ruff` does."""
-    plain = [(name, f"import {name}") for name in sorted(modules)]
-    chosen = [(module, f"from {module} import {', '.join(sorted(names[module]))}") for module in sorted(names)]
-    both = plain + chosen
-    is_standard = [module.split()[0] in _STANDARD for module, _ in both]
-    return (
-        [line for (_, line), here in zip(both, is_standard, strict=True) if here],
-        [line for (_, line), here in zip(both, is_standard, strict=True) if not here],
-    )

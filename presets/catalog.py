@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from tpu_console.engine.config.reading import parse_config, read_toml
+from tpu_console.engine.config.reading import parse_config, problems_of, read_toml
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 from tpu_console.engine.sanitize import TooDeepError, printable_values
 from tpu_console.engine.storage.disk_space import disk_full
@@ -72,12 +72,7 @@ def load_preset(path: Path) -> Preset:
     try:
         about = About.model_validate(described)
     except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            key = "preset." + ".".join(str(part) for part in detail["loc"])
-            unknown = detail["type"] == "extra_forbidden"
-            choices = [f"preset.{field}" for field in About.model_fields]
-            message = f"unknown key; {did_you_mean(key, choices)}" if unknown else detail["msg"].lower()
-            problems.append(Problem(key, message))
+        problems += problems_of(error, About, "preset.")
     try:
         config = parse_config({"name": name, **values})
     except ConfigError as error:

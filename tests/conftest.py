@@ -67,7 +67,6 @@ SLOWEST = (
     "engine/export/test_script.py",
     "engine/preflight/test_compile.py",
     "tui/screens/test_live.py",
-    "presets/test_image_presets.py",
     "tui/screens/test_setup.py",
     "tui/following/test_hostile_runs.py",
     "engine/accelerators/test_several_hosts.py",

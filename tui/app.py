@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
     from textual.screen import Screen
 
-    from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
 
@@ -121,17 +120,11 @@ class ConsoleApp(App[int]):
     async def on_event(self, event: events.Event) -> None:
         """Pass a key on when the screen is ready: of two keys that arrive together, the first may have opened it."""
         if isinstance(event, events.Key) and self.screen_stack and self.screen is not self._keyed:
-            self._keyed = self.screen
-            await self._until_there(self.screen)
+            self._keyed, there = self.screen, asyncio.Event()
+            if self.screen.call_later(there.set):  # after all that was sent to it when it was opened
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(there.wait(), _LONGEST_OPENING_S)
         await super().on_event(event)
-
-    @staticmethod
-    async def _until_there(screen: Screen[Any]) -> None:
-        """Wait until a screen has handled all that was sent to it when it was opened."""
-        there = asyncio.Event()
-        if screen.call_later(there.set):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(there.wait(), _LONGEST_OPENING_S)
 
     def _first_screen(self) -> Screen[None]:
         """Return the first screen: the requested run, comparison or sweep, or the form."""
@@ -141,9 +134,7 @@ class ConsoleApp(App[int]):
             from .screens.sweep import SweepScreen
 
             return SweepScreen(self._first_sweep)
-        if self._first_run is not None:
-            return self._live_screen(self._first_run)
-        return self._setup_screen()
+        return self._live_screen(self._first_run) if self._first_run is not None else self._setup_screen()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Convert all output to ASCII if the user chose ASCII drawing."""
@@ -233,9 +224,8 @@ class ConsoleApp(App[int]):
 
     def on_setup_screen_start_requested(self, message: SetupScreen.StartRequested) -> None:
         """Start the form's run; a second press while it starts does nothing."""
-        if self._is_launching:
-            return
-        if self._in_process and self._own_run is not None:
+        config, in_process = message.config, self._in_process
+        if in_process and self._own_run is not None:
             self._show_error(
                 ConsoleError(
                     "A run is already training inside this console.",
@@ -244,10 +234,12 @@ class ConsoleApp(App[int]):
                 )
             )
             return
-        self._is_launching = True
-        if self._in_process:
+        if in_process:
             self._hear_signals()
-        self._start(lambda: self._launch(message.config))
+        if self._launcher is not None:
+            self._start(partial(self._launcher, config, in_process=in_process))
+        else:
+            self._start(partial(launch, config, in_process=in_process, prewarmer=self._prewarmer))
 
     def on_resume_run(self, message: ResumeRun) -> None:
         """Ask, then resume a run."""
@@ -265,16 +257,29 @@ class ConsoleApp(App[int]):
 
     def _resume(self, run: RunDirectory, *, trust: bool = False) -> None:
         """Resume a run in its own process, unless another one is being started."""
-        if not self._is_launching:
-            self._is_launching = True
-
-            self._start(lambda: launch_resumed(run, trust=trust), lambda: self._resume(run, trust=True))
+        self._start(partial(launch_resumed, run, trust=trust), partial(self._resume, run, trust=True))
 
     def _start(
-        self, start: Callable[[], HostedRun | InProcessRun], when_trusted: Callable[[], None] | None = None
+        self, start: Callable[[], HostedRun | InProcessRun], when_trusted: Callable[[], object] | None = None
     ) -> None:
-        launch = partial(self._launch_with, start, when_trusted)
-        self.run_worker(launch, name="start a run", thread=True, exit_on_error=False)
+        """Start a run, unless one is being started, in a thread: creating a folder may be slow on a network disk."""
+
+        def launch_it() -> None:
+            try:
+                hosted = start()
+            except ConsoleError as error:
+                self.call_from_thread(self._show_error, error, when_trusted)
+            except OSError as error:
+                failed = ConsoleError("The run cannot be started.", why=f"{error.strerror or error}.")
+                self.call_from_thread(self._show_error, failed)
+            else:
+                self.call_from_thread(self._launched, hosted)  # type: ignore[arg-type]  # a coroutine: Textual awaits it
+            finally:
+                self._is_launching = False
+
+        if not self._is_launching:
+            self._is_launching = True
+            self.run_worker(launch_it, name="start a run", thread=True, exit_on_error=False)
 
     def _hear_signals(self) -> None:
         """Handle the signals that would end this process, and the run in it, without a message."""
@@ -294,38 +299,13 @@ class ConsoleApp(App[int]):
             own.end(name)
         self.exit(return_code=128 + number)
 
-    def _launch(self, config: RunConfig) -> HostedRun | InProcessRun:
-        if self._launcher is not None:
-            return self._launcher(config, in_process=self._in_process)
-
-        return launch(config, in_process=self._in_process, prewarmer=self._prewarmer)
-
     def on_setup_screen_settled(self, message: SetupScreen.Settled) -> None:
         """Import the framework for the form's run in a process that waits for it."""
         if not self._in_process and self._launcher is None:
             prepare = partial(self._prewarmer.want, message.config, message.hardware)
             self.run_worker(prepare, name="warm up", group="warm up", thread=True, exit_on_error=False)
 
-    def _launch_with(
-        self, start: Callable[[], HostedRun | InProcessRun], when_trusted: Callable[[], None] | None
-    ) -> None:
-        """Start a run outside the event loop, because creating a folder may be slow on a network disk."""
-        try:
-            hosted = start()
-        except ConsoleError as error:
-            self.call_from_thread(self._launch_failed, error, when_trusted)
-        except OSError as error:
-            why = error.strerror or str(error)
-            self.call_from_thread(self._launch_failed, ConsoleError("The run cannot be started.", why=f"{why}."))
-        else:
-            self.call_from_thread(self._launched, hosted)  # type: ignore[arg-type]  # a coroutine, which Textual awaits
-
-    def _launch_failed(self, error: ConsoleError, when_trusted: Callable[[], None] | None = None) -> None:
-        self._is_launching = False
-        self._show_error(error, when_trusted)
-
     async def _launched(self, hosted: HostedRun | InProcessRun) -> None:
-        self._is_launching = False
         self._hosted.append(hosted)
         from .screens.live import LiveScreen
 
@@ -444,6 +424,10 @@ class ConsoleApp(App[int]):
             return
         from .screens.dialogs import Confirmation, ask_user
 
+        def stop(_answer: str) -> None:
+            own.engine.control.stop("requested in the console")
+            self.notify("Stopping the run and saving the model.")
+
         question = Confirmation(
             "A run is training inside this console. Stop it?",
             "It cannot continue without the console. The current steps finish and the model is saved; "
@@ -451,11 +435,7 @@ class ConsoleApp(App[int]):
             yes="Stop the run",
             no="Keep training",
         )
-        ask_user(self, question, lambda _: self._stop_own(own))
-
-    def _stop_own(self, own: InProcessRun) -> None:
-        own.engine.control.stop("requested in the console")
-        self.notify("Stopping the run and saving the model.")
+        ask_user(self, question, stop)
 
     def _leave(self) -> None:
         self._take_leave()

@@ -184,20 +184,14 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Write one sentence about an error to standard error; return the exit code."""
+    """Write one sentence about an error to standard error, of a bug also a log; return the exit code."""
     if isinstance(error, ConsoleError):
         complain_about(error)
         return _BAD_USAGE if isinstance(error, ConfigError | RunNotFoundError | opening.NoTerminalError) else _FAILED
     if isinstance(error, OSError):
         place = f"{user_path(Path(error.filename))}: " if isinstance(error.filename, str) else ""
         complain([f"Error: {place}{error.strerror or one_line(error)}."])
-    else:
-        _report_bug(error)
-    return _FAILED
-
-
-def _report_bug(error: Exception) -> None:
-    """Write the traceback to a log beside the runs, and one sentence to standard error."""
+        return _FAILED
     log = runs_folder().parent / "errors.log"
     try:
         make_private_folder(log.parent)
@@ -205,6 +199,7 @@ def _report_bug(error: Exception) -> None:
             file.write(f"{' '.join(sys.argv)}\n{''.join(traceback.format_exception(error))}\n")
     except OSError:
         complain(traceback.format_exception(error))
-        return
+        return _FAILED
     complain([f"Error: an internal error in tpu-console ({type(error).__name__}: {one_line(error)}).",
               f"Details: {user_path(log)}"])  # fmt: skip
+    return _FAILED

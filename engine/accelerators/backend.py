@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..config.values import AcceleratorKind, parse_accelerator
+from ..config.values import AcceleratorKind
 from ..errors import AcceleratorError, ConsoleError
 from ..machine.devices import ADDRESSES, Hardware
 from ..machine.install import JAX_ON_TPU, install_line, tensorflow_here
@@ -103,36 +103,22 @@ def choose_backend(
 def _follow_keras(
     config: RunConfig, hardware: Hardware, has: Callable[[str], bool], environ: Mapping[str, str]
 ) -> BackendChoice:
-    """Choose the backend; under ``auto`` the one that Keras is set to, unless the run cannot use it."""
+    """Choose the backend; under ``auto`` the one that Keras is set to, unless the run cannot use it as well."""
     choice = _choose(config, hardware, has, environ)
     wished, said = _keras_setting(environ)
     # The file that Keras writes itself says tensorflow.
     if wished in {"", choice.backend} or (wished == TENSORFLOW and not environ.get("KERAS_BACKEND")):
         return choice
-    if why_not := _why_not_followed(wished, config, hardware, choice, has):
-        return replace(choice, notes=(f"{said} is not followed: {why_not}.",))
-    changed = _choose(config.model_copy(update={"backend": wished}), hardware, has, environ)
-    return replace(changed, why=said)
-
-
-def _why_not_followed(
-    wished: str, config: RunConfig, hardware: Hardware, choice: BackendChoice, has: Callable[[str], bool]
-) -> str:
-    """Say why a run cannot use the backend that Keras is set to, in a few words; empty if it can."""
-    if wished not in {TENSORFLOW, JAX}:
-        return "runs train on TensorFlow or JAX"
-    if config.backend != "auto":
-        return f"the run asks for {config.backend}"
-    if config.hosts.is_several:
-        return _SEVERAL_HOSTS
-    if wished == JAX:
-        remote = _is_tpu(choice) and not hardware.tpu
-        return config.only_backend[1] or ("only TensorFlow can use a TPU on another machine" if remote else "")
-    return "TensorFlow is built without TPU operations here" if _is_tpu(choice) and not has("tensorflow-tpu") else ""
-
-
-def _is_tpu(choice: BackendChoice) -> bool:
-    return parse_accelerator(choice.accelerator).is_tpu
+    why_not = "" if wished in FRAMEWORKS else "runs train on TensorFlow or JAX"
+    is_fixed = config.backend != "auto" or config.hosts.is_several or config.only_backend[1] or config.requested.address
+    if not why_not and is_fixed:
+        why_not = f"the run uses {choice.backend} ({choice.why})"
+    if not why_not:
+        changed = _choose(config.model_copy(update={"backend": wished}), hardware, has, environ)
+        if changed.accelerator == choice.accelerator and not changed.missing:
+            return replace(changed, why=said)
+        why_not = changed.missing or f"{wished} cannot use the TPU"
+    return replace(choice, notes=(f"{said} is not followed: {why_not.rstrip('.')}.",))
 
 
 def _keras_setting(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -186,16 +172,16 @@ def _choose(
         return replace(choice, missing="JAX is not installed.", install=("jax",)) if lacks_jax else choice
     if by_jax if chosen == JAX else by_tensorflow:
         return choice
-    elsewhere = bool(reason or address)
-    hidden = "" if may_use_tpu else environ["JAX_PLATFORMS"]
-    return _without_packages(choice, hidden, has_other=by_tensorflow if chosen == JAX else by_jax and not elsewhere)
-
-
-def _without_packages(choice: BackendChoice, hidden: str, *, has_other: bool) -> BackendChoice:
-    """Say why a backend cannot use the TPU; `has_other` says whether the other backend could."""
-    if choice.backend == TENSORFLOW:
-        remedy = f"Install tensorflow-tpu instead of tensorflow{', or use backend=jax' if has_other else ''}."
+    if chosen == TENSORFLOW:
+        instead = ", or use backend=jax" if by_jax and not reason and not address else ""
+        remedy = f"Install tensorflow-tpu instead of tensorflow{instead}."
         return replace(choice, missing="TensorFlow is built without TPU operations here.", remedy=remedy)
+    hidden = "" if may_use_tpu else environ["JAX_PLATFORMS"]
+    return _without_jax(choice, hidden, has_other=by_tensorflow)
+
+
+def _without_jax(choice: BackendChoice, hidden: str, *, has_other: bool) -> BackendChoice:
+    """Say why JAX cannot use the TPU; `hidden` is the variable ``JAX_PLATFORMS`` if it is set so."""
     if hidden:
         missing = f"JAX_PLATFORMS={hidden} keeps JAX from using the TPU."
         return replace(choice, missing=missing, remedy="Unset it, or add tpu to it.")

@@ -326,16 +326,14 @@ def _memory(index: int, device: Any) -> ReplicaMemory:
     """Read the memory of a `jax.Device` of this process, or of None if JAX has none with that number."""
     from ..runs.events import ReplicaMemory
 
+    stats: dict[str, int] = {}
+    why_not = "JAX reports no memory for this device"
     try:
-        stats = device.memory_stats() if device is not None else None
+        stats = (device.memory_stats() if device is not None else None) or {}
     except RuntimeError as error:  # the class of XLA's errors
-        return ReplicaMemory(index, None, None, None, f"JAX reports an error: {one_line(error, 100)}", None, NO_DUTY)
-    if stats is None:
-        what = "this device" if device is None else f"a device of kind {device.device_kind}"
-        return ReplicaMemory(index, None, None, None, f"JAX reports no memory for {what}", None, NO_DUTY)
+        why_not = f"JAX reports an error: {one_line(error, 100)}"
     used, peak, limit = (stats.get(name) for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_limit"))
-    missing = [name for name, figure in (("use", used), ("peak", peak), ("limit", limit)) if figure is None]
-    why_not = f"JAX reports no {' and no '.join(missing)} for this device" if missing else ""
+    why_not = why_not if None in (used, peak, limit) else ""
     return ReplicaMemory(index, used, peak, limit, why_not, None, NO_DUTY)
 
 

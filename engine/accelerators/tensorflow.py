@@ -186,12 +186,10 @@ class TensorFlow(Framework):
 
 
 def _why_no_gpu(hardware: Hardware) -> str:
-    import tensorflow as tf
-
     if hardware.gpus:
         return (
-            f"{hardware.gpus[0]} is in this machine, but TensorFlow {tf.__version__} does not see it: its CUDA "
-            f"libraries are missing or do not match (`{install_line('tensorflow[and-cuda]')}`)."
+            f"TensorFlow does not see {hardware.gpus[0]}: its CUDA libraries are missing or do not match "
+            f"(`{install_line('tensorflow[and-cuda]')}`)."
         )
     return next((text for text in hardware.hidden if "GPU" in text), "No NVIDIA GPU was found.")
 
@@ -200,14 +198,7 @@ def _cpu(asked: str) -> Accelerator:
     import tensorflow as tf
 
     tf.config.set_visible_devices([], "GPU")
-    reason = "asked for"
-    if asked == "auto":
-        hardware = detect_hardware()
-        reason = f"auto: {_why_no_gpu(hardware)}"
-        if hardware.tpu:
-            reason += (
-                f" The TPU at {hardware.tpu} is not used: neither JAX's TPU packages nor tensorflow-tpu are installed."
-            )
+    reason = f"auto: {_why_no_gpu(detect_hardware())}" if asked == "auto" else "asked for"
     return _accelerator("cpu", reason, {"/device:CPU:0": f"CPU, {usable_cores()} cores"})
 
 
@@ -266,15 +257,17 @@ def _memory(index: int, device: str) -> ReplicaMemory:
 
     from ..runs.events import ReplicaMemory
 
+    used = peak = None
     try:
         info = tf.config.experimental.get_memory_info(device)
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
         why_not = f"TensorFlow reports an error: {one_line(error, 100)}"
-        return ReplicaMemory(index, None, None, None, why_not, None, NO_DUTY)
-    if not info["peak"]:  # a device that it does not follow, or nothing was put there yet
-        return ReplicaMemory(index, None, None, None, "TensorFlow has counted no memory there", None, NO_DUTY)
-    why_not = "TensorFlow reports no limit: its share grows as needed"
-    return ReplicaMemory(index, int(info["current"]), int(info["peak"]), None, why_not, None, NO_DUTY)
+    else:
+        why_not = "TensorFlow has counted no memory there"
+        if info["peak"]:  # else it does not follow the device, or nothing was put there yet
+            used, peak = int(info["current"]), int(info["peak"])
+            why_not = "TensorFlow reports no limit: its share grows as needed"
+    return ReplicaMemory(index, used, peak, None, why_not, None, NO_DUTY)
 
 
 class _Lowered:

@@ -152,20 +152,12 @@ def probe(target: Target, limit_s: float) -> None:
 
 def refusal(target: Target, error: str) -> AcceleratorError:
     """Return the error that says why a TPU was not connected, from what TensorFlow said."""
-    said = " ".join(error.split())[:300]
-    where = f"The TPU at {target.address} ({target.why}) cannot be used."
+    where, why = f"The TPU at {target.address} ({target.why}) cannot be used.", " ".join(error.split())[:300]
+    remedy = "Check the address and that the TPU is running; `tpu-console doctor` names a process that holds it."
     if "ConfigureDistributedTPU" in error or "No OpKernel was registered" in error:
-        return AcceleratorError(
-            where,
-            why=f"TensorFlow {tf.__version__} is built without TPU operations here.",
-            remedy="Install tensorflow-tpu instead of tensorflow, or use backend=jax.",
-        )
-    if "UnimplementedError" in error:
-        why = f"The gRPC server there is not a TPU: {said}"
-        return AcceleratorError(where, why=why, remedy="Check the address, then start again.")
-    if "already in use" in error or "in use by process" in error or "libtpu_lockfile" in error:
-        return AcceleratorError(where, why=said, remedy="`tpu-console doctor` names the process that holds it.")
-    return AcceleratorError(where, why=said, remedy="Check the address and that the TPU is running, then start again.")
+        why = f"TensorFlow {tf.__version__} is built without TPU operations here."
+        remedy = "Install tensorflow-tpu instead of tensorflow, or use backend=jax."
+    return AcceleratorError(where, why=why, remedy=remedy)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BeforeValidator
@@ -101,50 +100,45 @@ def piece(
 
     With `of_outputs`, a piece may be that of an output. `settings` are what to set in place of other names.
     """
+    known = {_plain(name): name for name in choices}
+    known |= {short: name for short, name in _SHORT.items() if name in known.values()}
     instead = {_plain(name): text for name, text in (settings or {}).items()}
-    return BeforeValidator(partial(_checked, _known(choices), of_outputs, settings=instead))
+
+    def check(value: object) -> object:
+        if isinstance(value, dict):
+            value = piece_from_table(value)
+        if not isinstance(value, str):
+            return value  # which the type refuses
+        output, text = split_output(value) if of_outputs else ("", value.strip())
+        name = parse_piece(text).name
+        if is_user_reference(name):
+            check_reference(name)
+            return of_output(output, text)
+        if _plain(name) in instead:
+            raise ValueError(f"'{name}' has settings instead: {instead[_plain(name)]}")
+        if (found := known.get(_plain(name))) is None:
+            hint = " Write your own as package.module:name or path/to/file.py:name"
+            raise ValueError(f"unknown name '{name}'; {did_you_mean(name, known.values())}{hint}")
+        return of_output(output, found + text[len(name) :])
+
+    return BeforeValidator(check)
 
 
 def piece_or_several(choices: Iterable[str]) -> BeforeValidator:
     """Return a validator that accepts a piece, or one for each of several outputs."""
-    known = _known(choices)
+    check_one: Any = piece(choices, of_outputs=True).func
 
     def check(value: object) -> object:
         parts = listed(value)
         if not isinstance(parts, list) or len(parts) < 2:
-            return _checked(known, True, parts[0] if isinstance(parts, list) and parts else value)
-        checked = [_checked(known, True, part) for part in parts]
+            return check_one(parts[0] if isinstance(parts, list) and parts else value)
+        checked = [check_one(part) for part in parts]
         names = [split_output(str(part))[0] for part in checked]
         if not all(names) or len({*names}) < len(names):
             raise ValueError("name each output once, as in price=mean_absolute_error, kind=binary_crossentropy")
         return ", ".join(map(str, checked))
 
     return BeforeValidator(check)
-
-
-def _known(choices: Iterable[str]) -> dict[str, str]:
-    known = {_plain(name): name for name in choices}
-    return known | {short: name for short, name in _SHORT.items() if name in known.values()}
-
-
-def _checked(
-    known: Mapping[str, str], of_outputs: bool, value: object, settings: Mapping[str, str] | None = None
-) -> object:
-    if isinstance(value, dict):
-        value = piece_from_table(value)
-    if not isinstance(value, str):
-        return value  # which the type refuses
-    output, text = split_output(value) if of_outputs else ("", value.strip())
-    name = parse_piece(text).name
-    if is_user_reference(name):
-        check_reference(name)
-        return of_output(output, text)
-    if instead := (settings or {}).get(_plain(name)):
-        raise ValueError(f"'{name}' has settings instead: {instead}")
-    if (found := known.get(_plain(name))) is None:
-        hint = " Write your own as package.module:name or path/to/file.py:name"
-        raise ValueError(f"unknown name '{name}'; {did_you_mean(name, known.values())}{hint}")
-    return of_output(output, found + text[len(name) :])
 
 
 def listed(value: object) -> object:

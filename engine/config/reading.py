@@ -30,11 +30,8 @@ _RESIZES = (
     "would change the size of images, but a TPU program is compiled for one size; "
     "augmentation.zoom and augmentation.crop keep the size"
 )
-_RESIZING = ("height", "width", "random_height", "random_width", "resize", "resizing")
-_NO_KEYS = {
-    **{f"augmentation.{name}": _RESIZES for name in _RESIZING},
-    "model_options.pooling": "is always avg; for another one, write the model yourself and set model to your function",
-}
+_NO_KEYS = {f"augmentation.{name}": _RESIZES for name in ("height", "width", "resize", "resizing")}
+_NO_KEYS["model_options.pooling"] = "is always avg; for another one, set model to your function that builds the model"
 """What users may expect as keys, because Keras has layers of these names, or earlier versions had the keys."""
 
 EARLIER_OPTIONS = {"label_column": "label", "label_columns": "label", "labels": "label"}
@@ -46,9 +43,6 @@ _EARLIER_COLUMNS = {"user_column": "userId", "item_column": "movieId", "rating_c
 _LARGEST = 256 << 10  # bytes of a file; deeper or longer ones only cost time
 _LONGEST_KEY = 200
 _MOST_PARTS = 1000
-_NAME_RULE = (
-    "use 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit"  # only names have a pattern
-)
 
 
 def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
@@ -67,15 +61,23 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     try:
         config = RunConfig.model_validate(values)
     except ValidationError as error:
-        problems += _problems(error, RunConfig)
+        problems += problems_of(error, RunConfig)
     if "batch_size" not in values:  # only the user's own data does without it
         problems = [Problem(one.key, "is required") if one.key == "batch_size" else one for one in problems]
     data = values.get("data", {})
-    own_options = data.get("options", {}) if isinstance(data, dict) else {}
-    problems += _option_problems(
-        model_sections(), values.get("model"), values.get("model_options", {}), "model_options."
-    )
-    problems += _option_problems(option_sections(), values.get("dataset"), own_options, "data.options.")
+    of_data = data.get("options", {}) if isinstance(data, dict) else {}
+    for sections, name, given, prefix in (
+        (model_sections(), values.get("model"), values.get("model_options", {}), "model_options."),
+        (option_sections(), values.get("dataset"), of_data, "data.options."),
+    ):
+        section = sections.get(str(name))
+        if isinstance(given, dict) and section is not None:
+            try:
+                section.model_validate(given)
+            except ValidationError as error:
+                problems += problems_of(error, section, prefix)
+        elif isinstance(given, dict) and str(name) in DATASETS:
+            problems += [Problem(f"{prefix}{key}", f"{name} has no options") for key in given]
     if config is not None:
         problems += cross_problems(config)
     if problems or config is None:
@@ -185,22 +187,6 @@ def _text_problems(value: Any, key: str = "", levels: int = DEEPEST) -> list[Pro
     return [*bad, *(problem for name, inner in parts for problem in _text_problems(inner, name, levels - 1))]
 
 
-def _option_problems(
-    sections: Mapping[str, type[BaseModel]], name: object, given: object, prefix: str
-) -> list[Problem]:
-    """Check the options that depend on the chosen model or dataset."""
-    section = sections.get(str(name))
-    if not isinstance(given, dict) or (section is None and str(name) not in DATASETS):
-        return []
-    if section is None:
-        return [Problem(f"{prefix}{key}", f"{name} has no options") for key in given]
-    try:
-        section.model_validate(given)
-    except ValidationError as error:
-        return _problems(error, section, prefix)
-    return []
-
-
 def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[str, Any]:
     """Return every dotted key that can be set, with its default (None for none).
 
@@ -221,7 +207,7 @@ def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[s
     return keys
 
 
-def _problems(error: ValidationError, section: type[BaseModel], prefix: str = "") -> list[Problem]:
+def problems_of(error: ValidationError, section: type[BaseModel], prefix: str = "") -> list[Problem]:
     """Turn pydantic's errors into one sentence per key."""
     found: dict[str, str] = {}
     for detail in error.errors(include_url=False):
@@ -229,14 +215,13 @@ def _problems(error: ValidationError, section: type[BaseModel], prefix: str = ""
         # A union such as "a count or 'auto'" reports each alternative separately.
         key = prefix + ".".join(p for p in parts if "[" not in p and p not in {"constrained-int", "int"})
         if detail["type"] == "extra_forbidden":
-            choices = valid_keys(section, prefix)
-            found[key] = _NO_KEYS.get(key) or f"unknown key; {did_you_mean(key, choices)}"
+            found[key] = _NO_KEYS.get(key) or f"unknown key; {did_you_mean(key, valid_keys(section, prefix))}"
         elif detail["type"] == "missing":
             found[key] = "is required"
         else:
             message = detail["msg"].removeprefix("Value error, ")
-            if detail["type"] == "string_pattern_mismatch":
-                message = _NAME_RULE
+            if detail["type"] == "string_pattern_mismatch":  # only names have a pattern
+                message = "use 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit"
             if key in found and message not in found[key]:
                 message = f"{found[key]}, or {message[0].lower()}{message[1:]}"
             elif detail["type"] != "value_error":
@@ -286,7 +271,17 @@ def with_changes(config: RunConfig, changes: Sequence[tuple[str, Any]], source: 
         values["model_options"] = {}
     if any(key == "dataset" and value != config.dataset for key, value in changes):
         values["data"]["options"] = {}
-    problems = [problem for key, value in changes if (problem := _set(values, key, value)) is not None]
+    problems = []
+    for key, value in changes:
+        *sections, last = key.split(".")
+        table: Any = values
+        for name in sections:
+            table = table.setdefault(name, {})
+            if not isinstance(table, dict):
+                problems.append(Problem(key, f"'{name}' is not a table; {did_you_mean(key, valid_keys())}"))
+                break
+        else:
+            table[last] = value
     if problems:
         raise ConfigError(problems, source)
     return parse_config(values, source)
@@ -302,18 +297,6 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         return key, _parsed_toml(f"value = {raw}")["value"]
     except ValueError:
         return key, raw.strip()
-
-
-def _set(values: dict[str, Any], dotted: str, value: object) -> Problem | None:
-    """Set one dotted key in nested plain values; return a problem if part of the key is not a table."""
-    *sections, last = dotted.split(".")
-    for name in sections:
-        inner = values.setdefault(name, {})
-        if not isinstance(inner, dict):
-            return Problem(dotted, f"'{name}' is not a table; {did_you_mean(dotted, valid_keys())}")
-        values = inner
-    values[last] = value
-    return None
 
 
 def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
@@ -367,10 +350,9 @@ def cross_problems(config: RunConfig) -> Iterator[Problem]:
     watched = {"early_stopping.monitor": config.early_stopping.monitor, "checkpoint.monitor": config.checkpoint.monitor}
     for key, name in watched.items():
         # A custom model may have more metrics; its run warns if this one is missing.
-        is_open = is_user_reference(config.model) or any(
-            parse_piece(split_output(metric)[1]).is_own for metric in config.metrics
-        )
-        if name not in [*names, *(("auto", "none") if key == "checkpoint.monitor" else ())] and not is_open:
+        own = [config.model, *(parse_piece(split_output(metric)[1]).name for metric in config.metrics)]
+        known = [*names, "auto", "none"] if key == "checkpoint.monitor" else names
+        if name not in known and not any(map(is_user_reference, own)):
             yield Problem(key, f"'{name}' is not a metric of this run; {did_you_mean(name, names)}")
 
 

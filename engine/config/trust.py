@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UntrustedCodeError
 from ..sanitize import printable
-from ..storage.files import make_private_folder, write_soon
+from ..storage.files import make_private_folder, write_whole
 from ..storage.paths import runs_folder
 from .run_config import RunConfig, flat_values
 from .user_code import pieces_of, references_of, source_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-
-    from .pieces import Piece
 
 _PLACES = (
     "mirror",
@@ -51,7 +49,11 @@ def reached(config: RunConfig) -> list[Reached]:
     for key, piece in pieces_of(config):  # the user's, or one of Keras's whose options name files or objects to make
         makes_objects = any(isinstance(value, dict) for value in piece.options.values())
         if piece.is_own or piece.name in _WRITING or makes_objects:
-            found.append(_code(key, piece))
+            source, name = _source(piece.name), piece.name.rpartition(":")[2]
+            shown = f"the code {source}:{name}" if piece.is_own else name
+            options = ", ".join(f"{option}={value!r}" for option, value in piece.options.items())
+            shown += f"({options})" if options else ""
+            found.append(Reached(key, shown, [source, name, dict(piece.options)]))
     if config.alerts.webhook:
         found.append(Reached("alerts.webhook", config.alerts.webhook_host, config.alerts.webhook))
     if config.requested.address:
@@ -87,8 +89,6 @@ def check_started(what: str, config: RunConfig, *more: Reached, given: Collectio
     if not unknown:
         return
     lines = [f"  {one.key}: {printable(one.shown)[:_LONGEST_SHOWN]}" for one in unknown[:_MOST_SHOWN]]
-    if unknown[_MOST_SHOWN:]:
-        lines.append(f"  and {len(unknown) - _MOST_SHOWN} more")
     raise UntrustedCodeError(
         "\n".join([f"{what} names what no run that you started on this machine has named:", *lines]),
         why="Somebody else started it, or you did so elsewhere or with an earlier version of tpu-console.",
@@ -101,7 +101,7 @@ def note(digests: Iterable[str]) -> None:
     for digest in digests:
         make_private_folder(_store())
         if not (place := _store() / digest).exists():
-            write_soon(place, "")
+            write_whole(place, "", is_synced=False)
 
 
 def is_noted(digest: str) -> bool:
@@ -128,13 +128,6 @@ def _digest(thing: Reached) -> str:
 
 def _source(reference: str) -> str:
     return str(source_file(reference) or reference.rpartition(":")[0])
-
-
-def _code(key: str, piece: Piece) -> Reached:
-    place, _, name = piece.name.rpartition(":")
-    shown = f"the code {_source(piece.name)}:{name}" if place else name
-    options = ", ".join(f"{option}={value!r}" for option, value in piece.options.items())
-    return Reached(key, f"{shown}({options})" if options else shown, [_source(piece.name), name, dict(piece.options)])
 
 
 def _full(place: str) -> str:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from .run_config import RunConfig
 
+
 _DYNAMIC = {"eval", "exec", "globals"}  # names with which a function may use any other name of its file
 
 
@@ -51,14 +52,6 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
     try:
         return function(*arguments, **options)
     except (Exception, SystemExit) as error:
-        if preset := _hub_preset(error):
-            is_missing = preset[:1] in "./~" and not Path(preset).expanduser().exists()
-            raise UserCodeError(
-                f"{reference} cannot load the preset '{preset}' of KerasHub.",
-                why="There is no such folder." if is_missing else one_line(error, 200),
-                remedy="Name the folder of a preset, which needs no network, or a handle: those of Kaggle may need "
-                "KAGGLE_USERNAME and KAGGLE_KEY, those of Hugging Face (hf://…) HF_TOKEN.",
-            ) from error
         code = getattr(function, "__code__", None)
         where = code and (_last_line(error, code.co_filename) or f"File {code.co_filename}, line {code.co_firstlineno}")
         raise UserCodeError(
@@ -88,14 +81,6 @@ def _takes(signature: inspect.Signature, *arguments: object, **options: object) 
     except TypeError:
         return False
     return True
-
-
-def _hub_preset(error: BaseException) -> str:
-    """Return the preset that KerasHub was loading when it failed; empty if it was loading none."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    of_hub = [frame for frame in frames if "keras_hub" in Path(frame.f_code.co_filename).parts]
-    given = (frame.f_locals.get("preset") for frame in of_hub)
-    return next((preset for preset in given if isinstance(preset, str)), "")
 
 
 def source_file(reference: str) -> Path | None:

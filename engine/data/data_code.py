@@ -90,11 +90,6 @@ def table_code(imports: Imports, path: str, record: Mapping[str, Any], **setting
 _SMOOTHED_ABOVE = 2  # images that are more than this many times too large are smoothed while they are resized
 
 
-def left_out(record: dict[str, Any], folder: str) -> list[str]:
-    """Return the names of the files in a folder that the run left out because they are bad."""
-    return list((record.get("left_out") or {}).get(folder, ()))
-
-
 def chosen(inputs: str, labels: str) -> list[str]:
     """Return the lines that choose the files and labels of each part."""
     return [f"{inputs}_{part}, y_{part} = {inputs}[rows_{part}], {labels}[rows_{part}]" for part in ("train", "val")]

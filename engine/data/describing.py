@@ -1,4 +1,4 @@
-"""Describes examples for `inspect`: statistics, histograms, texts, and images small enough to draw in a terminal."""
+"""Describes examples for `inspect`: statistics, texts, and images small enough to draw in a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .vocabulary import PADDING, UNKNOWN, words_of
+from .vocabulary import PADDING, UNKNOWN, without_markup, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .examples import Examples
+
 
 _BINS = 10
 
@@ -31,24 +32,18 @@ def histogram(values: NDArray[Any]) -> list[dict[str, float]]:
     The last bin takes all outliers above. A bin of whole numbers includes both ends. If there are few different values,
     each gets a bin, and both ends are the value.
     """
-    different, counts = np.unique(values, return_counts=True)
-    if len(different) <= _BINS:
-        return [_bin(value, value, count) for value, count in zip(different, counts, strict=True)]
-    low, high = float(values.min()), float(np.quantile(values, 0.99))
-    step = max((high - low) / _BINS, 1e-12)
-    is_whole = np.issubdtype(values.dtype, np.integer)
-    if is_whole:
-        step = float(np.ceil((high - low + 1) / _BINS))
-    edges = low + step * np.arange(_BINS + 1)
-    inner = np.digitize(values, edges[1:-1])
-    counts = np.bincount(inner, minlength=_BINS)
-    ends = edges[1:] - is_whole
-    ends[-1] = max(ends[-1], float(values.max()))
-    return [_bin(edges[number], ends[number], counts[number]) for number in range(_BINS)]
-
-
-def _bin(low: float, high: float, count: int) -> dict[str, float]:
-    return {"low": float(low), "high": float(high), "count": int(count)}
+    lows, counts = np.unique(values, return_counts=True)
+    highs = lows
+    if len(lows) > _BINS:
+        low, high = float(values.min()), float(np.quantile(values, 0.99))
+        is_whole = np.issubdtype(values.dtype, np.integer)
+        step = float(np.ceil((high - low + 1) / _BINS)) if is_whole else max((high - low) / _BINS, 1e-12)
+        edges = low + step * np.arange(_BINS + 1)
+        counts = np.bincount(np.digitize(values, edges[1:-1]), minlength=_BINS)
+        lows, highs = edges[:-1], edges[1:] - is_whole
+        highs[-1] = max(highs[-1], float(values.max()))
+    bins = zip(lows.tolist(), highs.tolist(), counts.tolist(), strict=True)
+    return [{"low": float(low), "high": float(high), "count": count} for low, high, count in bins]
 
 
 _SHOWN = 4
@@ -57,26 +52,23 @@ _BATCH = 1024
 
 
 def describe_texts(texts: Mapping[str, Sequence[str]], cut_at: int, labels: Sequence[str] = ()) -> dict[str, Any]:
-    """Describe columns of texts, and their labels if they have any.
+    """Describe columns of texts without their markup, and their labels if they have any.
 
     Returns:
         Some ``samples``; for each column of texts, under ``words``, the smallest, median and largest number of words,
         a ``histogram`` of them and the share of texts that is ``cut``; and ``cut_at``, the length they are cut to.
     """
+    texts = {name: [*map(without_markup, column)] for name, column in texts.items()}
+    columns = {**texts, **({"label": labels} if labels else {})}
     total = len(next(iter(texts.values())))
     chosen = range(0, total, max(1, total // _SHOWN))[:_SHOWN]
     lengths = {name: np.array([len(words_of(text)) for text in column]) for name, column in texts.items()}
-    return {
-        "samples": [
-            {name: column[row] for name, column in texts.items()} | ({"label": labels[row]} if labels else {})
-            for row in chosen
-        ],
-        "words": {
-            name: {**spread(counts), "histogram": histogram(counts), "cut": float(np.mean(counts > cut_at))}
-            for name, counts in lengths.items()
-        },
-        "cut_at": cut_at,
+    words = {
+        name: {**spread(counts), "histogram": histogram(counts), "cut": float(np.mean(counts > cut_at))}
+        for name, counts in lengths.items()
     }
+    samples = [{name: column[row] for name, column in columns.items()} for row in chosen]
+    return {"samples": samples, "words": words, "cut_at": cut_at}
 
 
 def unknown_share(examples: Examples) -> dict[str, dict[str, float]]:
@@ -94,8 +86,7 @@ def unknown_share(examples: Examples) -> dict[str, dict[str, float]]:
     return shares
 
 
-LARGEST_SIDE = 48
-"""Longest side of a picture, in pixels."""
+LARGEST_SIDE = 48  # of a picture, in pixels
 
 
 def small_picture(caption: str, image: NDArray[Any], pixel_range: float) -> dict[str, Any]:

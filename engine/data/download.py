@@ -44,12 +44,11 @@ class Arrived:
     def __str__(self) -> str:
         if not self.total:
             return f"{self.what}: {size_text(self.done)}"
-        if self.done >= self.total:
-            return f"{self.what}: unpacking"
-        cells = _BAR_CELLS * self.done // self.total
-        left = f", {(self.total - self.done) * self.seconds / self.done:,.0f} s left" if self.done else ""
+        done = min(self.done, self.total)
+        cells = _BAR_CELLS * done // self.total
+        left = f", {(self.total - done) * self.seconds / done:,.0f} s left" if done else ""
         drawn = "━" * cells + "─" * (_BAR_CELLS - cells)
-        return f"{self.what}: {drawn} {size_text(self.done)} of {size_text(self.total)}{left}"
+        return f"{self.what}: {drawn} {size_text(done)} of {size_text(self.total)}{left}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +71,8 @@ class Download:
     @property
     def sentence(self) -> str:
         """What is downloaded, or read, and when."""
-        return (
-            f"The examples are read{self._source} in each epoch."
-            if self.is_stream
-            else f"This is downloaded first: {self}."
-        )
+        in_each = f"The examples are read{self._source} in each epoch."
+        return in_each if self.is_stream else f"This is downloaded first: {self}."
 
     @property
     def _source(self) -> str:
@@ -103,8 +99,8 @@ class Download:
             DiskFullError: There is too little space.
         """
         self.check(can_reach)
-        what, result, before, began = f"downloading {self}", Future[T](), folder_size(arriving), time.monotonic()
-        on_fetch(what)
+        result, before, began = Future[T](), folder_size(arriving), time.monotonic()
+        on_fetch(f"downloading {self}")
 
         def run() -> None:
             try:

@@ -65,7 +65,12 @@ def locate(path: str) -> str:
 def candidates(path: str) -> Iterator[Path]:
     """Yield the places where a local path is looked for, in order."""
     if (parts := kaggle_parts(path)) is not None:
-        yield from (folder / parts[1] for folder in _kaggle_folders(parts[0]))
+        handle, inner = parts
+        yield KAGGLE_INPUT / handle.partition("/")[2] / inner
+        yield KAGGLE_INPUT / "datasets" / handle / inner
+        place = kaggle_cache() / "datasets" / handle
+        whole = (mark.stem for mark in place.glob("*.complete") if mark.stem.isdecimal())  # other downloads are cut off
+        yield from (place / "versions" / version / inner for version in sorted(whole, key=int, reverse=True))
         return
     expanded = Path(path).expanduser()
     if expanded.is_absolute():
@@ -92,12 +97,3 @@ def shown(path: str) -> str:
     """Return the path of a dataset's file for messages."""
     place = locate(path)
     return place if is_remote(place) else user_path(Path(place))
-
-
-def _kaggle_folders(handle: str) -> Iterator[Path]:
-    """Yield where a dataset of Kaggle may be; of downloads, only those that are complete."""
-    yield KAGGLE_INPUT / handle.partition("/")[2]
-    yield KAGGLE_INPUT / "datasets" / handle
-    place = kaggle_cache() / "datasets" / handle
-    whole = (mark.stem for mark in place.glob("*.complete") if mark.stem.isdecimal())
-    yield from (place / "versions" / version for version in sorted(whole, key=int, reverse=True))

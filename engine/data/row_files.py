@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import io
 import itertools
 import json
 import math
 import os
 import time
+import zlib
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from ..errors import DataError, one_line
 from ..machine.install import check_installed
+from ..storage.files import open_regular
+from .places import is_remote, locate, not_there, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +34,7 @@ _MOST_VALUES = 50_000  # that are counted one by one
 LONGEST_S = 0.5
 """Longest time to look through one file: a delay after a key press, once per file."""
 _CHUNK = 1 << 20
+_GZIP = b"\x1f\x8b"
 UTF_8, UTF_16, WINDOWS = "utf-8-sig", "utf-16", "cp1252"
 """The encodings of texts, as Python calls them."""
 ENCODINGS = {UTF_16: "UTF-16, which its first bytes name", WINDOWS: "Windows-1252, because it is not UTF-8"}
@@ -78,6 +83,47 @@ def _encoding(file: BinaryIO, name: str, ends_at: float) -> str:
         place += len(chunk)
     file.seek(0)
     return found
+
+
+@contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """Open a file that may be remote, and compressed with gzip, whatever its name; raise `OSError` if it cannot be."""
+    if is_remote(path):
+        import tensorflow as tf
+
+        try:
+            with tf.io.gfile.GFile(path, "rb") as remote:
+                content = bytes(remote.read())
+        except tf.errors.OpError as error:
+            raise DataError(f"{path} cannot be read.", why=one_line(error)) from error
+        yield io.BytesIO(gzip.decompress(content) if content.startswith(_GZIP) else content)
+        return
+    with open_regular(path, follows_links=True) as file:
+        is_compressed = file.read(2) == _GZIP
+        file.seek(0)
+        yield cast("BinaryIO", gzip.GzipFile(fileobj=file) if is_compressed else file)
+
+
+def decoded(path: str) -> tuple[str, str]:
+    """Return what is in a text file, which may be remote or compressed, and its encoding.
+
+    Parquet and JSON Lines become a CSV. Raises `DataError` if it cannot be read, is empty or is no text.
+    """
+    place = shown(path)
+    try:
+        with opened(locate(path)) as file:
+            content = io.BytesIO(file.read())
+    except FileNotFoundError as error:
+        raise not_there(path, "file", "path") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{place} is damaged: it cannot be decompressed.", why=one_line(error)) from error
+    except OSError as error:
+        raise DataError(f"{place} cannot be read: {error.strerror}.") from error
+    encoding = UTF_8 if is_parquet(place) else encoding_of(content, place)
+    text = "".join(csv_lines(place, content)) if is_row_file(place) else content.read().decode(encoding, "replace")
+    if not text.strip():
+        raise DataError(f"{place} is empty.")
+    return text, encoding
 
 
 def opened_text(file: BinaryIO, name: str) -> io.TextIOWrapper:
@@ -172,7 +218,21 @@ def _from_parquet(name: str, file: BinaryIO) -> Iterator[list[Any]]:
 
 
 def _from_json(name: str, file: BinaryIO) -> Iterator[list[Any]]:
-    rows = _objects(name, file)
+    lines = opened_text(file, name)
+
+    def objects() -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, line in enumerate(iter(lambda: lines.readline(_LONGEST_LINE), ""), 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{name}, line {number:,}: not JSON.", why=one_line(error)) from error
+            if not isinstance(row, dict):
+                raise DataError(f'{name}, line {number:,}: not a JSON object such as {{"text": "…", "label": 1}}.')
+            yield number, row
+
+    rows = objects()
     first = [*itertools.islice(rows, _SAMPLED)]
     nested = {key for _, row in first for key, value in row.items() if isinstance(value, list | dict)}
     names = [key for key in dict.fromkeys(key for _, row in first for key in row) if key not in nested]
@@ -182,18 +242,3 @@ def _from_json(name: str, file: BinaryIO) -> Iterator[list[Any]]:
         if unknown := row.keys() - {*names} - nested:
             raise DataError(f"{name}, line {line:,}: no line before has the key '{min(unknown)}'.")
         yield [row.get(key) for key in names]
-
-
-def _objects(name: str, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the object of each line."""
-    lines = opened_text(file, name)
-    for number, line in enumerate(iter(lambda: lines.readline(_LONGEST_LINE), ""), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{name}, line {number:,}: not JSON.", why=one_line(error)) from error
-        if not isinstance(row, dict):
-            raise DataError(f'{name}, line {number:,}: not a JSON object such as {{"text": "…", "label": 1}}.')
-        yield number, row

@@ -85,7 +85,12 @@ def stratified_split(
         kept, validation = train_test_split(
             divisible, test_size=held_out, random_state=seed, stratify=labels[divisible]
         )
-        validation = _with_every_class(kept, validation, labels)
+        # scikit-learn's rounding can drop small classes: single examples are swapped until each is in both parts.
+        for mine, other in ((kept, validation), (validation, kept)):
+            for number in np.setdiff1d(labels[mine], labels[other]):
+                largest = np.bincount(labels[other]).argmax()
+                given, taken = np.argmax(labels[mine] == number), np.argmax(labels[other] == largest)
+                mine[given], other[taken] = other[taken], mine[given]
     train = np.random.default_rng(seed).permutation(np.setdiff1d(indices, validation))
     train = train[: train_limit or None]
     single = [class_names[number] for number in np.flatnonzero(counts == 1).tolist()]
@@ -100,14 +105,3 @@ def counts_by_class(train: NDArray[Any], validation: NDArray[Any], classes: int)
     """Count the examples of each class in both parts."""
     parts = {"train": train, "validation": validation}
     return {name: np.bincount(labels, minlength=classes).tolist() for name, labels in parts.items()}
-
-
-def _with_every_class(train: NDArray[np.intp], validation: NDArray[np.intp], labels: NDArray[Any]) -> NDArray[np.intp]:
-    """Swap single examples until every class is in both parts: scikit-learn's rounding can drop small ones."""
-    for _ in range(2):
-        for number in np.setdiff1d(labels[train], labels[validation]):
-            largest = np.bincount(labels[validation]).argmax()
-            given, taken = np.argmax(labels[train] == number), np.argmax(labels[validation] == largest)
-            train[given], validation[taken] = validation[taken], train[given]
-        train, validation = validation, train
-    return validation

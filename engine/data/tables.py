@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import math
-import zlib
 from contextlib import suppress
 from itertools import islice, pairwise
 from pathlib import Path
@@ -16,9 +14,8 @@ from ..config.catalog import is_user_reference
 from ..config.options import METRICS
 from ..config.pieces import parse_piece
 from ..errors import DataError, did_you_mean, one_line
-from ..storage.files import open_regular
-from .places import is_remote, locate, not_there, shown
-from .row_files import UTF_8, csv_lines, encoding_of, is_parquet, is_row_file
+from .places import is_remote, locate, shown
+from .row_files import UTF_8, decoded, is_row_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -104,7 +101,6 @@ def class_order(name: str) -> tuple[float, str]:
 
 
 _LOOKED_THROUGH = 1 << 20  # characters in which these rows are
-_GZIP = b"\x1f\x8b"
 
 
 def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: Collection[str] = METRICS) -> None:
@@ -134,51 +130,6 @@ def refuse_class_options(config: RunConfig) -> None:
             raise DataError(f"{config.dataset} has no classes, which {key} needs.", remedy=f"Remove {key}.")
 
 
-def read_text(path: str) -> str:
-    """Read a text file, which may be remote or compressed with gzip; Parquet and JSON Lines become a CSV.
-
-    Raises:
-        DataError: It does not exist, cannot be read, is empty or is no text.
-    """
-    return decoded(path)[0]
-
-
-def decoded(path: str) -> tuple[str, str]:
-    """Return a text as in `read_text`, and its encoding."""
-    place = shown(path)
-    content = _read(path)
-    if content.startswith(_GZIP):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{place} is damaged: it cannot be decompressed.", why=one_line(error)) from error
-    encoding = UTF_8 if is_parquet(place) else encoding_of(io.BytesIO(content), place)
-    is_lines = is_row_file(place)
-    text = "".join(csv_lines(place, io.BytesIO(content))) if is_lines else content.decode(encoding, "replace")
-    if not text.strip():
-        raise DataError(f"{place} is empty.")
-    return text, encoding
-
-
-def _read(path: str) -> bytes:
-    place = locate(path)
-    if is_remote(place):
-        import tensorflow as tf
-
-        try:
-            with tf.io.gfile.GFile(place, "rb") as file:
-                return bytes(file.read())
-        except tf.errors.OpError as error:
-            raise DataError(f"{place} cannot be read.", why=one_line(error)) from error
-    try:
-        with open_regular(place, follows_links=True) as file:
-            return file.read()
-    except FileNotFoundError as error:
-        raise not_there(path, "file", "path") from error
-    except OSError as error:
-        raise DataError(f"{shown(path)} cannot be read: {error.strerror}.") from error
-
-
 def read_table(path: str, wanted: Mapping[str, str], text: str = "", **settings: Any) -> pd.DataFrame:
     """Read a CSV table whose cells are all text, given the option that names each column that it has to have.
 
@@ -193,10 +144,11 @@ def read_table(path: str, wanted: Mapping[str, str], text: str = "", **settings:
     place = shown(path)
     is_plain = not text and not is_row_file(place)
     text, encoding = (text, UTF_8) if text else decoded(path)
-    plain = {"sep": separator_of(text), "dtype": str, "keep_default_na": False, "na_values": [""]}
-    names = _own_names(text, separator_of(text)) if is_plain else []
+    separator = separator_of(text)
+    names = _own_names(text, separator) if is_plain else []
     named = {"header": None, "names": names, "index_col": False} if names else {}
-    settings = {**plain, "skipinitialspace": True, **named, **settings}
+    plain = {"dtype": str, "keep_default_na": False, "na_values": [""], "skipinitialspace": True}
+    settings = {"sep": separator, **plain, **named, **settings}
     try:
         table: pd.DataFrame = pd.read_csv(io.StringIO(text), **settings)
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
@@ -205,7 +157,8 @@ def read_table(path: str, wanted: Mapping[str, str], text: str = "", **settings:
         if name not in table.columns:
             nearest = did_you_mean(name, [str(column) for column in table.columns])
             end = "" if nearest.endswith("?") else "."
-            raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=f"Set data.options.{option}.")
+            remedy = f"Set data.options.{option}." if option else "The run was trained on it."
+            raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=remedy)
     if table.empty:
         raise DataError(f"{place} has a header but no rows.")
     if settings["sep"] == ";":
@@ -216,10 +169,10 @@ def read_table(path: str, wanted: Mapping[str, str], text: str = "", **settings:
 
 def _own_names(text: str, separator: str) -> list[str]:
     """Return the names of the columns of a table without a header; nothing if it has one."""
+    lines = csv.reader(io.StringIO(text[:_LOOKED_THROUGH], newline=""), delimiter=separator, skipinitialspace=True)
     rows: list[list[str]] = []
     with suppress(csv.Error):  # of a very long cell
-        lines = csv.reader(io.StringIO(text[:_LOOKED_THROUGH], newline=""), delimiter=separator, skipinitialspace=True)
-        rows = [*islice(filter(None, lines), LOOKED_AT)]
+        rows += islice(filter(None, lines), LOOKED_AT)
     names, has_heading = heading_of(rows)
     return [] if has_heading else names
 
@@ -241,17 +194,30 @@ def refuse_lines(place: str, lines: Collection[int], what: str, remedy: str) -> 
 def refuse_rows(
     path: str, broken: NDArray[np.bool_], what: str, separator: str = "", *, has_header: bool | None = None
 ) -> None:
-    """Raise a `DataError` that names the lines of some rows of a table, if there are any."""
-    if broken.any():
-        # Only now: a row can span several lines, and numbering millions of rows takes a while.
-        # Those of Parquet and JSON Lines, which have no header, are numbered from 1.
-        is_csv = not is_row_file(path)
-        text = read_text(path) if is_csv else ""
+    """Raise a `DataError` that names the lines of some rows of a table, if there are any.
+
+    Rows of Parquet and JSON Lines, which have no header, are numbered from 1.
+    """
+    if not broken.any():
+        return
+    lines = [*range(1, len(broken) + 1)]
+    if not is_row_file(path):  # a row may span lines, and there may be blank ones
+        text = decoded(path)[0]
+        separator = separator or separator_of(text)
         if has_header is None:
-            has_header = not _own_names(text, separator_of(text))
-        lines = _first_lines(text, separator)[has_header:] if is_csv else [*range(1, len(broken) + 1)]
-        numbers = [line for line, is_broken in zip(lines, broken, strict=False) if is_broken]
-        refuse_lines(shown(path), numbers, what, "Fill in or remove these lines.")
+            has_header = not _own_names(text, separator)
+        if separator == "::":
+            text, separator = text.replace("::", "\t"), "\t"
+        rows, starts, before = csv.reader(io.StringIO(text, newline=""), delimiter=separator), list[int](), 0
+        limit = csv.field_size_limit(len(text) + 1)
+        for row in rows:
+            if len(row) > 1 or (row and row[0].strip()):
+                starts.append(before + 1)
+            before = rows.line_num
+        csv.field_size_limit(limit)
+        lines = starts[has_header:]
+    numbers = [line for line, is_broken in zip(lines, broken, strict=False) if is_broken]
+    refuse_lines(shown(path), numbers, what, "Fill in or remove these lines.")
 
 
 def refuse_missing(path: str, table: pd.DataFrame, columns: Collection[str]) -> None:
@@ -259,24 +225,6 @@ def refuse_missing(path: str, table: pd.DataFrame, columns: Collection[str]) -> 
     for column in columns:
         missing = (table[column].isna() | (table[column].str.strip() == "")).to_numpy()
         refuse_rows(path, missing, f"nothing in column '{column}'")
-
-
-def _first_lines(text: str, separator: str) -> list[int]:
-    """Return the number of the line that each row of a table begins on, blank lines left out as pandas does."""
-    separator = separator or separator_of(text)
-    if separator == "::":
-        text, separator = text.replace("::", "\t"), "\t"
-    limit = csv.field_size_limit(len(text) + 1)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        lines, before = [], 0
-        for row in rows:
-            if len(row) > 1 or (row and row[0].strip()):
-                lines.append(before + 1)
-            before = rows.line_num
-    finally:
-        csv.field_size_limit(limit)
-    return lines
 
 
 def check_there(path: str) -> None:
@@ -288,14 +236,9 @@ def check_there(path: str) -> None:
 
 
 def open_table(path: str, columns: Sequence[str], **settings: Any) -> pd.DataFrame:
-    """Read a CSV table whose cells are texts; raise `DataError` if it cannot be read, or lacks one of these columns."""
+    """Read a table to predict; raise `DataError` if it cannot be read, or lacks one of these columns of training."""
     check_there(path)
-    table = read_table(path, {}, **settings)
-    for name in columns:
-        if name not in table.columns:
-            nearest = did_you_mean(name, [str(column) for column in table.columns])
-            raise DataError(f"{shown(path)} has no column '{name}', which the run was trained on; {nearest}")
-    return table
+    return read_table(path, dict.fromkeys(columns, ""), **settings)
 
 
 def kept_columns(table: pd.DataFrame, used: Collection[str]) -> pd.DataFrame:

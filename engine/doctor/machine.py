@@ -1,4 +1,4 @@
-"""Checks of the machine: packages, limits, disks, internet, GPUs, encoding, colours, lost connections."""
+"""Checks of the machine: limits, disks, internet, terminal, GPUs, packages."""
 
 from __future__ import annotations
 
@@ -25,18 +25,14 @@ _SMALL_SHM_BYTES = 512e6
 _MANY_COLOURS = 256
 
 
-def check_limits(facts: Environment) -> Finding | None:
+def check_limits(facts: Environment) -> Finding:
     """Report the usable cores and memory."""
     resources, title = facts.resources, "Cores and memory"
     if resources is None:
         return not_checked("limits", title, facts, "resources")
-    text = f"{resources.cores:g} cores"
-    if resources.cores < resources.processors:
-        text += f" of {resources.processors}"
+    text = f"{resources.cores:g} of {resources.processors} cores"
     if resources.memory_bytes:
-        text += f", {resources.memory_bytes / _GB:.1f} GB of memory"
-    if resources.memory_bytes < resources.machine_memory_bytes:
-        text += f" of {resources.machine_memory_bytes / _GB:.1f} GB"
+        text += f", {resources.memory_bytes / _GB:.1f} of {resources.machine_memory_bytes / _GB:.1f} GB of memory"
     limited = any("cgroup" in name for name in resources.evidence)
     text += "; limited by a container." if limited else "."
     return result_of("limits", title, Severity.INFO if limited else Severity.OK, text, resources.evidence)
@@ -46,7 +42,36 @@ def check_disks(facts: Environment) -> list[Finding]:
     """Check the disk space for downloads and runs, and shared memory."""
     if facts.disks is None:
         return [not_checked("disks", "Disks", facts, "disks")]
-    return [_shared_memory(d, facts) if d.purpose == "shared memory" else _disk(d) for d in facts.disks]
+    results = []
+    for disk in facts.disks:
+        if disk.purpose == "shared memory":
+            results.append(_shared_memory(disk, facts))
+            continue
+        check, title = f"disk-{disk.purpose.lower().replace(' ', '-')}", f"Disk ({disk.purpose})"
+        severity, text, command = Severity.UNKNOWN, "The free space could not be read.", ""
+        if disk.space is not None:
+            free = disk.space.free_bytes
+            severity = Severity.OK if free >= _LITTLE_BYTES else Severity.WARNING
+            severity = Severity.ERROR if free < _TOO_LITTLE_BYTES else severity
+            text = f"{size_text(free)} free of {size_text(disk.space.total_bytes)}."
+            if severity is not Severity.OK:
+                text += " Datasets, weights and checkpoints can take hundreds of megabytes each."
+                command = f"du -xh --max-depth=2 {disk.measured_at} | sort -h | tail"
+        results.append(result_of(check, title, severity, text, (str(disk.folder),), command))
+    return results
+
+
+def _shared_memory(disk: Disk, facts: Environment) -> Finding:
+    title, evidence = "Shared memory", (str(disk.folder),)
+    if disk.space is None:
+        text = "There is no /dev/shm, which training processes use to exchange data."
+        command = "sudo mount -t tmpfs -o size=1g tmpfs /dev/shm"
+        return result_of("shared-memory", title, Severity.WARNING, text, evidence, command)
+    text = f"{size_text(disk.space.total_bytes)}."
+    if facts.gpus is not None and len(facts.gpus.names) > 1 and disk.space.total_bytes < _SMALL_SHM_BYTES:
+        text += " Several GPUs exchange gradients through it and need more; start the container with --shm-size=1g."
+        return result_of("shared-memory", title, Severity.WARNING, text, evidence, "df -h /dev/shm")
+    return result_of("shared-memory", title, Severity.OK, text, evidence)
 
 
 def check_internet(facts: Environment) -> Finding | None:
@@ -67,13 +92,6 @@ def check_internet(facts: Environment) -> Finding | None:
     return result_of("internet", title, Severity.WARNING, text, evidence, command)
 
 
-def check_metadata(facts: Environment) -> Finding | None:
-    """Report a metadata server of Google Cloud that did not answer in time."""
-    if "metadata" not in facts.unanswered:
-        return None
-    return not_checked("metadata", "Metadata server", facts, "metadata")
-
-
 def check_encoding(facts: Environment) -> Finding:
     """Check that the locale uses UTF-8."""
     shell, title = facts.shell, "UTF-8"
@@ -92,16 +110,11 @@ def check_colours(facts: Environment) -> Finding | None:
     evidence = (shell.colour_evidence,)
     if shell.colours >= _MANY_COLOURS:
         return result_of("colours", title, Severity.OK, f"{shell.colours:,} colours.", evidence)
-    if shell.colour_evidence.startswith("NO_COLOR"):
-        text = "Colours are turned off; curves differ only in their lines and labels."
-        return result_of("colours", title, Severity.INFO, text, evidence, "unset NO_COLOR")
-    if shell.colours:
-        text = (
-            f"The terminal reports {shell.colours} colours. Most support 256, which makes curves easier to tell apart."
-        )
-        return result_of("colours", title, Severity.INFO, text, evidence, "export TERM=xterm-256color")
-    text = "The terminal cannot show colours or move the cursor, so output is plain lines."
-    return result_of("colours", title, Severity.WARNING, text, evidence, "export TERM=xterm-256color")
+    is_off = shell.colour_evidence.startswith("NO_COLOR")
+    text = f"The terminal reports {shell.colours} colours; most support 256, which makes curves easier to tell apart."
+    command = "unset NO_COLOR" if is_off else "export TERM=xterm-256color"
+    severity = Severity.INFO if shell.colours or is_off else Severity.WARNING
+    return result_of("colours", title, severity, text, evidence, command)
 
 
 def check_connection(facts: Environment) -> Finding | None:
@@ -114,44 +127,14 @@ def check_connection(facts: Environment) -> Finding | None:
         return result_of("connection", title, Severity.OK, text, (shell.ssh,))
     stays = "When the connection is lost, runs continue but the console ends"
     if shell.installed:
-        tool = shell.installed[0]
-        command = "tmux new -A -s train" if tool == "tmux" else "screen -dRS train"
-        return result_of("connection", title, Severity.INFO, f"{stays}; {tool} keeps it open.", (shell.ssh,), command)
+        command = "tmux new -A -s train" if shell.installed[0] == "tmux" else "screen -dRS train"
+        text = f"{stays}; {shell.installed[0]} keeps it open."
+        return result_of("connection", title, Severity.INFO, text, (shell.ssh,), command)
     text = f"{stays}. tmux keeps it open, but neither tmux nor screen is installed."
     return result_of("connection", title, Severity.WARNING, text, (shell.ssh,), "sudo apt-get install tmux")
 
 
-def _disk(disk: Disk) -> Finding:
-    check, title = f"disk-{disk.purpose.lower().replace(' ', '-')}", f"Disk ({disk.purpose})"
-    evidence = (str(disk.folder),)
-    if disk.space is None:
-        return result_of(check, title, Severity.UNKNOWN, "The free space could not be read.", evidence)
-    free = disk.space.free_bytes
-    text = f"{size_text(free)} free of {size_text(disk.space.total_bytes)}."
-    if free >= _LITTLE_BYTES:
-        return result_of(check, title, Severity.OK, text, evidence)
-    severity = Severity.ERROR if free < _TOO_LITTLE_BYTES else Severity.WARNING
-    text += " Datasets, weights and checkpoints can take hundreds of megabytes each."
-    return result_of(
-        check, title, severity, text, evidence, f"du -xh --max-depth=2 {disk.measured_at} | sort -h | tail"
-    )
-
-
-def _shared_memory(disk: Disk, facts: Environment) -> Finding:
-    title, evidence = "Shared memory", (str(disk.folder),)
-    if disk.space is None:
-        text = "There is no /dev/shm, which training processes use to exchange data."
-        command = "sudo mount -t tmpfs -o size=1g tmpfs /dev/shm"
-        return result_of("shared-memory", title, Severity.WARNING, text, evidence, command)
-    text = f"{size_text(disk.space.total_bytes)}."
-    several = facts.gpus is not None and len(facts.gpus.names) > 1
-    if several and disk.space.total_bytes < _SMALL_SHM_BYTES:
-        text += " Several GPUs exchange gradients through it and need more; start the container with --shm-size=1g."
-        return result_of("shared-memory", title, Severity.WARNING, text, evidence, "df -h /dev/shm")
-    return result_of("shared-memory", title, Severity.OK, text, evidence)
-
-
-MACHINE_CHECKS = (check_limits, check_disks, check_internet, check_metadata)
+MACHINE_CHECKS = (check_limits, check_disks, check_internet)
 TERMINAL_CHECKS = (check_encoding, check_colours, check_connection)
 
 
@@ -159,14 +142,20 @@ _WITH_CUDA = ("tensorflow", "tf-nightly")
 
 
 def check_gpu(facts: Environment) -> Finding | None:
-    """Report the GPUs."""
+    """Report the GPUs, or that training runs on the CPU."""
     gpus, title = facts.gpus, "GPU"
     if "gpus" in facts.unanswered:
         return not_checked("gpu", title, facts, "gpus")
-    if gpus is None:
+    if gpus is not None:
+        driver = f", driver {gpus.driver}" if gpus.driver else ""
+        return result_of("gpu", title, Severity.OK, f"{gpus}{driver}.", gpus.evidence)
+    if facts.tpu is not None:
         return None
-    driver = f", driver {gpus.driver}" if gpus.driver else ""
-    return result_of("gpu", title, Severity.OK, f"{gpus}{driver}.", gpus.evidence)
+    text = "No TPU and no NVIDIA GPU was found; training runs on the CPU."
+    if facts.place.is_notebook:
+        text += " You can choose an accelerator in the notebook's settings."
+    evidence = ("none in /sys/bus/pci/devices, /dev/accel*, /dev/nvidia* and /proc/driver/nvidia",)
+    return result_of("no-accelerator", "Accelerator", Severity.INFO, text, evidence)
 
 
 def check_tensorflow_gpu(facts: Environment) -> Finding | None:
@@ -180,13 +169,12 @@ def check_tensorflow_gpu(facts: Environment) -> Finding | None:
         text = f"{other.name} is built without CUDA, so TensorFlow trains on the CPU."
         command = f"pip uninstall -y {other.name} && pip install 'tensorflow[and-cuda]'"
         return result_of("gpu-tensorflow", title, Severity.WARNING, text, (f"{other.name} {other.version}",), command)
-    version = f"{built[0].name} {built[0].version}"
-    places = tuple(f"{name}: {place}" for name, place in gpus.libraries)
+    evidence = (f"{built[0].name} {built[0].version}", *(f"{name}: {place}" for name, place in gpus.libraries))
     if gpus.missing:
         text = f"CUDA libraries are missing: {', '.join(gpus.missing)}. TensorFlow cannot use the GPU without them."
         command = install_command(facts, f"{built[0].name}[and-cuda]=={built[0].version}")
-        return result_of("gpu-tensorflow", title, Severity.ERROR, text, (version, *places), command)
-    return result_of("gpu-tensorflow", title, Severity.OK, "The CUDA libraries are installed.", (version, *places))
+        return result_of("gpu-tensorflow", title, Severity.ERROR, text, evidence, command)
+    return result_of("gpu-tensorflow", title, Severity.OK, "The CUDA libraries are installed.", evidence)
 
 
 def check_jax_gpu(facts: Environment) -> Finding | None:
@@ -202,24 +190,13 @@ def check_jax_gpu(facts: Environment) -> Finding | None:
     return result_of("gpu-jax", title, Severity.INFO, text, tuple(found), command)
 
 
-def check_no_accelerator(facts: Environment) -> Finding | None:
-    """Report that training runs on the CPU."""
-    if facts.tpu is not None or facts.gpus is not None or "gpus" in facts.unanswered:
-        return None
-    text = "No TPU and no NVIDIA GPU was found; training runs on the CPU."
-    if facts.place.is_notebook:
-        text += " You can choose an accelerator in the notebook's settings."
-    evidence = ("none in /sys/bus/pci/devices, /dev/accel*, /dev/nvidia* and /proc/driver/nvidia",)
-    return result_of("no-accelerator", "Accelerator", Severity.INFO, text, evidence)
-
-
-GPU_CHECKS = (check_gpu, check_tensorflow_gpu, check_jax_gpu, check_no_accelerator)
+GPU_CHECKS = (check_gpu, check_tensorflow_gpu, check_jax_gpu)
 
 
 _METADATA = ("metadata of the installed packages",)
 
 
-def check_tensorflow(facts: Environment) -> Finding | None:
+def check_tensorflow(facts: Environment) -> Finding:
     """Check that exactly one TensorFlow is installed."""
     packages, title = facts.packages, "TensorFlow"
     if packages is None:
@@ -230,21 +207,15 @@ def check_tensorflow(facts: Environment) -> Finding | None:
         has_tpu, has_gpu = facts.tpu is not None and facts.tpu.is_here, facts.gpus is not None
         name = tensorflow_for(has_tpu=has_tpu, has_gpu=has_gpu, is_notebook=facts.place.is_notebook)
         return result_of("tensorflow", title, Severity.ERROR, text, _METADATA, install_command(facts, name))
-    evidence = tuple(f"{package.name} {package.version}" for package in found)
-    if len(found) == 1:
-        return result_of("tensorflow", title, Severity.OK, f"{evidence[0]}.", _METADATA)
+    names = " and ".join(f"{package.name} {package.version}" for package in found)
     if packages.has_one_tensorflow:
-        text = f"{' and '.join(evidence)} share a folder, and have the same version."
-        return result_of("tensorflow", title, Severity.OK, text, evidence)
+        return result_of("tensorflow", title, Severity.OK, f"{names}.", _METADATA)
     tpu = facts.tpu is not None and (facts.tpu.is_here or bool(facts.tpu.address))
     keep = next((p for p in found if (p.name == "tensorflow-tpu") == tpu), found[0])
     gone = " ".join(package.name for package in found if package is not keep)
-    text = (
-        f"{' and '.join(package.name for package in found)} are installed into the same folder, "
-        "so the imported TensorFlow is a mixture of them."
-    )
+    text = f"{names} are installed into the same folder, so the imported TensorFlow is a mixture of them."
     command = f"pip uninstall -y {gone} && pip install --force-reinstall --no-deps {keep.name}=={keep.version}"
-    return result_of("tensorflow", title, Severity.ERROR, text, evidence, command)
+    return result_of("tensorflow", title, Severity.ERROR, text, _METADATA, command)
 
 
 def check_keras(facts: Environment) -> Finding | None:
@@ -253,18 +224,24 @@ def check_keras(facts: Environment) -> Finding | None:
     if packages is None:
         return None  # check_tensorflow reports it
     keras = packages.version("keras")
-    if not keras:
-        text = "Keras is not installed."
+    if not keras or keras.startswith(("1.", "2.")):
+        text = f"Keras 3 is needed, and {f'Keras {keras}' if keras else 'none'} is installed."
         return result_of("keras", title, Severity.ERROR, text, _METADATA, "pip install 'keras>=3.7'")
-    if keras.startswith(("1.", "2.")):
-        text = f"Keras {keras} is too old; Keras 3 is needed."
-        return result_of("keras", title, Severity.ERROR, text, (f"keras {keras}",), "pip install 'keras>=3.7'")
-    misfits = [m for package in packages.tensorflows for m in packages.misfits(package.name, "keras")]
-    if misfits:
+    if misfits := [one for package in packages.tensorflows for one in packages.misfits(package.name, "keras")]:
         return _misfit("keras", title, misfits, Severity.ERROR)
-    owners = [(package.name, packages.asks(package.name, "keras")) for package in packages.tensorflows]
-    asked = tuple(f"{name} requires {text}" for name, text in owners if text)
-    return result_of("keras", title, Severity.OK, f"keras {keras}.", asked or _METADATA)
+    return result_of("keras", title, Severity.OK, f"keras {keras}.", _METADATA)
+
+
+def check_jax(facts: Environment) -> Finding | None:
+    """Check jaxlib against JAX's requirement."""
+    packages, title = facts.packages, "JAX"
+    if packages is None or not (jax := packages.version("jax")):
+        return None
+    if misfits := packages.misfits("jax", "jaxlib"):
+        return _misfit("jax", title, misfits, Severity.ERROR)
+    jaxlib = packages.version("jaxlib")
+    text, severity = f"jax {jax}, jaxlib {jaxlib or 'missing'}.", Severity.OK if jaxlib else Severity.ERROR
+    return result_of("jax", title, severity, text, _METADATA, "" if jaxlib else f"pip install 'jax=={jax}'")
 
 
 def check_libtpu(facts: Environment) -> Finding | None:
@@ -272,9 +249,8 @@ def check_libtpu(facts: Environment) -> Finding | None:
     packages, title = facts.packages, "libtpu"
     if packages is None or not (libtpu := packages.version("libtpu")):
         return None
-    for_tensorflow = packages.misfits("tensorflow-tpu", "libtpu")
     for_jax = packages.misfits("jax", "libtpu", extra="tpu")
-    if for_tensorflow:
+    if for_tensorflow := packages.misfits("tensorflow-tpu", "libtpu"):
         found = _misfit("libtpu", title, for_tensorflow, Severity.ERROR)
         if NEW_LIBTPU not in for_tensorflow[0].requirement:
             return found
@@ -288,27 +264,7 @@ def check_libtpu(facts: Environment) -> Finding | None:
     if for_jax:
         needed = facts.tpu is not None and facts.tpu.is_here and not packages.version("tensorflow-tpu")
         return _misfit("libtpu", title, for_jax, Severity.ERROR if needed else Severity.WARNING)
-    asked = {
-        "tensorflow-tpu": packages.asks("tensorflow-tpu", "libtpu"),
-        "jax[tpu]": packages.asks("jax", "libtpu", extra="tpu"),
-    }
-    required = tuple(f"{name} requires {text}" for name, text in asked.items() if text)
-    return result_of("libtpu", title, Severity.OK, f"libtpu {libtpu}.", required)
-
-
-def check_jax(facts: Environment) -> Finding | None:
-    """Check jaxlib against JAX's requirement."""
-    packages, title = facts.packages, "JAX"
-    if packages is None or not (jax := packages.version("jax")):
-        return None
-    if misfits := packages.misfits("jax", "jaxlib"):
-        return _misfit("jax", title, misfits, Severity.ERROR)
-    jaxlib, asked = packages.version("jaxlib"), packages.asks("jax", "jaxlib")
-    if not jaxlib:
-        text = "jax is installed, but jaxlib is not."
-        return result_of("jax", title, Severity.ERROR, text, (f"jax {jax}",), f"pip install 'jax=={jax}'")
-    required = (f"jax requires {asked}",) if asked else ()
-    return result_of("jax", title, Severity.OK, f"jax {jax}, jaxlib {jaxlib}.", required)
+    return result_of("libtpu", title, Severity.OK, f"libtpu {libtpu}.", _METADATA)
 
 
 def _misfit(check: str, title: str, misfits: Sequence[Misfit], severity: Severity) -> Finding:

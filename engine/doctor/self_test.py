@@ -90,16 +90,15 @@ class Trained:
 def legs_of(hardware: Hardware, accelerators: Sequence[str]) -> list[Leg]:
     """Return what to train on a machine: without `accelerators` on all of its own, or on the CPU if it has none."""
     chosen = accelerators or [*["tpu"] * bool(hardware.tpu), *["gpu"] * bool(hardware.gpus)] or ["cpu"]
-    return [_leg(name, backend, hardware) for name in dict.fromkeys(chosen) for backend in ("tensorflow", "jax")]
-
-
-def _leg(accelerator: str, backend: str, hardware: Hardware) -> Leg:
-    asked = parse_accelerator(accelerator)
-    counts = {"gpu": len(hardware.gpus), "tpu": hardware.tpu_devices, "sim": asked.simulated}
-    missing = ""
-    if asked.is_tpu and hardware.tpu_hosts > 1:
-        missing = f"The TPU has {hardware.tpu_hosts} hosts; start `tpu-console run` on each of them."
-    return Leg(accelerator, backend, counts.get(asked.kind) or 1, missing)
+    legs = []
+    for name in dict.fromkeys(chosen):
+        asked = parse_accelerator(name)
+        counts = {"gpu": len(hardware.gpus), "tpu": hardware.tpu_devices, "sim": asked.simulated}
+        missing = ""
+        if asked.is_tpu and hardware.tpu_hosts > 1:
+            missing = f"The TPU has {hardware.tpu_hosts} hosts; start `tpu-console run` on each of them."
+        legs += [Leg(name, backend, counts.get(asked.kind) or 1, missing) for backend in ("tensorflow", "jax")]
+    return legs
 
 
 def judge(leg: Leg, trained: Trained) -> Finding:

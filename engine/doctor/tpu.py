@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..findings import Finding, Severity
-from ..machine.holders import LOCK, Holder, Holders, Lock
+from ..machine.holders import LOCK, Holder, Holders
 from .check import install_command, not_checked, result_of
 
 if TYPE_CHECKING:
     from ..machine.environment import Environment
     from ..machine.packages import Packages
-
-_WITHOUT_HUGE_PAGES = ("v2", "v3", "v4")
 
 
 def check_tpu(facts: Environment) -> Finding | None:
@@ -47,17 +45,11 @@ def check_tensorflow_backend(facts: Environment) -> Finding | None:
             text = "tensorflow-tpu has TPU operations, for TPUStrategy."
             return result_of("tpu-tensorflow", title, Severity.OK, text, evidence)
         text = "tensorflow-tpu is installed, but libtpu, the TPU's runtime, is not."
-        asked = packages.asks("tensorflow-tpu", "libtpu") or "libtpu"
+        asked = next((one.requirement for one in packages.misfits("tensorflow-tpu", "libtpu")), "libtpu")
         return result_of("tpu-tensorflow", title, Severity.ERROR, text, evidence, f"pip install '{asked}'")
-    jax = _jax_is_ready(packages) and tpu.is_here
-    what = "is built without TPU operations" if evidence else "is not installed"
-    text = f"TensorFlow {what}; "
-    if facts.place.is_notebook:
-        text += "on this runtime, JAX uses the TPU" + (" and is ready." if jax else ".")
-        return result_of("tpu-tensorflow", title, Severity.INFO, text, evidence)
-    if jax:
-        text += "the JAX backend is ready instead."
-        return result_of("tpu-tensorflow", title, Severity.INFO, text, evidence)
+    text = f"TensorFlow {'is built without TPU operations' if evidence else 'is not installed'}; "
+    if facts.place.is_notebook or (_jax_is_ready(packages) and tpu.is_here):
+        return result_of("tpu-tensorflow", title, Severity.INFO, f"{text}the JAX backend uses the TPU.", evidence)
     text += "tensorflow-tpu has them. Either it or JAX is enough."
     gone = " ".join(package.name for package in packages.tensorflows)
     command = (f"pip uninstall -y {gone} && " if gone else "") + "pip install tensorflow-tpu"
@@ -112,52 +104,8 @@ def check_lock(facts: Environment) -> Finding | None:
         return None  # then the lock belongs to the process that holds the TPU
     if (lock := holders.lock) is None:
         return result_of("tpu-lock", title, Severity.OK, "No lock file was left behind.", (f"/{LOCK}",))
-    return None if lock.is_locked else _left_behind(lock, title)
-
-
-def check_huge_pages(facts: Environment) -> Finding | None:
-    """Check for huge pages; JAX warns that without them the runtime of v5e and later starts and stops slowly."""
-    tpu, setting, title = facts.tpu, facts.huge_pages, "Huge pages"
-    if tpu is None or not tpu.is_here or not tpu.kind or tpu.kind in _WITHOUT_HUGE_PAGES or not setting:
+    if lock.is_locked:
         return None
-    if facts.place.is_notebook:
-        return None  # kernel settings cannot be changed there
-    evidence = (f"/sys/kernel/mm/transparent_hugepage/enabled: {setting}",)
-    if "[always]" in setting:
-        return result_of("huge-pages", title, Severity.OK, "Transparent huge pages are on.", evidence)
-    text = "Transparent huge pages are not always on. The TPU's runtime starts and stops faster with them."
-    line = 'sudo sh -c "echo always > /sys/kernel/mm/transparent_hugepage/enabled"'
-    return result_of("huge-pages", title, Severity.INFO, text, evidence, line)
-
-
-def _jax_is_ready(packages: Packages) -> bool:
-    return bool(packages.version("jax") and packages.version("jaxlib") and packages.libtpu)
-
-
-def _held(holders: Holders, facts: Environment) -> Finding:
-    first = holders.processes[0]
-    more = f" (and {len(holders.processes) - 1} more)" if len(holders.processes) > 1 else ""
-    text = f"Process {first.pid} of {first.user} holds the TPU{more}: {first.command}. {_advice(first, facts)}"
-    evidence = tuple(holder.evidence for holder in holders.processes)
-    severity = Severity.INFO if all(_is_run(holder) for holder in holders.processes) else Severity.ERROR
-    command = "tpu-console stop" if _is_run(first) else f"ps -o pid,user,lstart,args -p {first.pid}"
-    return result_of("tpu-held", "TPU free", severity, text, evidence, command)
-
-
-def _advice(holder: Holder, facts: Environment) -> str:
-    if _is_run(holder):
-        return "It is a tpu-console run: wait for it, or stop it."
-    if "ipykernel" in holder.command or "colab_kernel" in holder.command:
-        what = "runtime" if facts.place.is_notebook else "kernel"
-        return f"It is a notebook: restart its {what} to free the TPU."
-    return "One process at a time can use the TPU: wait until it ends, or end it if it is yours and no longer needed."
-
-
-def _is_run(holder: Holder) -> bool:
-    return any(f"-m tpu_console.engine.process.{module}" in holder.command for module in ("main", "warm"))
-
-
-def _left_behind(lock: Lock, title: str) -> Finding:
     evidence = (f"/{LOCK} of {lock.user}", "/proc/locks: no lock on it")
     if lock.is_ours:
         text = "A lock file was left behind. It is yours and not locked, so libtpu can use it again."
@@ -169,4 +117,27 @@ def _left_behind(lock: Lock, title: str) -> Finding:
     return result_of("tpu-lock", title, Severity.ERROR, text, evidence, f"sudo rm /{LOCK}")
 
 
-CHECKS = (check_tpu, check_tensorflow_backend, check_jax_backend, check_held, check_lock, check_huge_pages)
+def _jax_is_ready(packages: Packages) -> bool:
+    return bool(packages.version("jax") and packages.version("jaxlib") and packages.libtpu)
+
+
+def _held(holders: Holders, facts: Environment) -> Finding:
+    first = holders.processes[0]
+    more = f" (and {len(holders.processes) - 1} more)" if len(holders.processes) > 1 else ""
+    advice = "wait until it ends, or end it if it is yours and no longer needed."
+    if _is_run(first):
+        advice = "it is a tpu-console run: wait for it, or stop it."
+    elif "ipykernel" in first.command or "colab_kernel" in first.command:
+        advice = f"it is a notebook: restart its {'runtime' if facts.place.is_notebook else 'kernel'} to free the TPU."
+    text = f"Process {first.pid} of {first.user} holds the TPU{more}: {first.command}; {advice}"
+    evidence = tuple(holder.evidence for holder in holders.processes)
+    severity = Severity.INFO if all(_is_run(holder) for holder in holders.processes) else Severity.ERROR
+    command = "tpu-console stop" if _is_run(first) else f"ps -o pid,user,lstart,args -p {first.pid}"
+    return result_of("tpu-held", "TPU free", severity, text, evidence, command)
+
+
+def _is_run(holder: Holder) -> bool:
+    return any(f"-m tpu_console.engine.process.{module}" in holder.command for module in ("main", "warm"))
+
+
+CHECKS = (check_tpu, check_tensorflow_backend, check_jax_backend, check_held, check_lock)

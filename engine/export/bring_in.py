@@ -10,6 +10,7 @@ import math
 import re
 import time
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -31,12 +32,41 @@ from ..storage.paths import user_path
 from ..training.summary import summary_of
 
 if TYPE_CHECKING:
-    from _csv import Reader
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ..messages import Reporter
 
 _MOST_FILES = 10_000
+_MOST_POINTS = 1_000_000
+_LARGEST_LOG, _LARGEST_EVENTS = 64 << 20, 1 << 30  # bytes of a file
+_MARK, _LARGEST_MARK = "imported.json", 1 << 16
+_NOT_METRICS = {"", "epoch", "seconds", "compile_s", "validation_s", "step_ms", "examples_per_s"}
+"""Columns that are not metrics, in the `history.csv` of a run too."""
+_RATES = {"learning_rate", "lr"}
+_PREFIX = "epoch_"
+"""What Keras's callback puts before the name of an epoch's metric."""
+_PARTS = {"train": "", "validation": "val_", "val": "val_", "eval": "val_"}
+"""Folders with parts of one training, and the prefixes of their metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Metrics at one moment."""
+
+    step: int
+    at: float  # Unix time
+    logs: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What another tool recorded about a training."""
+
+    name: str
+    tool: str  # such as ``TensorBoard``
+    files: Sequence[Path]
+    epochs: list[Point] = field(default_factory=list)  # numbered from 0
+    steps: list[Point] = field(default_factory=list)
 
 
 def import_runs(reporter: Reporter, places: Sequence[str]) -> dict[str, Any]:
@@ -61,7 +91,7 @@ def import_runs(reporter: Reporter, places: Sequence[str]) -> dict[str, Any]:
                     while part := file.read(1 << 20):
                         content.update(part)
             digest = content.hexdigest()
-            known = _imported_before(digest)
+            known = next((run for run in list_runs() if _digest_of(run) == digest), None)
             run = known or _make_run(recorded, digest)
             runs.append({"run": run.run_id, "source": user_path(files[0]), "is_known": known is not None})
         except ConsoleError as error:
@@ -73,23 +103,27 @@ def import_runs(reporter: Reporter, places: Sequence[str]) -> dict[str, Any]:
 
 
 def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
-    """Return the trainings in a file or folder, each with its files and the function that reads them."""
+    """Return the trainings in a file or folder, each with its files and the function that reads them.
+
+    Event files in ``train`` and ``validation`` belong to one training.
+    """
     try:
         place.stat()
     except OSError as error:
         raise ConsoleError(f"{user_path(place)} cannot be read: {error.strerror}.") from error
     files = [place]
     if place.is_dir():
-        files = []
-        for path in place.rglob("*"):
-            if path.is_file() and not path.is_symlink() and (is_event_file(path) or path.suffix == ".csv"):
-                files.append(path)
-            if len(files) > _MOST_FILES:
-                raise ConsoleError(f"{user_path(place)} holds more than {_MOST_FILES:,} files of trainings.")
+        known = (path for path in place.rglob("*") if ".tfevents." in path.name or path.suffix == ".csv")
+        files = sorted(path for path in known if path.is_file() and not path.is_symlink())
+    if len(files) > _MOST_FILES:
+        raise ConsoleError(f"{user_path(place)} holds more than {_MOST_FILES:,} files of trainings.")
+    groups: dict[Path, list[Path]] = defaultdict(list)
+    for path in files:
+        if ".tfevents." in path.name:
+            groups[path.parent.parent if path.parent.name in _PARTS else path.parent].append(path)
+    logs = [path for path in files if path.suffix == ".csv" and (path == place or _is_log(path))]
     found: list[tuple[list[Path], Callable[[], Recorded]]] = []
-    groups = trainings([path for path in files if is_event_file(path)])
     found += [(parts, partial(read_events, folder, parts)) for folder, parts in groups.items()]
-    logs = [path for path in sorted(files) if path.suffix == ".csv" and (path == place or _is_log(path))]
     found += [([path], partial(read_csv_log, path)) for path in logs]
     if not found:
         raise ConsoleError(
@@ -101,97 +135,57 @@ def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
 
 def _is_log(path: Path) -> bool:
     """Return whether a CSV file in a folder looks like that of `CSVLogger`."""
-    try:
-        with open_regular(path, follows_links=True) as file:
-            header = file.readline(4096)
-    except OSError:
-        return False
-    return bool(re.match(rb"(\xef\xbb\xbf)?epoch[,;\t]", header))
-
-
-_LARGEST = 64 << 20
-_NOT_METRICS = {"", "epoch", "seconds", "compile_s", "validation_s", "step_ms", "examples_per_s"}
-"""Columns that are not metrics, in the `history.csv` of a run too."""
+    with suppress(OSError), open_regular(path, follows_links=True) as file:
+        return bool(re.match(rb"(\xef\xbb\xbf)?epoch[,;\t]", file.readline(4096)))
+    return False
 
 
 def read_csv_log(path: Path) -> Recorded:
-    """Read a CSV log; raise `ConsoleError` with file and line if it is not one."""
+    """Read a CSV log; raise `ConsoleError` with file and line if it is not one.
+
+    It has no times: all epochs are dated when the file was last written.
+    """
     try:
-        text = read_text(path, _LARGEST, follows_links=True).lstrip("\ufeff")
+        text = read_text(path, _LARGEST_LOG, follows_links=True).lstrip("\ufeff")
     except UnicodeDecodeError as error:
         raise _unreadable(path, "it is not UTF-8 text") from error
     except TooLargeError as error:
-        raise _unreadable(path, f"it is larger than {_LARGEST >> 20} MiB, too large for a log of epochs") from error
-    first = text.partition("\n")[0]
-    separator = max(",;\t", key=first.count)
+        raise _unreadable(path, f"it is larger than {_LARGEST_LOG >> 20} MiB, too large for a log of epochs") from error
+    separator = max(",;\t", key=text.partition("\n")[0].count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    recorded, at, last = Recorded(path.stem, "CSVLogger", (path,)), path.stat().st_mtime, -1
     try:
-        return _recorded(path, rows)
+        header = [name.strip() for name in next(rows, [])]
+        if "epoch" not in header:
+            raise _unreadable(path, "the header has no column 'epoch', which Keras's CSVLogger writes", 1)
+        for row in filter(None, rows):
+            if len(row) != len(header):
+                raise _unreadable(path, f"it has {len(row)} values instead of {len(header)}", rows.line_num)
+            values: dict[str, float] = {}
+            for name, value in zip(header, row, strict=True):
+                with suppress(ValueError):
+                    values[name] = float(value)
+            epoch = values.get("epoch", math.nan)
+            if not _is_step(epoch) or epoch <= last:
+                raise _unreadable(path, "the epoch is not a whole number above that of the line before", rows.line_num)
+            last = int(epoch)
+            logs = {name: value for name, value in values.items() if name not in _NOT_METRICS}
+            recorded.epochs.append(Point(last, at, logs))
     except csv.Error as error:
-        what = f"a cell has more than {csv.field_size_limit():,} characters"
-        raise _unreadable(path, what, rows.line_num) from error
-
-
-def _recorded(path: Path, rows: Reader) -> Recorded:
-    header = [name.strip() for name in next(rows, [])]
-    if "epoch" not in header:
-        raise _unreadable(path, "the header has no column 'epoch', which Keras's CSVLogger writes", 1)
-    recorded = Recorded(path.stem, "CSVLogger", (path,))
-    at, last = path.stat().st_mtime, -1
-    for row in rows:
-        if not row:
-            continue
-        line = rows.line_num
-        if len(row) != len(header):
-            raise _unreadable(path, f"it has {len(row)} values instead of {len(header)}", line)
-        values = {name: _number_of(value) for name, value in zip(header, row, strict=True)}
-        epoch = values["epoch"]
-        if epoch is None or not _is_step(epoch):
-            raise _unreadable(path, "the epoch is not a whole number", line)
-        if epoch <= last:
-            raise _unreadable(path, f"epoch {epoch:.0f} follows epoch {last}: one file is one training", line)
-        last = int(epoch)
-        logs = {name: value for name, value in values.items() if name not in _NOT_METRICS and value is not None}
-        recorded.epochs.append(Point(last, at, logs))
-        if len(recorded.epochs) > _MOST_POINTS:
-            raise _unreadable(path, f"it has more than {_MOST_POINTS:,} epochs", line)
-    recorded.notes.append("The file has no times: all epochs are dated when it was last written.")
+        raise _unreadable(path, str(error), rows.line_num) from error
     return recorded
-
-
-_PREFIX = "epoch_"
-"""What Keras's callback puts before the name of an epoch's metric."""
-
-_PARTS = {"train": "", "validation": "val_", "val": "val_", "eval": "val_"}
-"""Folders with parts of one training, and the prefixes of their metrics."""
-
-
-def is_event_file(path: Path) -> bool:
-    """Return whether a file's name is that of an event file."""
-    return ".tfevents." in path.name
-
-
-def trainings(files: Sequence[Path]) -> dict[Path, list[Path]]:
-    """Group event files by the training that wrote them: those in ``train`` and ``validation`` belong together."""
-    found: dict[Path, list[Path]] = defaultdict(list)
-    for path in sorted(files):
-        folder = path.parent
-        found[folder.parent if folder.name in _PARTS else folder].append(path)
-    return found
 
 
 def read_events(folder: Path, files: Sequence[Path]) -> Recorded:
     """Read the scalars of a training; raise `ConsoleError` if a file cannot be read."""
-    recorded = Recorded(folder.name or "tensorboard", "TensorBoard", tuple(files))
     epochs: dict[int, dict[str, float]] = defaultdict(dict)
     steps: dict[int, dict[str, float]] = defaultdict(dict)
     times: dict[int, float] = {}
     count = 0
     for path in files:
         with open_regular(path, follows_links=True) as file:
-            if file.seek(0, 2) > _LARGEST_FILE:
-                what = f"it is larger than {_LARGEST_FILE >> 30} GiB, too large for the log of a training"
-                raise _unreadable(path, what)
+            if file.seek(0, 2) > _LARGEST_EVENTS:
+                raise _unreadable(path, f"it is larger than {_LARGEST_EVENTS >> 30} GiB")
         prefix = _PARTS.get(path.parent.name, "")
         for tag, step, at, value in _scalars(path):
             count += 1
@@ -202,13 +196,12 @@ def read_events(folder: Path, files: Sequence[Path]) -> Recorded:
             elif "_vs_iterations" not in tag:
                 steps[step][prefix + tag] = value
             times[step] = max(at, times.get(step, 0.0))
-    recorded.epochs = [Point(step, times[step], epochs[step]) for step in sorted(epochs)]
-    recorded.steps = [Point(step, times[step], steps[step]) for step in sorted(steps)]
-    return recorded
+    points = ([Point(step, times[step], logs[step]) for step in sorted(logs)] for logs in (epochs, steps))
+    return Recorded(folder.name or "tensorboard", "TensorBoard", files, *points)
 
 
 def _scalars(path: Path) -> Iterator[tuple[str, int, float, float]]:
-    """Yield tag, step, time and value of each scalar; a file that was cut off ends where it is damaged."""
+    """Yield tag, step, time and value of each scalar, but of no image, text and so on."""
     try:
         from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
         from tensorboard.util import tensor_util
@@ -222,50 +215,16 @@ def _scalars(path: Path) -> Iterator[tuple[str, int, float, float]]:
         for event in EventFileLoader(str(path)).Load():
             number += 1
             for value in event.summary.value:
-                found = _number(value, tensor_util)
-                if found is not None and _is_step(event.step):
-                    yield value.tag, int(event.step), float(event.wall_time), found
+                plugin = value.metadata.plugin_data.plugin_name
+                if plugin not in {"", "scalars"} or not value.HasField("tensor"):
+                    continue
+                array = tensor_util.make_ndarray(value.tensor)
+                if array.size == 1 and array.dtype.kind in "fiu" and _is_step(event.step):
+                    yield value.tag, int(event.step), float(event.wall_time), float(array.item())
     except Exception as error:  # the reader raises many kinds of errors for a damaged file
         raise _unreadable(path, f"it is damaged after {number:,} events: {one_line(error, 120)}") from error
     if not number:
         raise _unreadable(path, "it holds no event; it is damaged or not an event file")
-
-
-def _number(value: Any, tensor_util: Any) -> float | None:
-    """Return the number of a summary; None for an image, a text and so on."""
-    plugin = value.metadata.plugin_data.plugin_name
-    if plugin not in {"", "scalars"} or not value.HasField("tensor"):
-        return None
-    array = tensor_util.make_ndarray(value.tensor)
-    return _number_of(array.item()) if array.size == 1 and array.dtype.kind in "fiu" else None
-
-
-_LARGEST_FILE = 1 << 30  # bytes
-_MOST_POINTS = 1_000_000
-_MARK = "imported.json"
-_LARGEST_MARK = 1 << 16
-_SPEEDS = {"learning_rate", "lr"}
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Metrics at one moment."""
-
-    step: int
-    at: float  # Unix time
-    logs: Mapping[str, float]
-
-
-@dataclass(slots=True)
-class Recorded:
-    """What another tool recorded about a training."""
-
-    name: str
-    tool: str  # such as ``TensorBoard``
-    files: tuple[Path, ...]
-    epochs: list[Point] = field(default_factory=list)  # numbered from 0
-    steps: list[Point] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what was not read, in sentences
 
 
 def _unreadable(path: Path, why: str, line: int = 0) -> ConsoleError:
@@ -274,82 +233,66 @@ def _unreadable(path: Path, why: str, line: int = 0) -> ConsoleError:
     return ConsoleError(f"{user_path(path)}{where}: {why}.")
 
 
-def _imported_before(digest: str) -> RunDirectory | None:
-    """Return the run that was imported from the same content; None if there is none."""
-    for run in list_runs():
-        mark = inside(run.path, _MARK)
-        try:
-            if mark.exists() and read_json(mark, _LARGEST_MARK)["digest"] == digest:
-                return run
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return None
+def _digest_of(run: RunDirectory) -> str:
+    """Return the digest of what a run was imported from; empty if it was not imported."""
+    try:
+        return str(read_json(inside(run.path, _MARK), _LARGEST_MARK)["digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _make_run(recorded: Recorded, digest: str) -> RunDirectory:
-    """Write what was recorded as a finished run."""
+    """Write what was recorded as a finished run, whose events have the times of what was recorded."""
     epochs = [point for point in recorded.epochs if point.logs]
     steps = [point for point in recorded.steps if point.logs]
     if not epochs and not steps:
         raise _unreadable(recorded.files[0], "it holds no metrics")
     times = [point.at for point in (*epochs, *steps) if FIRST_TIME < point.at < LAST_TIME] or [time.time()]
-    began = datetime.fromtimestamp(min(times)).astimezone()
-    run = create_run(printable(recorded.name) or "imported", now=began)
+    began = now = min(times)
+    run = create_run(printable(recorded.name) or "imported", now=datetime.fromtimestamp(began).astimezone())
     with all_or_nothing(run):
-        _write(run, recorded, epochs, steps, min(times))
-        conclude(run)
-        source = {"digest": digest, "tool": recorded.tool, "files": [str(path) for path in recorded.files]}
-        write_whole(inside(run.path, _MARK), json.dumps(source))
-    return run
-
-
-def _write(run: RunDirectory, recorded: Recorded, epochs: list[Point], steps: list[Point], began: float) -> None:
-    """Write the events of a run at the times of what was recorded."""
-    now = began
-    journal = JournalWriter(run.journal, lambda: now)
-    place = ", ".join(user_path(path) for path in recorded.files[:3]) + (", …" if recorded.files[3:] else "")
-    journal.write(RunStarted(printable(recorded.name), RunSource.IMPORTED, 0, ""))
-    for note in (f"Imported from {recorded.tool}: {place}", *recorded.notes):
-        journal.write(Noticed(printable(note)))
-    names = {name for point in (*epochs, *steps) for name in point.logs}
-    monitor = next((name for name in ("val_accuracy", "val_loss", "accuracy", "loss") if name in names), "")
-    monitor = monitor or next((name for name in sorted(names) if metric_called(name).lower_is_better), min(names))
-    journal.write(FitStarted(max(1, len(epochs)), None, None, None, 1, monitor=monitor))
-    for point in steps:
-        now = _later(now, point)
-        journal.write(Progress(1, point.step, point.step, now - began, _bounded(point.logs)))
-    if not epochs:  # the newest values, so that the run has a result
-        newest: dict[str, float] = {}
+        journal = JournalWriter(run.journal, lambda: now)
+        journal.write(RunStarted(printable(recorded.name), RunSource.IMPORTED, 0, ""))
+        journal.write(Noticed(printable(f"Imported from {recorded.tool}: {user_path(recorded.files[0])}")))
+        names = {name for point in (*epochs, *steps) for name in point.logs}
+        monitor = next((name for name in ("val_accuracy", "val_loss", "accuracy", "loss") if name in names), "")
+        monitor = monitor or next((name for name in sorted(names) if metric_called(name).lower_is_better), min(names))
+        journal.write(FitStarted(max(1, len(epochs)), None, None, None, 1, monitor=monitor))
         for point in steps:
-            newest |= point.logs
-        epochs = [Point(0, steps[-1].at, newest)]
-    ended, last_step = began, steps[-1].step if steps else 0
-    for number, point in enumerate(epochs, 1):
-        now = _later(now, point)
-        logs = {name: value for name, value in point.logs.items() if name not in _SPEEDS}
-        if not last_step:  # the curves of training consist of these
-            train = {name: value for name, value in logs.items() if not name.startswith("val_")}
-            journal.write(Progress(number, 1, number, now - began, _bounded(train)))
-        journal.write(
-            EpochEnded(
+            now = _later(now, point)
+            journal.write(Progress(1, point.step, point.step, now - began, _bounded(point.logs)))
+        if not epochs:  # the newest values, so that the run has a result
+            epochs = [Point(0, now, {name: value for point in steps for name, value in point.logs.items()})]
+        ended, last_step = began, steps[-1].step if steps else 0
+        for number, point in enumerate(epochs, 1):
+            now = _later(now, point)
+            logs = {name: value for name, value in point.logs.items() if name not in _RATES}
+            if not last_step:  # the curves of training consist of these
+                train = {name: value for name, value in logs.items() if not name.startswith("val_")}
+                journal.write(Progress(number, 1, number, now - began, _bounded(train)))
+            ending = EpochEnded(
                 epoch=number,
                 step=max(number, last_step),
                 epoch_steps=1,
                 elapsed_s=now - began,
-                seconds=max(0.0, now - ended),
+                seconds=now - ended,
                 compile_s=0.0,
                 validation_s=0.0,
                 step_ms=None,
                 examples_per_s=None,
-                learning_rate=next((point.logs[name] for name in _SPEEDS if name in point.logs), None),
+                learning_rate=next((point.logs[name] for name in _RATES if name in point.logs), None),
                 logs=_bounded(logs),
             )
-        )
-        ended = now
-    journal.flush()
-    outcome, reason = RunOutcome.COMPLETED, f"imported from {recorded.tool}"
-    journal.write(RunFinished(outcome, reason, summary_of(StateReader(run).catch_up(), outcome, reason)))
-    journal.close()
+            journal.write(ending)
+            ended = now
+        journal.flush()
+        outcome, reason = RunOutcome.COMPLETED, f"imported from {recorded.tool}"
+        journal.write(RunFinished(outcome, reason, summary_of(StateReader(run).catch_up(), outcome, reason)))
+        journal.close()
+        conclude(run)
+        source = {"digest": digest, "tool": recorded.tool, "files": [str(path) for path in recorded.files]}
+        write_whole(inside(run.path, _MARK), json.dumps(source))
+    return run
 
 
 def _later(now: float, point: Point) -> float:
@@ -361,14 +304,6 @@ def _bounded(logs: Mapping[str, float]) -> dict[str, float]:
     return {printable(name)[:200]: float(value) for name, value in list(logs.items())[:MOST_METRICS]}
 
 
-def _number_of(value: Any) -> float | None:
-    """Return a number that was read from a file; None if it is not a number."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _is_step(value: float | None) -> bool:
+def _is_step(value: float) -> bool:
     """Return whether a number can be that of a step or an epoch."""
-    return value is not None and math.isfinite(value) and 0 <= value < MOST_COUNT and value == int(value)
+    return math.isfinite(value) and 0 <= value < MOST_COUNT and value == int(value)

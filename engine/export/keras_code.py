@@ -29,17 +29,9 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..runs.events import AcceleratorReady, DataReady, FitStarted
 
-_MODULES = {
-    "layers": keras.layers,
-    "keras.optimizers": keras.optimizers,
-    "keras.optimizers.schedules": keras.optimizers.schedules,
-    "keras.losses": keras.losses,
-    "keras.metrics": keras.metrics,
-    "keras.callbacks": keras.callbacks,
-    "keras.initializers": keras.initializers,
-    "keras.regularizers": keras.regularizers,
-    "keras.constraints": keras.constraints,
-}
+_PACKAGES = ["optimizers", "losses", "metrics", "callbacks", "initializers", "regularizers", "constraints"]
+_MODULES = {"layers": keras.layers, **{f"keras.{name}": getattr(keras, name) for name in _PACKAGES}}
+_MODULES["keras.optimizers.schedules"] = keras.optimizers.schedules
 _SIDES = {"kernel_size", "pool_size", "strides", "dilation_rate", "size"}
 """Arguments that may be one number if all sides are equal."""
 
@@ -50,23 +42,19 @@ def object_code(thing: Any) -> Brackets:
     module = next((name for name, found in _MODULES.items() if vars(found).get(made.__name__) is made), None)
     if module is None:
         raise ValueError(f"{made.__name__} is not a class of Keras")
-    named = _changed(made, thing.get_config())
-    first = [named.pop(name) for name in list(_required(made))[:2] if name in named]
-    return call(f"{module}.{made.__name__}", *first, **named)
-
-
-def _changed(made: type, config: dict[str, Any]) -> dict[str, Code]:
-    required = {name: config[name] for name in _required(made) if name in config}
-    usual = made(**required).get_config()
-    known = [*_parameters(made), "name", "dtype"]
-    changed = {}
-    for name in dict.fromkeys(known):
+    config = thing.get_config()
+    parameters = [one for one in inspect.signature(made).parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    required = [one.name for one in parameters if one.default is one.empty and one.name in config]
+    usual = made(**{name: config[name] for name in required}).get_config()
+    named: dict[str, Code] = {}
+    for name in dict.fromkeys([*(one.name for one in parameters), "name", "dtype"]):
         if name not in config or (name not in required and config[name] == usual.get(name)):
             continue
         if name == "name" and re.fullmatch(rf"{automatic_name(made.__name__)}(_\d+)?", str(config[name])):
             continue
-        changed[name] = _argument(name, config[name])
-    return changed
+        named[name] = _argument(name, config[name])
+    first = [named.pop(name) for name in required[:2]]
+    return call(f"{module}.{made.__name__}", *first, **named)
 
 
 def _argument(name: str, value: Any) -> Code:
@@ -80,20 +68,6 @@ def _argument(name: str, value: Any) -> Code:
     if name in _SIDES and isinstance(value, list | tuple) and len(set(value)) == 1:
         return literal(value[0])
     return literal(tuple(value) if isinstance(value, list) and name != "values" else value)
-
-
-def _parameters(made: Any) -> dict[str, inspect.Parameter]:
-    named = inspect.signature(made).parameters.items()
-    return {name: one for name, one in named if one.kind is one.POSITIONAL_OR_KEYWORD}
-
-
-def _required(made: type) -> dict[str, inspect.Parameter]:
-    return {name: one for name, one in _parameters(made).items() if one.default is one.empty}
-
-
-def sequential_code(model: Any, first: list[Any]) -> Code:
-    """Return a sequential model, with some layers before its own."""
-    return call("keras.Sequential", listed([_input(model.inputs[0]), *map(object_code, [*first, *model.layers])]))
 
 
 def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent: int = 0) -> Iterator[str]:
@@ -148,30 +122,25 @@ def model_lines(run: ExportedRun, augmentation: list[Any]) -> list[str]:
             raise not_exportable(f"dataset={config.dataset} gives several inputs, which")
         if augmentation:
             raise not_exportable("For a custom model, augmentation.placement=model")
-        made = call(
-            run.imports.own(config.model),
-            literal(shape),
-            literal(run.data.classes),
-            **literals(config.model_options),
-        )
+        given = [literal(shape), literal(run.data.classes)]
+        made = call(run.imports.own(config.model), *given, **literals(config.model_options))
         lines = [write(made, run.indent, "model = ")]
         if config.weights:
             lines += [
                 "if not model.built:  # a subclass of keras.Model",
                 f"    model.build({write(literal((None, *shape)))})",
             ]
+    elif MODELS[config.model].has_code:
+        run.imports.add("layers", "keras")
+        lines = [*_built_in(run, shape, augmentation)]
     else:
-        if not MODELS[config.model].has_code:
-            raise not_exportable(f"model={config.model}")
-        lines = [*_built_in(run, augmentation)]
+        raise not_exportable(f"model={config.model}")
     if config.weights:
         lines.append(write(call("model.load_weights", literal(locate(config.weights))), run.indent))
     return run.in_scope(lines)
 
 
-def _built_in(run: ExportedRun, augmentation: list[Any]) -> Iterator[str]:
-    shape = tuple(run.data.input_shape)
-    run.imports.add("layers", "keras")
+def _built_in(run: ExportedRun, shape: tuple[int | None, ...], augmentation: list[Any]) -> Iterator[str]:
     words = len(run.record.get("words", ()))
     kind = Input(shape, "int32") if words else Input(shape)
     task, scale = Task.CLASSES, {}
@@ -180,30 +149,22 @@ def _built_in(run: ExportedRun, augmentation: list[Any]) -> Iterator[str]:
     signature = Signature(task, {"example": kind}, run.data.classes, {"vocabulary": words}, **scale)
     model = build_model(run.config, signature, loads_weights=False)
     if isinstance(model, keras.Sequential):
-        yield write(sequential_code(model, augmentation), run.indent, "model = ")
+        layers = map(object_code, [*augmentation, *model.layers])
+        yield write(call("keras.Sequential", listed([_input(model.inputs[0]), *layers])), run.indent, "model = ")
         return
     bases = {layer.name: "base" for layer in model.layers if isinstance(layer, keras.Model)}
     if bases:
-        yield from _base(run)
+        options = ApplicationOptions.model_validate(run.config.model_options)
+        weights = "imagenet" if options.weights == "imagenet" else None
+        given = {"include_top": False, "weights": weights, "input_shape": (*shape[:2], 3), "pooling": "avg"}
+        yield write(call(f"keras.applications.{options.name}", **literals(given)), run.indent, "base = ")
+        if options.weights not in {"imagenet", "none"}:
+            yield write(call("base.load_weights", literal(locate(options.weights))), run.indent)
+        if options.trainable == "none":
+            yield "base.trainable = False"
+        elif isinstance(options.trainable, int):
+            yield from unfrozen(options.trainable)
     yield from functional_lines(model, bases, augmentation, run.indent)
-
-
-def _base(run: ExportedRun) -> Iterator[str]:
-    options = ApplicationOptions.model_validate(run.config.model_options)
-    height, width = run.data.input_shape[:2]
-    given = {
-        "include_top": False,
-        "weights": "imagenet" if options.weights == "imagenet" else None,
-        "input_shape": (height, width, 3),
-        "pooling": "avg",
-    }
-    yield write(call(f"keras.applications.{options.name}", **literals(given)), run.indent, "base = ")
-    if options.weights not in {"imagenet", "none"}:
-        yield write(call("base.load_weights", literal(locate(options.weights))), run.indent)
-    if options.trainable == "none":
-        yield "base.trainable = False"
-    elif isinstance(options.trainable, int):
-        yield from unfrozen(options.trainable)
 
 
 def unfrozen(first: int) -> list[str]:

@@ -10,7 +10,6 @@ import json
 import re
 import textwrap
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ import keras
 
 from ..code import Code, call, docstring, is_class, listed, literal, literals, write
 from ..config.catalog import DATASETS, is_user_reference
-from ..config.options import CALLBACKS
+from ..config.options import CALLBACKS, LARGEST_SHUFFLE
 from ..config.pieces import parse_piece
 from ..data.data_code import DataCode, datasets
 from ..data.kinds.kind import not_exportable
@@ -34,8 +33,6 @@ from ..sanitize import printable
 from .keras_code import ExportedRun, model_lines, object_code, unfrozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..code import Imports
     from ..config.pieces import Piece
     from ..config.run_config import RunConfig
@@ -63,13 +60,18 @@ class Script:
     @property
     def notebook(self) -> str:
         """The same as a Jupyter notebook."""
-        numbers = count(1)
         # In a notebook's text, nothing may be a link, a picture, HTML or a formula.
         plain = re.sub(r"[^\w\s.,:;()/-]|_", lambda match: f"&#{ord(match[0])};", self._introduction())
-        cells = [_cell(numbers, "markdown", f"# {plain}")]
+        cells: list[dict[str, Any]] = []
+
+        def add(kind: str, source: str, **more: Any) -> None:
+            lines = source.splitlines(keepends=True)
+            cells.append({"cell_type": kind, "id": f"cell-{len(cells) + 1}", "metadata": {}, **more, "source": lines})
+
+        add("markdown", f"# {plain}")
         for title, lines in self.sections.items():
-            cells.append(_cell(numbers, "markdown", f"## {title}"))
-            cells.append(_cell(numbers, "code", "\n".join(lines).strip("\n")))
+            add("markdown", f"## {title}")
+            add("code", "\n".join(lines).strip("\n"), execution_count=None, outputs=[])
         kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
         metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
         return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
@@ -80,12 +82,6 @@ class Script:
         text = "\n\n".join(textwrap.fill(printable(paragraph), 86) for paragraph in paragraphs)
         marks = (textwrap.fill(f"- {printable(mark)}", 86, subsequent_indent="  ") for mark in self.marks)
         return "\n".join((text, *marks))
-
-
-def _cell(numbers: Iterator[int], kind: str, source: str) -> dict[str, Any]:
-    more: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
-    lines = source.splitlines(keepends=True)
-    return {"cell_type": kind, "id": f"cell-{next(numbers)}", "metadata": {}, **more, "source": lines}
 
 
 def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id: str) -> Script:
@@ -117,20 +113,25 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
     model = model_lines(run, changes if in_model else [])
     training = training_lines(run, data.labels)
     environment, devices = run.framework.code(run.accelerator.accelerator, run.replicas)
-    results = [
-        f'model.save("{file_name(config.name)}.keras")',
-        "for name, values in history.history.items():",
-        '    print(f"{name}: {values[-1]:.4f}")',
-    ]
+    batch = f"{config.batch_size}" + (f" * {run.replicas}  # per replica × replicas" if run.replicas > 1 else "")
+    constants = ["", f"SEED = {config.seed}", f"BATCH_SIZE = {batch}", f"EPOCHS = {config.epochs}", ""]
+    if config.precision != "float32":
+        constants.append(f"keras.config.set_dtype_policy({literal(config.precision)})")
+    constants.append("keras.utils.set_random_seed(SEED)")
+    constants.append(f"tf.random.set_seed({config.seed % (2**31 - 2) + 1})  # for the shuffling below")
     if names := sorted({one.action for one in state.steered if not one.refused} & {"epochs", "learning_rate"}):
         text = f"The run was changed while it trained ({', '.join(names)}); here its first settings apply throughout."
         run.marks.append(text)
     sections = {
-        "Set-up": [*run.imports.lines(environment), "", *_constants(run), *(["", *devices] if devices else [])],
+        "Set-up": [*run.imports.lines(environment), *constants, *(["", *devices] if devices else [])],
         "Data": [*data.lines, *inputs],
         "Model": model,
         "Training": training,
-        "Results": results,
+        "Results": [
+            f'model.save("{file_name(config.name)}.keras")',
+            "for name, values in history.history.items():",
+            '    print(f"{name}: {values[-1]:.4f}")',
+        ],
     }
     title = f"Train {config.name}, as in the run {run_id} of tpu-console."
     return Script(title, sections, [*dict.fromkeys(run.marks)])
@@ -147,8 +148,7 @@ def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports:
     if missing := [name for name in kind.code_needs if not record.get(name)]:
         raise DataError(f"The run's inputs.json does not contain its {' and '.join(missing)}.")
     code = kind.code(config, held_out, record, imports)
-    counts = record.get("class_counts", {})
-    if any(sum(pair) == 1 for pair in zip(*counts.values(), strict=False)):
+    if any(sum(pair) == 1 for pair in zip(*record.get("class_counts", {}).values(), strict=False)):
         code.marks.append("A class has only one example: the run used it for training, but the split here will fail.")
     return code
 
@@ -162,15 +162,14 @@ def _own(config: RunConfig, record: dict[str, Any], imports: Imports) -> DataCod
         )
     parts = dict(zip(("train", "validation"), forms, strict=False))
     names = ", ".join(name if form else "_" for name, form in parts.items())
-    lines = [write(call(imports.own(config.dataset), **literals(config.data.options)), 0, f"{names} = ")]
+    lines = ["# Batches as the function made them." if "kept" in forms else "# Datasets of single examples."]
+    lines.append(write(call(imports.own(config.dataset), **literals(config.data.options)), 0, f"{names} = "))
     for name, form in parts.items():
         if form == "arrays":
             lines.append(f"{name} = tf.data.Dataset.from_tensor_slices({name})")
         elif form == "batches":
             lines.append(f"{name} = {name}.unbatch()")
-    if "kept" in forms:
-        return DataCode(["# Batches as the function made them.", *lines])
-    return DataCode(["# Datasets of single examples: (inputs, label).", *lines])
+    return DataCode(lines)
 
 
 def _arrays(config: RunConfig, imports: Imports) -> DataCode:
@@ -179,16 +178,11 @@ def _arrays(config: RunConfig, imports: Imports) -> DataCode:
     if config.dataset == "digits":
         imports.add("load_digits", "sklearn.datasets")
         imports.add("train_test_split", "sklearn.model_selection")
-        split = {"test_size": config.data.validation_fraction}
-        lines = [
-            "images, labels = load_digits(return_X_y=True)",
-            f"images = images.reshape(-1, {shape})",
-            write(
-                call("train_test_split", "images", "labels", **literals(split), random_state="SEED", stratify="labels"),
-                0,
-                "x_train, x_val, y_train, y_val = ",
-            ),
-        ]
+        share = literal(config.data.validation_fraction)
+        split = {"test_size": share, "random_state": "SEED", "stratify": "labels"}
+        lines = ["images, labels = load_digits(return_X_y=True)", f"images = images.reshape(-1, {shape})"]
+        halves = call("train_test_split", "images", "labels", **split)
+        lines.append(write(halves, 0, "x_train, x_val, y_train, y_val = "))
     else:
         module = config.dataset.replace("-", "_")
         lines = [f"(x_train, y_train), (x_val, y_val) = keras.datasets.{module}.load_data()"]
@@ -199,22 +193,6 @@ def _arrays(config: RunConfig, imports: Imports) -> DataCode:
     if limit := config.data.train_limit:
         lines.append(f"x_train, y_train = x_train[:{limit}], y_train[:{limit}]")
     return DataCode([*lines, *datasets("x", "y")], "y_train", 16.0 if config.dataset == "digits" else 255.0)
-
-
-def _constants(run: ExportedRun) -> list[str]:
-    config = run.config
-    batch = f"{config.batch_size}"
-    if run.replicas > 1:
-        batch += f" * {run.replicas}  # per replica × replicas"
-    lines = [f"SEED = {config.seed}", f"BATCH_SIZE = {batch}", f"EPOCHS = {config.epochs}", ""]
-    if config.precision != "float32":
-        lines.append(f"keras.config.set_dtype_policy({literal(config.precision)})")
-    shuffling = config.seed % (2**31 - 2) + 1
-    return [
-        *lines,
-        "keras.utils.set_random_seed(SEED)",
-        f"tf.random.set_seed({shuffling})  # for the shuffling below",
-    ]
 
 
 def training_lines(run: ExportedRun, labels: str) -> list[str]:
@@ -253,7 +231,15 @@ def _compiled(run: ExportedRun, phase: TrainingPhase, functions: dict[str, str])
     on_cpu = run.framework.runs_tensorflow and run.accelerator.accelerator == "cpu"
     if run.is_compiled:
         return ["model.jit_compile = False"] if on_cpu else []
-    given = {"optimizer": _optimizer(run, phase), "loss": _loss(run, functions)}
+    config, piece = run.config, parse_piece(run.config.loss)
+    if piece.is_own:
+        loss = _own_piece(run, piece, functions)
+    else:
+        if run.needs_one_hot and not config.takes_shares:
+            config = config.model_copy(update={"loss": config.loss.removeprefix("sparse_")})
+        made = pieces.make_loss(config, str(run.record.get("activation", "")))
+        loss = literal(made) if isinstance(made, str) else object_code(made)
+    given = {"optimizer": _optimizer(run, phase), "loss": loss}
     if run.config.metrics:
         given["metrics"] = listed([_metric(run, text, functions) for text in run.config.metrics])
     if run.fit.steps_per_execution > 1:
@@ -277,17 +263,6 @@ def _optimizer(run: ExportedRun, phase: TrainingPhase) -> Code:
     # The default, which readers want to see.
     given = {key.removesuffix("="): value for key, value in code.items}
     return call(code.opening[:-1], learning_rate=literal(float(options.learning_rate)), **given)
-
-
-def _loss(run: ExportedRun, functions: dict[str, str]) -> Code:
-    config = run.config
-    piece = parse_piece(config.loss)
-    if piece.is_own:
-        return _own_piece(run, piece, functions)
-    if run.needs_one_hot and not config.takes_shares:
-        config = config.model_copy(update={"loss": config.loss.removeprefix("sparse_")})
-    made = pieces.make_loss(config, str(run.record.get("activation", "")))
-    return literal(made) if isinstance(made, str) else object_code(made)
 
 
 def _metric(run: ExportedRun, text: str, functions: dict[str, str]) -> Code:
@@ -314,21 +289,6 @@ def _own_piece(run: ExportedRun, piece: Piece, functions: dict[str, str]) -> Cod
     return f"my_{name}"
 
 
-def _fitted(run: ExportedRun, phase: TrainingPhase, number: int) -> str:
-    given: dict[str, Code] = {"initial_epoch": "len(history.epoch)"} if number else {}
-    given["epochs"] = "EPOCHS" if phase.last_epoch == run.config.epochs else str(phase.last_epoch)
-    given["steps_per_epoch"] = str(run.fit.steps_per_epoch)
-    if run.data.validation_examples:
-        given["validation_data"] = "validation_batches"
-        if run.config.validation_freq > 1:
-            given["validation_freq"] = str(run.config.validation_freq)
-    if run.config.class_weight != "none":
-        given["class_weight"] = "class_weight"
-    if callbacks := _callbacks(run):
-        given["callbacks"] = listed(callbacks)
-    return write(call("model.fit", "train_batches", **given), 0, "history = ")
-
-
 def _callbacks(run: ExportedRun) -> list[Code]:
     config, monitor = run.config, run.fit.monitor
     made: list[Code] = []
@@ -350,31 +310,44 @@ def _callbacks(run: ExportedRun) -> list[Code]:
     for piece in map(parse_piece, config.callbacks):
         if piece.is_own:
             made.append(call(run.imports.own(piece.name), **literals(piece.options)))
-        else:
-            made.append(call(f"keras.callbacks.{CALLBACKS[piece.name]}", **literals(_in_folder(run, piece))))
+            continue
+        chosen = dict(piece.options)
+        for key in {"filename", "filepath"} & {*chosen}:  # in the working folder only
+            chosen[key] = name = Path(str(chosen[key])).name.lstrip(".") or piece.name
+            if name != piece.options[key]:
+                run.marks.append(f"{piece.name} writes {name} in the working folder, not {piece.options[key]}.")
+        made.append(call(f"keras.callbacks.{CALLBACKS[piece.name]}", **literals(chosen)))
     return made
 
 
-def _in_folder(run: ExportedRun, piece: Piece) -> dict[str, Any]:
-    """Return the options of a callback of Keras, which writes its files in the working folder only."""
-    options = dict(piece.options)
-    for key in {"filename", "filepath"} & {*options}:
-        name = Path(str(options[key])).name.lstrip(".") or piece.name
-        if name != options[key]:
-            run.marks.append(f"{piece.name} writes {name} in the working folder, not {options[key]}.")
-        options[key] = name
-    return options
-
-
-_PARALLEL = "num_parallel_calls=tf.data.AUTOTUNE"
+def _fitted(run: ExportedRun, phase: TrainingPhase, number: int) -> str:
+    config = run.config
+    given: dict[str, Code] = {"initial_epoch": "len(history.epoch)"} if number else {}
+    given["epochs"] = "EPOCHS" if phase.last_epoch == config.epochs else str(phase.last_epoch)
+    given["steps_per_epoch"] = str(run.fit.steps_per_epoch)
+    if run.data.validation_examples:
+        given["validation_data"] = "validation_batches"
+        if config.validation_freq > 1:
+            given["validation_freq"] = str(config.validation_freq)
+    if config.class_weight != "none":
+        given["class_weight"] = "class_weight"
+    if callbacks := _callbacks(run):
+        given["callbacks"] = listed(callbacks)
+    return write(call("model.fit", "train_batches", **given), 0, "history = ")
 
 
 def input_lines(run: ExportedRun, data: DataCode, augmentation: list[Any]) -> list[str]:
     """Return the lines that make `train_batches` and `validation_batches`, with layers that augment the former."""
-    maps = []
-    lines = _preparation(run, data)
-    if lines:
+    lines, maps, steps = list[str](), list[str](), list[str]()
+    if data.top:
+        scale = f" / {data.top:g}" if run.config.data.pixels == "unit" else ""
+        steps.append(f"    inputs = tf.cast(inputs, tf.float32){scale}")
+    if run.needs_one_hot and not data.are_shares:
+        steps.append(f"    labels = tf.one_hot(labels, {run.data.classes})")
+    if steps:
         maps.append("prepare")
+        said = '    """Return inputs and labels as the model and its loss take them."""'
+        lines += ["", "", "def prepare(inputs, labels):", said, *steps, "    return inputs, labels"]
     for name, why in run.config.augmentation.without_layer.items():
         run.marks.append(f"augmentation.{name} is not done here: {why}.")
     if augmentation:
@@ -393,52 +366,29 @@ def input_lines(run: ExportedRun, data: DataCode, augmentation: list[Any]) -> li
             "        images = layer(images, training=True)",
             "    return images, labels",
         ]
-    lines += [
-        *_endless(run),
-        *(f"train_batches = train_batches.map({name}, {_PARALLEL})" for name in maps),
-        "train_batches = train_batches.prefetch(tf.data.AUTOTUNE)",
-    ]
-    if run.data.validation_examples:
-        lines.append(_validation(run, ".map(prepare)" if "prepare" in maps else ""))
-    return lines
-
-
-def _endless(run: ExportedRun) -> list[str]:
-    """Return the lines that make endless training batches of the examples."""
     if run.keeps_batches(0):
         if run.replicas > 1:
             run.marks.append(f"The run cut batches that {run.replicas} replicas cannot share equally.")
-        return ["", "train_batches = train.repeat()"]
-    buffer = (
-        run.data.shuffle_buffer or run.config.data.shuffle_buffer or min(run.data.train_examples or 100_000, 100_000)
-    )
-    return [
-        "",
-        "",
-        "def batches_of(epoch):",
-        '    """Return the batches of an epoch, whose order depends on seed and epoch."""',
-        f"    shuffled = train.shuffle({buffer}, seed=epoch, reshuffle_each_iteration=False)",
-        "    return shuffled.batch(BATCH_SIZE, drop_remainder=True)",
-        "",
-        "",
-        "train_batches = tf.data.Dataset.counter().flat_map(batches_of)",
-    ]
-
-
-def _preparation(run: ExportedRun, data: DataCode) -> list[str]:
-    """Return a function `prepare` of inputs and labels, if they need one."""
-    steps, said = [], []
-    if data.top:
-        is_scaled = run.config.data.pixels == "unit"
-        said.append("scale the pixels to 0–1" if is_scaled else "convert the pixels")
-        steps.append(f"    inputs = tf.cast(inputs, tf.float32){f' / {data.top:g}' if is_scaled else ''}")
-    if run.needs_one_hot and not data.are_shares:
-        said.append("write labels as a value per class")
-        steps.append(f"    labels = tf.one_hot(labels, {run.data.classes})")
-    if not steps:
-        return []
-    head = ["", "", "def prepare(inputs, labels):", f'    """{" and ".join(said).capitalize()}."""']
-    return [*head, *steps, "    return inputs, labels"]
+        lines += ["", "train_batches = train.repeat()"]
+    else:
+        most = run.data.train_examples or LARGEST_SHUFFLE
+        buffer = run.data.shuffle_buffer or run.config.data.shuffle_buffer or min(most, LARGEST_SHUFFLE)
+        lines += [
+            "",
+            "",
+            "def batches_of(epoch):",
+            '    """Return the batches of an epoch, whose order depends on seed and epoch."""',
+            f"    shuffled = train.shuffle({buffer}, seed=epoch, reshuffle_each_iteration=False)",
+            "    return shuffled.batch(BATCH_SIZE, drop_remainder=True)",
+            "",
+            "",
+            "train_batches = tf.data.Dataset.counter().flat_map(batches_of)",
+        ]
+    lines += [f"train_batches = train_batches.map({name}, num_parallel_calls=tf.data.AUTOTUNE)" for name in maps]
+    lines.append("train_batches = train_batches.prefetch(tf.data.AUTOTUNE)")
+    if run.data.validation_examples:
+        lines.append(_validation(run, ".map(prepare)" if steps else ""))
+    return lines
 
 
 def _validation(run: ExportedRun, prepared: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
@@ -151,12 +152,12 @@ def mix(images: Any, targets: tuple[Any, ...], options: Augmentation, uniform: A
         images = tf.where(inside, tf.roll(images, 1, axis=0), images)
         # By the pasted area, which the edge may have cut, not the drawn one.
         kept = kept * (1 - tf.reduce_mean(tf.cast(inside, tf.float32), axis=(1, 2, 3)))
-    return images, tuple(_mixed(target, kept) for target in targets)
 
+    def blended(target: Any) -> Any:
+        part = tf.reshape(kept, (-1,) + (1,) * (target.shape.rank - 1))
+        return part * target + (1 - part) * tf.roll(target, 1, axis=0)
 
-def _mixed(target: Any, kept: Any) -> Any:
-    kept = tf.reshape(kept, (-1,) + (1,) * (target.shape.rank - 1))
-    return kept * target + (1 - kept) * tf.roll(target, 1, axis=0)
+    return images, tuple(map(blended, targets))
 
 
 def _rectangle(height: int, width: int, left: Any, upper: Any, right: Any, lower: Any) -> Any:
@@ -197,7 +198,10 @@ def affine(options: Augmentation, uniform: Any, height: int, width: int) -> Affi
     """
     parts = []
     if options.flip != "none":
-        parts.append(_flip(options.flip, uniform, height, width))
+        one, zero = tf.ones_like(uniform[0]), tf.zeros_like(uniform[0])
+        x = tf.where(uniform[Draw.FLIP_X] < 0.5, one, zero) if options.flip in {"horizontal", "both"} else zero
+        y = tf.where(uniform[Draw.FLIP_Y] < 0.5, one, zero) if options.flip in {"vertical", "both"} else zero
+        parts.append(Affine(1 - 2 * x, zero, x * (width - 1), zero, 1 - 2 * y, y * (height - 1)))
     if options.rotation:
         angle = between(-1, 1, uniform[Draw.ANGLE]) * math.radians(options.rotation)
         cos, sin = tf.cos(angle), tf.sin(angle)
@@ -215,22 +219,7 @@ def affine(options: Augmentation, uniform: Any, height: int, width: int) -> Affi
         # The corner of the first pixel is half a pixel before its centre.
         starts = (size * left_out * uniform[row] for size, row in ((width, Draw.CROP_X), (height, Draw.CROP_Y)))
         parts.append(_scaled(1 - left_out, *(start - 0.5 * left_out for start in starts)))
-    if not parts:
-        return None
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.of(part)
-    return whole
-
-
-def _flip(mode: str, uniform: Any, height: int, width: int) -> Affine:
-    one = tf.ones_like(uniform[0])
-    zero = tf.zeros_like(one)
-    mirrored_x = tf.where(uniform[Draw.FLIP_X] < 0.5, one, zero) if mode in {"horizontal", "both"} else zero
-    mirrored_y = tf.where(uniform[Draw.FLIP_Y] < 0.5, one, zero) if mode in {"vertical", "both"} else zero
-    return Affine(
-        1 - 2 * mirrored_x, zero, mirrored_x * (width - 1), zero, 1 - 2 * mirrored_y, mirrored_y * (height - 1)
-    )
+    return reduce(Affine.of, parts) if parts else None
 
 
 def _scaled(scale: Any, shift_x: Any, shift_y: Any) -> Affine:
@@ -278,30 +267,13 @@ def _mirrored(index: Any, size: int) -> Any:
     return tf.minimum(index, 2 * size - 1 - index)
 
 
-class Draw(IntEnum):
-    """What a random number is for; each image gets all of them, whatever is switched on."""
-
-    FLIP_X = 0
-    FLIP_Y = 1
-    ANGLE = 2
-    SHIFT_X = 3
-    SHIFT_Y = 4
-    ZOOM = 5
-    CROP = 6
-    CROP_X = 7
-    CROP_Y = 8
-    CONTRAST = 9
-    BRIGHTNESS = 10
-    SATURATION = 11
-    HUE = 12
-    ERASE = 13
-    ERASE_X = 14
-    ERASE_Y = 15
-    ERASE_WIDTH = 16
-    ERASE_HEIGHT = 17
-    MIX = 18
-    PATCH_X = 19
-    PATCH_Y = 20
+Draw = IntEnum(
+    "Draw",
+    "FLIP_X FLIP_Y ANGLE SHIFT_X SHIFT_Y ZOOM CROP CROP_X CROP_Y CONTRAST BRIGHTNESS SATURATION HUE "
+    "ERASE ERASE_X ERASE_Y ERASE_WIDTH ERASE_HEIGHT MIX PATCH_X PATCH_Y",
+    start=0,
+)
+"""What a random number is for; each image gets all of them, whatever is switched on."""
 
 
 def draw(options: Augmentation, seed: int, number: Any, batch: int) -> tuple[Any, Any, Any]:
@@ -313,15 +285,15 @@ def draw(options: Augmentation, seed: int, number: Any, batch: int) -> tuple[Any
     # The default algorithm depends on the device.
     pair = tf.stack([tf.constant(seed % 2**63, tf.int64), tf.cast(number, tf.int64)])
     uniform = tf.random.stateless_uniform((len(Draw), batch), pair, alg="philox")
-    return uniform, _shares(options.mixup, pair, 1, batch), _shares(options.cutmix, pair, 2, batch)
 
+    def kept(alpha: float, stream: int) -> Any:
+        """Draw from Beta(alpha, alpha), as the ratio of two gamma variables; ones if alpha is 0."""
+        if not alpha:
+            return tf.ones((batch,))
+        parts = tf.random.stateless_gamma((2, batch), tf.random.fold_in(pair, stream, alg="philox"), alpha)
+        return tf.math.divide_no_nan(parts[0], parts[0] + parts[1])
 
-def _shares(alpha: float, pair: Any, stream: int, batch: int) -> Any:
-    """Draw from Beta(alpha, alpha), as the ratio of two gamma variables; ones if alpha is 0."""
-    if not alpha:
-        return tf.ones((batch,))
-    parts = tf.random.stateless_gamma((2, batch), tf.random.fold_in(pair, stream, alg="philox"), alpha)
-    return tf.math.divide_no_nan(parts[0], parts[0] + parts[1])
+    return uniform, kept(options.mixup, 1), kept(options.cutmix, 2)
 
 
 def per_image(values: Any) -> Any:

@@ -49,39 +49,30 @@ def choose_cache(
     Raises:
         DataError: The cache must be on disk, and the disk is too small.
     """
-    needed = most = None
-    if example_bytes is not None:
-        each = example_bytes + _OVERHEAD_BYTES
-        needed = None if count is None else count * each
-        most = int(_SHUFFLE_SHARE * room.memory_bytes / each)
-    size = "the examples" if needed is None else f"{count:,} examples ({size_text(needed)} in total)"
-    if asked == "memory":
-        return Cache("memory", f"in memory (data.cache=memory): {size}")
-    if asked == "off":
-        return Cache("off", "not cached (data.cache=off)", most)
-    if asked == "disk":
-        if needed is not None and needed > _DISK_SHARE * room.disk_bytes:
-            raise DataError(
-                f"data.cache is disk, but {size} do not fit: {size_text(room.disk_bytes)} are free on the run's disk.",
-                remedy="Free space, set data.cache=off, or set TPU_CONSOLE_HOME to a folder on a larger disk.",
-            )
-        return Cache("disk", f"in a file in the run folder (data.cache=disk): {size}", most)
-    if not is_fixed:
-        return Cache("off", "not cached: your data may give other examples in each epoch", most)
-    if needed is None:
-        why = "their number is unknown" if count is None else "their sizes differ"
-        return Cache("off", f"not cached: {why}", most, _with_remedy(f"Examples are read again in every epoch: {why}."))
-    free = f"half of the {size_text(room.memory_bytes)} of free memory"
-    if needed <= MEMORY_SHARE * room.memory_bytes:
-        return Cache("memory", f"in memory: {size} need less than {free}")
-    if needed <= _DISK_SHARE * room.disk_bytes:
-        return Cache("disk", f"in a file in the run folder: {size} need more than {free}", most)
-    why = f"{size} need more than {free}, and more than the {size_text(room.disk_bytes)} of free disk space"
-    return Cache("off", f"not cached: {why}", most, _with_remedy(f"Examples are read again in every epoch: {why}."))
-
-
-def _with_remedy(sentence: str) -> str:
-    return f"{sentence} data.cache=memory or disk caches them anyway."
+    each = None if example_bytes is None else example_bytes + _OVERHEAD_BYTES
+    most = None if each is None else int(_SHUFFLE_SHARE * room.memory_bytes / each)
+    needed = None if each is None or count is None else count * each
+    size = "examples of unknown size" if needed is None else f"{count:,} examples ({size_text(needed)})"
+    fits_disk = needed is not None and needed <= _DISK_SHARE * room.disk_bytes
+    if asked == "disk" and needed is not None and not fits_disk:
+        raise DataError(
+            f"data.cache is disk, but {size} do not fit: {size_text(room.disk_bytes)} are free on the run's disk.",
+            remedy="Free space, set data.cache=off, or set TPU_CONSOLE_HOME to a folder on a larger disk.",
+        )
+    kind, why = asked, f" (data.cache={asked})"
+    if asked == "auto" and not is_fixed:
+        kind, why = "off", ": your data may give other examples in each epoch"
+    elif asked == "auto":
+        fits_memory = needed is not None and needed <= MEMORY_SHARE * room.memory_bytes
+        kind = "memory" if fits_memory else "disk" if fits_disk else "off"
+        why = f": {size}, with {size_text(room.memory_bytes)} of memory and {size_text(room.disk_bytes)} of disk free"
+    is_read_again = kind == "off" and asked == "auto" and is_fixed
+    return Cache(
+        kind,
+        {"memory": "in memory", "disk": "in a file in the run folder", "off": "not cached"}[kind] + why,
+        None if kind == "memory" else most,
+        f"Examples are read again in every epoch{why}. data.cache=memory or disk caches them." if is_read_again else "",
+    )
 
 
 def room_beside(folder: Path | None) -> Room:

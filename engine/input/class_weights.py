@@ -49,8 +49,17 @@ def training_weights(examples: Examples, asked: str | Mapping[str, float]) -> ND
     """
     if asked == "none":
         return None
+    label, classes = label_of(examples.train), examples.signature.classes
     if not isinstance(asked, str):
-        return _given_weights(examples, asked)
+        if label is None or label.dtype == tf.string or len(label.shape) > 1:
+            raise DataError("class_weight needs one label for each example, a class.", remedy="Set class_weight=none.")
+        if classes and (unknown := [number for number in asked if int(number) >= classes]):
+            raise DataError(f"class_weight names class {unknown[0]}, but the data has classes 0 to {classes - 1:,}.")
+        # One more than the classes: that of labels beyond the table.
+        weights = np.ones(1 + max(classes, *(int(number) + 1 for number in asked), *label.shape), np.float32)
+        for number, weight in asked.items():
+            weights[int(number)] = weight
+        return weights
     if not has_class_labels(examples):
         raise DataError(
             "class_weight=balanced needs labels that are class numbers or a probability for each class.",
@@ -64,7 +73,7 @@ def training_weights(examples: Examples, asked: str | Mapping[str, float]) -> ND
             "class_weight=balanced has to count the classes, but the dataset has an unknown number of examples.",
             remedy="Set the number with tf.data.experimental.assert_cardinality, or set class_weight=none.",
         )
-    return balanced_weights(class_totals(examples.train, examples.signature.classes))
+    return balanced_weights(class_totals(examples.train, classes))
 
 
 def class_totals(dataset: Any, classes: int) -> NDArray[np.float64]:
@@ -77,19 +86,6 @@ def class_totals(dataset: Any, classes: int) -> NDArray[np.float64]:
     batches = [] if dataset is None else dataset.map(shares).batch(_LABELS)  # small, whatever the examples are
     totals: NDArray[np.float64] = sum((batch.numpy().sum(axis=0, dtype=float) for batch in batches), np.zeros(classes))
     return totals
-
-
-def _given_weights(examples: Examples, table: Mapping[str, float]) -> NDArray[np.float32]:
-    label, classes = label_of(examples.train), examples.signature.classes
-    if label is None or label.dtype == tf.string or len(label.shape) > 1:
-        raise DataError("class_weight needs one label for each example, a class.", remedy="Set class_weight=none.")
-    if classes and (unknown := [number for number in table if int(number) >= classes]):
-        raise DataError(f"class_weight names class {unknown[0]}, but the data has classes 0 to {classes - 1:,}.")
-    # One more than the classes: that of labels beyond the table.
-    weights = np.ones(1 + max(classes, *(int(number) + 1 for number in table), *label.shape), np.float32)
-    for number, weight in table.items():
-        weights[int(number)] = weight
-    return weights
 
 
 def class_numbers(labels: Any) -> Any:

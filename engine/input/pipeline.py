@@ -7,7 +7,7 @@ whole batches, which is faster; each image still has its own random numbers.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -99,51 +99,52 @@ def build_pipeline(
     batch = (config.batch_size or USUAL_BATCH) * replicas
     if kept[0]:
         batch = examples.batch // replicas * replicas
-    _check_shapes(examples, config)
-    _check_labels(examples, config)
+    _check(examples, config)
     placement = choose_placement(config.augmentation, accelerator)
     counts = (examples.train_count, examples.validation_count)
-    cache = choose_cache(
-        config.data.cache,
-        None if None in counts else sum(count or 0 for count in counts),
-        _example_bytes(examples.train),
-        room or room_beside(cache_folder),
-        is_fixed=examples.is_fixed and not kept[0],
-    )
-    stored = replace(examples, train=kept[0] or examples.train, validation=kept[1] or examples.validation)
+    count = None if None in counts else sum(part or 0 for part in counts)
+    is_fixed, room = examples.is_fixed and not kept[0], room or room_beside(cache_folder)
+    cache = choose_cache(config.data.cache, count, _example_bytes(examples.train), room, is_fixed=is_fixed)
     steps, remainder = _steps(examples, config, batch, replicas)
-    cached_train = _cached(stored.train, cache, cache_folder, "train")
-    validation = _cached(stored.validation, cache, cache_folder, "validation")
+    cached = _cached(kept[0] or examples.train, cache, cache_folder, "train")
     weights = training_weights(examples, config.class_weight)
-    buffer, notice = _shuffle_buffer(examples, config, cache)
+    buffer = config.data.shuffle_buffer or min(examples.train_count or LARGEST_SHUFFLE, LARGEST_SHUFFLE)
+    notices = [cache.notice]
+    if not config.data.shuffle_buffer and cache.shuffle_most is not None and cache.shuffle_most < buffer:
+        notices.append(
+            f"The shuffle buffer holds {max(1, cache.shuffle_most):,} examples instead of {buffer:,}: more do not fit "
+            "in memory. Change it with data.shuffle_buffer."
+        )
+        buffer = max(1, cache.shuffle_most)
     share = share or Share()
+    in_pass = _batches_in_pass(examples, batch)
     in_pipeline = config.augmentation.is_active and not placement.in_model
 
     def train_from(first: int) -> Any:
-        in_pass = _batches_in_pass(examples, batch)
-        passes = _Passes(cached_train, in_pass, buffer, config.seed, batch, share, examples.pass_calls[0])
-        if kept[0]:
-            passes = replace(passes, dataset=_divided(cached_train, replicas, share), keeps=True)
-        return _prepared(passes.batches(first), examples, config, weights, share, first=first, augmented=in_pipeline)
+        dataset = _divided(cached, replicas, share) if kept[0] else cached
+        shuffle = 0 if kept[0] else buffer
+        batches = _endless(dataset, in_pass, first, shuffle, config.seed, batch, share, examples.pass_calls[0])
+        return _prepared(batches, examples, config, weights, share, first=first, augmented=in_pipeline)
 
-    train = train_from(0)
-    left_out = ""
+    validation = _cached(kept[1] or examples.validation, cache, cache_folder, "validation")
     if validation is not None:
-        count, keeps = examples.validation_count, kept[1] is not None
-        validation, left_out = _validation_batches(validation, count, batch, replicas, share, keeps=keeps)
-        validation = _calling(validation, examples.pass_calls[1])
-        validation = _prepared(validation, examples, config)
+        if kept[1] is not None:
+            validation = _divided(validation, replicas, share)
+        else:
+            validation, notice = _validation_batches(validation, examples.validation_count, batch, replicas, share)
+            notices.append(notice)
+        validation = _prepared(_calling(validation, examples.pass_calls[1]), examples, config)
 
     def calibration() -> Any:
         """Return the first training batch, again and again."""
-        if examples.batches[0] is not None:
-            first = _divided(examples.batches[0].take(1).repeat(), replicas, Share())
+        if kept[0]:
+            first = _divided(kept[0].take(1).repeat(), replicas, Share())
         else:
             first = examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
         return _prepared(first, examples, config, weights).take(1).cache().repeat()
 
     return Pipeline(
-        train,
+        train_from(0),
         train_from,
         validation,
         steps,
@@ -154,7 +155,7 @@ def build_pipeline(
         placement,
         examples,
         buffer,
-        tuple(filter(None, (cache.notice, notice, left_out))),
+        tuple(filter(None, notices)),
     )
 
 
@@ -178,32 +179,27 @@ def _largest_stored(examples: Examples) -> float:
     return examples.pixel_range or (255.0 if images.dtype == tf.uint8 else 1.0)
 
 
-def _check_shapes(examples: Examples, config: RunConfig) -> None:
-    """Check that examples can be put into batches, which those of a `RaggedTensor` always can."""
-    if examples.batches[0] is not None and not config.augmentation.is_active:
-        return
+def _check(examples: Examples, config: RunConfig) -> None:
+    """Check that examples, unless they are ragged, can be put into batches, and that labels can be mixed or smoothed.
+
+    Raises:
+        DataError: They cannot.
+    """
     for part in tf.nest.flatten(examples.train.element_spec[0]):
-        if isinstance(part, tf.TensorSpec) and not part.shape.is_fully_defined():
+        is_batched = examples.batches[0] is not None and not config.augmentation.is_active
+        if isinstance(part, tf.TensorSpec) and not is_batched and not part.shape.is_fully_defined():
             raise DataError(
                 f"The examples of {config.dataset} have shape {part.shape}: their sizes differ or are unknown.",
                 why="A batch needs examples of one size, and so does a compiled TPU program.",
                 remedy="Give them one size in the dataset function, such as with tf.image.resize or tf.ensure_shape. "
                 "Or batch them there, as with padded_batch.",
             )
-
-
-def _check_labels(examples: Examples, config: RunConfig) -> None:
-    """Check that labels can become a probability for each class, if mixing or smoothing needs that."""
-    if config.effective_loss == config.loss_name or has_class_labels(examples):
-        return
-    label, classes = label_of(examples.train), examples.signature.classes
-    shape = "several parts" if label is None else label.shape
-    key = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
-    raise DataError(
-        f"{key} needs examples of one class each and a known number of classes; the labels of "
-        f"{config.dataset} have shape {shape} and {classes or 'an unknown number of'} classes.",
-        remedy="Set it to 0, or return one-hot labels from the dataset function.",
-    )
+    if config.effective_loss != config.loss_name and not has_class_labels(examples):
+        key = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
+        raise DataError(
+            f"{key} needs one class for each example of {config.dataset}, and a known number of classes.",
+            remedy="Set it to 0, or return one-hot labels from the dataset function.",
+        )
 
 
 def _example_bytes(dataset: Any) -> int | None:
@@ -217,60 +213,39 @@ def _example_bytes(dataset: Any) -> int | None:
     return total
 
 
-def _shuffle_buffer(examples: Examples, config: RunConfig, cache: Cache) -> tuple[int, str]:
-    """Return the size of a shuffle buffer that fits in memory, and a notice if it is smaller than intended."""
-    wanted = config.data.shuffle_buffer or min(examples.train_count or LARGEST_SHUFFLE, LARGEST_SHUFFLE)
-    buffer, notice = wanted, ""
-    if not config.data.shuffle_buffer and cache.shuffle_most is not None and cache.shuffle_most < wanted:
-        buffer = max(1, cache.shuffle_most)
-        notice = (
-            f"The shuffle buffer holds {buffer:,} examples instead of {wanted:,}: more do not fit in memory. "
-            "Change it with data.shuffle_buffer."
-        )
-    return buffer, notice
+def _endless(
+    dataset: Any, in_pass: int | None, first: int, buffer: int, seed: int, batch: int, share: Share, calls: PassCalls
+) -> Any:
+    """Return this host's batches after the first so many, without end; each pass drops its remainder.
 
+    A pass has `in_pass` batches, None if unknown, in an order that depends only on the seed and its number. Without a
+    shuffle `buffer`, the dataset is of this host's batches, whose order is kept.
+    """
 
-@dataclass(frozen=True, slots=True)
-class _Passes:
-    """Endless passes over the training examples, each in an order that depends only on the seed and its number."""
-
-    dataset: Any  # the examples
-    in_pass: int | None  # batches in a pass; None if unknown
-    buffer: int  # size of the shuffle buffer
-    seed: int  # the run's seed
-    batch: int  # examples per step over all hosts
-    share: Share  # this host's share of every batch
-    calls: PassCalls  # what is called around each pass
-    keeps: bool = False  # whether the dataset is of this host's batches, whose order is kept
-
-    def batches(self, first: int) -> Any:
-        """Return this host's batches after the first so many; each pass drops its remainder."""
-        if self.in_pass is None:  # where a pass ends is only known there: read from the beginning
-            return self._batched(tf.data.Dataset.counter().flat_map(as_written(self._shuffled))).skip(first)
-        passes = tf.data.Dataset.counter(first // self.in_pass).flat_map(as_written(self._pass))
-        return passes.skip(first % self.in_pass)
-
-    def _pass(self, number: Any) -> Any:
-        batches = self._batched(self._shuffled(number))
-        if self.share.count == 1:
-            return batches
-        # A host's part of the remainder may be another batch. Not `take`: a pass must reach the end to fill the cache.
-        kept = batches.enumerate().filter(lambda index, _: index < self.in_pass)
-        return kept.map(lambda _, element: element)
-
-    def _shuffled(self, number: Any) -> Any:
-        if self.keeps:
-            return _calling(self.dataset, self.calls)
+    def examples_of(number: Any) -> Any:
+        if not buffer:
+            return _calling(dataset, calls)
         # The seed of this function's graph: TensorFlow refuses 0 together with a seed that is a tensor.
-        tf.compat.v1.set_random_seed(self.seed % (2**31 - 2) + 1)
-        shuffled = self.dataset.shuffle(self.buffer, seed=number, reshuffle_each_iteration=False)
-        return _calling(shuffled, self.calls)
+        tf.compat.v1.set_random_seed(seed % (2**31 - 2) + 1)
+        return _calling(dataset.shuffle(buffer, seed=number, reshuffle_each_iteration=False), calls)
 
-    def _batched(self, examples: Any) -> Any:
-        if self.keeps:
+    def batched(examples: Any) -> Any:
+        if not buffer:
             return examples
         # Every host shuffles all examples in the same order and takes every n-th, so together they see whole batches.
-        return _host_part(examples, self.share).batch(self.batch // self.share.count, drop_remainder=True)
+        return _host_part(examples, share).batch(batch // share.count, drop_remainder=True)
+
+    def batches_of(number: Any) -> Any:
+        batches = batched(examples_of(number))
+        if share.count == 1:
+            return batches
+        # A host's part of the remainder may be another batch. Not `take`: a pass must reach the end to fill the cache.
+        return batches.enumerate().filter(lambda index, _: index < in_pass).map(lambda _, element: element)
+
+    if in_pass is None:  # where a pass ends is only known there: read from the beginning
+        return batched(tf.data.Dataset.counter().flat_map(as_written(examples_of))).skip(first)
+    passes = tf.data.Dataset.counter(first // in_pass).flat_map(as_written(batches_of))
+    return passes.skip(first % in_pass)
 
 
 def _divided(batches: Any, replicas: int, share: Share) -> Any:
@@ -348,7 +323,11 @@ def _prepared(
         return (inputs, labels, *given)
 
     if one_hot or augmented or examples.pixel_range or weights is not None:
-        calls = _parallel_calls(dataset, _CONVERTED_APART if change is None else _CHANGED_APART)
+        # One batch per core in parallel, or fewer if they need too much memory; small batches need no other threads.
+        sizes = [part.shape.num_elements() for part in tf.nest.flatten(dataset.element_spec)]
+        values, least = sum(size or 1 for size in sizes), _CONVERTED_APART if change is None else _CHANGED_APART
+        most = max(1, min(usable_cores(), _BATCHES_AT_ONCE_BYTES // (4 * values)))
+        calls = None if None not in sizes and values < least else most
         if change is None:
             dataset = dataset.map(as_written(lambda *element: prepare(0, element)), num_parallel_calls=calls)
         else:
@@ -358,18 +337,6 @@ def _prepared(
     if len(dataset.element_spec) == 1 and not isinstance(dataset.element_spec[0], tuple):
         dataset = dataset.map(lambda inputs: inputs)  # as Keras passes inputs alone to a training step
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(untuned())
-
-
-def _parallel_calls(batches: Any, least: int) -> int | None:
-    """Return how many batches are prepared in parallel: one per core, or fewer if they need too much memory.
-
-    With fewer values in a batch than `least`, the result is None: no other threads.
-    """
-    sizes = [part.shape.num_elements() for part in tf.nest.flatten(batches.element_spec)]
-    values = sum(size or 1 for size in sizes)
-    if None not in sizes and values < least:
-        return None
-    return max(1, min(usable_cores(), _BATCHES_AT_ONCE_BYTES // (4 * values)))
 
 
 def _steps(examples: Examples, config: RunConfig, batch: int, replicas: int) -> tuple[int, int]:
@@ -411,12 +378,8 @@ def _host_part(dataset: Any, share: Share) -> Any:
     return dataset.shard(share.count, share.index) if share.count > 1 else dataset
 
 
-def _validation_batches(
-    validation: Any, count: int | None, batch: int, replicas: int, share: Share, *, keeps: bool
-) -> tuple[Any, str]:
-    """Return this host's validation batches, and a notice about skipped examples; some data has batches to be kept."""
-    if keeps:
-        return _divided(validation, replicas, share), ""
+def _validation_batches(validation: Any, count: int | None, batch: int, replicas: int, share: Share) -> tuple[Any, str]:
+    """Return this host's validation batches, and a notice about skipped examples."""
     left_out = ""
     if share.is_even and count is not None and (rest := count % replicas):
         left_out = (

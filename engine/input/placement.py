@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,28 +53,12 @@ def augmentation_layers(options: Augmentation, top: float, seed: int) -> list[An
     """Return the Keras layers that change images with pixels from 0 to `top`."""
     import keras
 
-    # One seed per layer: with the same seed, all layers would draw the same numbers.
-    seeds = itertools.count(seed)
-    layers = []
-    for name, arguments, named in _specifications(options, top):
-        layer = getattr(keras.layers, name, None)
-        if layer is None:
-            remedy = "Set augmentation.placement to pipeline, or install a newer Keras."
-            raise DataError(f"Keras {keras.__version__} has no layer {name}.", remedy=remedy)
-        # RandomContrast takes no value_range in Keras 3.7: it clips to 0 and 255.
-        taken = {key: value for key, value in named.items() if key in inspect.signature(layer).parameters}
-        # Always float32: 16 bits cannot hold 256 shades and the values between them.
-        layers.append(layer(*arguments, **taken, seed=next(seeds), dtype="float32"))
-    return layers
-
-
-def _specifications(options: Augmentation, top: float) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
-    """Return the layers' names and arguments."""
     ranged = {"value_range": (0.0, top)}
     # Keras's layer scales the saturation by f / (1 − f) for a factor f, within the value range.
     saturation = tuple((1 + change) / (2 + change) for change in (-options.color, options.color))
     erasing = {"scale": ERASED_AREA, "fill_value": 0.5 * top, **ranged}
-    known: list[tuple[float, str, tuple[Any, ...], dict[str, Any]]] = [
+    known: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
+        *((True, "RandomFlip", (mode,), {}) for mode in _FLIPS[options.flip]),
         (options.rotation, "RandomRotation", (options.rotation / 360.0,), {}),
         (options.translation, "RandomTranslation", (options.translation, options.translation), {}),
         (options.zoom, "RandomZoom", (options.zoom,), {}),
@@ -86,10 +69,18 @@ def _specifications(options: Augmentation, top: float) -> list[tuple[str, tuple[
         (options.color, "RandomHue", (2 * HUE_SHARE * options.color,), ranged),
         (options.erasing, "RandomErasing", ((options.erasing, options.erasing),), erasing),
     ]
-    flips: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-        ("RandomFlip", (mode,), {}) for mode in _FLIPS[options.flip]
-    ]
-    return flips + [(name, arguments, named) for amount, name, arguments, named in known if amount]
+    layers: list[Any] = []
+    for _, name, arguments, named in (one for one in known if one[0]):
+        layer = getattr(keras.layers, name, None)
+        if layer is None:
+            remedy = "Set augmentation.placement to pipeline, or install a newer Keras."
+            raise DataError(f"Keras {keras.__version__} has no layer {name}.", remedy=remedy)
+        # RandomContrast takes no value_range in Keras 3.7: it clips to 0 and 255.
+        taken = {key: value for key, value in named.items() if key in inspect.signature(layer).parameters}
+        # One seed per layer: with the same seed, all layers would draw the same numbers. Always float32: 16 bits cannot
+        # hold 256 shades and the values between them.
+        layers.append(layer(*arguments, **taken, seed=seed + len(layers), dtype="float32"))
+    return layers
 
 
 def with_augmentation(model: Any, options: Augmentation, top: float, seed: int) -> Any:

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from functools import cache
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import tensorflow as tf
 from ..config.reading import parse_config
 from ..config.values import USUAL_BATCH
 from ..data.cached_facts import save_input_speed
-from ..data.describing import small_picture
+from ..data.describing import small_picture, unknown_share
 from ..data.download import reporting
 from ..data.examples import Examples, Task
 from ..data.kinds.image_kind import ImageFilesKind
@@ -71,10 +72,9 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
             "sizes": dict(signature.sizes),
             "classes": class_balance(examples),
             "pictures": picture_samples(examples, _PICTURES),
-            "unknown_words": {},
+            "unknown_words": unknown_share(examples) if any("vocabulary" in name for name in signature.sizes) else {},
             "notices": [notice for notice in examples.notices if notice not in examples.skipped],
         }
-        found |= {} if kind is None else kind.describe(examples)
         if speed:
             found["speed"] = measure(settings, examples, reporter)
             save_input_speed(settings, found["speed"]["parts"])
@@ -96,14 +96,8 @@ def class_balance(examples: Examples) -> list[dict[str, Any]]:
         parts = {"train": examples.train, "validation": examples.validation}
         known = {name: class_totals(part, classes) for name, part in parts.items()}
     names = examples.class_names or tuple(str(number) for number in range(classes))
-    return [
-        {
-            "name": names[number],
-            "train": round(known["train"][number]),
-            "validation": round(known["validation"][number]),
-        }
-        for number in range(classes)
-    ]
+    counts = {name: [round(count) for count in known[name]] for name in ("train", "validation")}
+    return [{"name": names[number], **{part: counts[part][number] for part in counts}} for number in range(classes)]
 
 
 _LOOKED_AT = 40
@@ -117,27 +111,22 @@ def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
         return []
     by_class: dict[str, list[NDArray[Any]]] = {}
     most = min(count * _LOOKED_AT, examples.train_count or count * _LOOKED_AT)
-    wanted = min(examples.signature.classes or 1, count)
+    classes, names = examples.signature.classes, examples.class_names
     for image, label, *_ in examples.train.take(most):
-        by_class.setdefault(_caption(label.numpy(), examples), []).append(image.numpy())
-        if len(by_class) >= wanted and sum(map(len, by_class.values())) >= count:
+        values, caption = label.numpy(), ""
+        if values.ndim <= 1 and classes:
+            number = int(values.argmax()) if values.ndim == 1 else int(values)
+            caption = names[number] if number < len(names) else str(number)
+        by_class.setdefault(caption, []).append(image.numpy())
+        if len(by_class) >= min(classes or 1, count) and sum(map(len, by_class.values())) >= count:
             break
     # One of each class, then a second one of each class, and so on.
-    rounds = max(map(len, by_class.values()), default=0)
-    taken = [(name, by_class[name][turn]) for turn in range(rounds) for name in sorted(by_class)
-             if turn < len(by_class[name])]  # fmt: skip
-    return [small_picture(name, image, examples.pixel_range) for name, image in taken[:count]]
-
-
-def _caption(label: NDArray[Any], examples: Examples) -> str:
-    if label.ndim > 1 or not examples.signature.classes:
-        return ""
-    number = int(label.argmax()) if label.ndim == 1 else int(label)
-    return examples.class_names[number] if number < len(examples.class_names) else str(number)
+    ranked = [(turn, name, image) for name, images in by_class.items() for turn, image in enumerate(images)]
+    ranked.sort(key=itemgetter(0, 1))
+    return [small_picture(name, image, examples.pixel_range) for _, name, image in ranked[:count]]
 
 
 SECONDS = 3.0  # how long later epochs are measured, about; the first one gets three times as long
-_SHORT_S = 0.5
 
 
 def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: float = SECONDS) -> dict[str, Any]:
@@ -177,31 +166,10 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
             for _ in islice(batches, steps):  # the start of the second epoch was prefetched while the first one ended
                 pass
             count("later", "later epochs", batches, steps, seconds)
-    return {
-        "unit": "images" if len(examples.signature.shape) == 3 else "examples",
-        "parts": parts,
-        "cache": cache,
-        "advice": _advice(*parts, cache=cache, config=config),
-    }
-
-
-def _advice(
-    first: Mapping[str, Any], later: Mapping[str, Any] | None = None, *, cache: str, config: RunConfig
-) -> list[str]:
-    """Say what the speeds mean, and what to do about them."""
     advice = []
-    if first["examples"] / first["per_s"] < _SHORT_S:
-        advice.append("The first epoch is so short that setting up the pipeline takes much of it.")
     if isinstance(KINDS.get(config.dataset), ImageFilesKind):
-        advice.append(
-            "TFRecord shards are read faster than single files, above all from a bucket: tpu-console tfrecord."
-        )
+        advice.append("TFRecord shards are read faster than single files: tpu-console tfrecord.")
     if cache == "off":
-        advice.append(
-            "Every epoch reads and decodes again; data.cache=disk keeps decoded examples in the run's folder."
-        )
-    if later is not None:
-        place = {"memory": "memory", "disk": "a file in the run's folder"}[cache]
-        times = later["per_s"] / first["per_s"]
-        advice.append(f"Later epochs come from {place}{f', {times:.1f} times as fast' if times >= 1.1 else ''}.")
-    return advice
+        advice.append("Every epoch reads and decodes again; data.cache=disk keeps decoded examples in a file.")
+    unit = "images" if len(examples.signature.shape) == 3 else "examples"
+    return {"unit": unit, "parts": parts, "cache": cache, "advice": advice}

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..config.catalog import DATASETS, is_user_reference
-from ..data.images.check import open_file
+from ..data.images.files import open_file
 from ..data.kinds.npz import open_arrays
 from ..data.kinds.table import KINDS
 from ..data.places import locate, shown
 from ..data.predictions import BATCH, NewData, Table, chosen, probabilities
-from ..data.tables import is_number, read_table, read_text
+from ..data.row_files import decoded
+from ..data.tables import is_number, read_table
 from ..errors import DataError, one_line
 from ..storage.paths import check_place
 from .trained_run import open_trained
@@ -97,7 +98,14 @@ def predict_arrays(trained: TrainedModel, request: NewData, reporter: Reporter) 
     """
     info = DATASETS[trained.config.dataset]
     images = _read(request.only(), info.input_shape)
-    _check_range(images, 16.0 if info.name == "digits" else 255.0, info.name, reporter)
+    largest, least, most = 16.0 if info.name == "digits" else 255.0, float(images.min()), float(images.max())
+    if least < 0 or most > largest:
+        raise DataError(
+            f"The values range from {least:g} to {most:g}, but {info.name} ranges from 0 to {largest:g}.",
+            remedy="Give unscaled pixels; the run's scaling is applied here.",
+        )
+    if most <= 1:
+        reporter.note(f"No value is above 1, but {info.name} goes up to {largest:g}: are these values scaled already?")
     model = trained.load_model()
     names = trained.classes_of(model)
     scale = np.float32(trained.scale())
@@ -153,7 +161,7 @@ def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Read one image per row, with or without a header; a label column before the pixels is dropped."""
     import pandas as pd
 
-    text = read_text(path)
+    text = decoded(path)[0]
     first = text.partition("\n")[0].split(",")
     has_head = not all(is_number(cell) for cell in first)
     table = read_table(path, {}, text, **({} if has_head else {"header": None}))
@@ -167,14 +175,3 @@ def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         )
     values: NDArray[np.float32] = numbers.to_numpy(np.float32)
     return values
-
-
-def _check_range(images: NDArray[np.float32], largest: float, name: str, reporter: Reporter) -> None:
-    least, most = float(images.min()), float(images.max())
-    if least < 0 or most > largest:
-        raise DataError(
-            f"The values range from {least:g} to {most:g}, but {name} ranges from 0 to {largest:g}.",
-            remedy="Give unscaled pixels; the run's scaling is applied here.",
-        )
-    if most <= 1:
-        reporter.note(f"No value is above 1, but {name} goes up to {largest:g}: are these values scaled already?")

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 import tensorflow as tf
 
-from ..data.images.check import ImageFacts, check_all, open_file
+from ..data.images.check import ImageFacts, check_all
 from ..data.images.decode import as_png, check_whole
 from ..data.images.examples import refuse_bad
+from ..data.images.files import open_file
 from ..data.kinds.table import KINDS
-from ..data.places import is_remote, join
-from ..data.survey.formats import config_for
-from ..data.tfrecord_schema import (
+from ..data.kinds.tfrecord import (
     MANIFEST_NAME,
     SCHEMA_NAME,
     VERSION,
@@ -31,12 +30,14 @@ from ..data.tfrecord_schema import (
     shard_name,
     write_schema,
 )
+from ..data.places import is_remote, join
+from ..data.survey.formats import config_for
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import free_bytes
 from ..storage.files import sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from ..data.kinds.image_kind import ImageFilesKind
     from ..messages import Reporter
@@ -108,15 +109,29 @@ def convert_dataset(
     places = {join(destination, shard_name(index, len(shards))): items for index, items in enumerate(shards)}
     # A shard gets its name when all of it is on the disk.
     missing = {place: items for place, items in places.items() if not tf.io.gfile.exists(place)}
-    _check_room(destination, missing)
+    needed = sum(item.bytes + _OVERHEAD_BYTES for items in missing.values() for item in items)
+    free = None if is_remote(destination) else free_bytes(Path(destination))
+    if free is not None and needed > free:
+        raise ConsoleError(
+            f"{destination} has {free / 1e9:.1f} GB free, and the shards need {needed / 1e9:.1f} GB.",
+            remedy="Free space, or choose another folder.",
+        )
     _write(destination, missing, reporter)
+    whole, described = sum(tf.io.gfile.stat(place).length for place in places), list[Shard]()
+    for place, items in places.items():
+        with open_file(place) as stream:
+            size, crc32 = checksum(stream)
+        labels = tuple(item.class_number for item in items)
+        described.append(Shard(file=place.rpartition("/")[2], bytes=size, crc32=crc32, labels=labels))
+        done = sum(shard.bytes for shard in described)
+        reporter.progress("computing checksums", done // 1_000_000, whole // 1_000_000, "MB")
     schema = Schema(
         version=VERSION,
         source=f"{dataset}: {images.place}",
         classes=images.class_names,
         label=images.label,
         seed=seed,
-        shards=tuple(_described(places, reporter)),
+        shards=tuple(described),
     )
     write_text(join(destination, SCHEMA_NAME), write_schema(schema))
     return {
@@ -154,44 +169,28 @@ def _prepare(destination: str, made_from: str) -> None:
     write_text(manifest, made_from)
 
 
-def _check_room(destination: str, missing: dict[str, list[Item]]) -> None:
-    """Raise a `ConsoleError` if the disk has too little room; for a remote folder that is unknown."""
-    if is_remote(destination):
-        return
-    needed = sum(item.bytes + _OVERHEAD_BYTES for items in missing.values() for item in items)
-    free = free_bytes(Path(destination))
-    if free is not None and needed > free:
-        raise ConsoleError(
-            f"{destination} has {free / 1e9:.1f} GB free, and the shards need {needed / 1e9:.1f} GB.",
-            remedy="Free space, or choose another folder.",
-        )
-
-
 def _write(destination: str, missing: dict[str, list[Item]], reporter: Reporter) -> None:
+    """Write shards; some images are read ahead of time."""
     total, done = sum(map(len, missing.values())), 0
-    for place, items in missing.items():
-        with _replacing(place) as part, tf.io.TFRecordWriter(part) as writer:
-            for item, image in _images(items):
-                writer.write(example_of(item, image).SerializeToString(deterministic=True))
-                done += 1
-                reporter.progress("writing shards", done, total, "images")
+
+    def read(item: Item) -> bytes:
+        content = read_bytes(item.path)
+        if zlib.crc32(content) != item.crc32:
+            raise DataError(f"{item.path} changed while the shards were written.", remedy="Start the conversion again.")
+        return as_png(item.path) if item.is_recoded else content
+
+    with ThreadPoolExecutor(_READERS, "image reader") as pool:
+        for place, items in missing.items():
+            with _replacing(place) as part, tf.io.TFRecordWriter(part) as writer:
+                for few in (items[start : start + _AHEAD] for start in range(0, len(items), _AHEAD)):
+                    for item, image in zip(few, pool.map(read, few), strict=True):
+                        writer.write(example_of(item, image).SerializeToString(deterministic=True))
+                        done += 1
+                        reporter.progress("writing shards", done, total, "images")
     # An interrupted conversion may have left partial files that this one did not write again.
     for name in tf.io.gfile.listdir(destination):
         if name.endswith(".tfrecord.part"):
             tf.io.gfile.remove(join(destination, name))
-
-
-def _described(places: dict[str, list[Item]], reporter: Reporter) -> Iterator[Shard]:
-    """Yield the description of each shard."""
-    whole, done = sum(tf.io.gfile.stat(place).length for place in places), 0
-    for place, items in places.items():
-        with open_file(place) as stream:
-            size, crc32 = checksum(stream)
-        yield Shard(
-            file=place.rpartition("/")[2], bytes=size, crc32=crc32, labels=tuple(item.class_number for item in items)
-        )
-        done += size
-        reporter.progress("computing checksums", done // 1_000_000, whole // 1_000_000, "MB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +216,13 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
         reporter.note("Images in data.options.validation_path are not converted: training splits the shards itself.")
     for notice in source.notices:
         reporter.note(notice)
-    looks = check_all(_look_at, source.paths, reporter)
+
+    def look_at(path: str) -> tuple[ImageFacts, int, int]:
+        """Check an image file, so that everything in a shard can be read; return its size and checksum as well."""
+        facts, contents = check_whole(path)
+        return facts, len(contents), zlib.crc32(contents)
+
+    looks = check_all(look_at, source.paths, reporter)
     bad = [(name, facts.problem) for name, (facts, *_) in zip(source.names, looks, strict=True) if facts.problem]
     if bad:
         remedy = "Replace them, or leave them out with --skip-bad."
@@ -239,12 +244,6 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
         if not facts.problem
     ]
     return Images(source.place, items, source.class_names, "shares" if is_shares else "class", len(bad))
-
-
-def _look_at(path: str) -> tuple[ImageFacts, int, int]:
-    """Check an image file, so that everything in a shard can be read; return its size and checksum as well."""
-    facts, contents = check_whole(path)
-    return facts, len(contents), zlib.crc32(contents)
 
 
 _READERS = 8  # files that are read in parallel: a bucket is slow to answer, but answers many requests at a time
@@ -274,28 +273,14 @@ def example_of(item: Item, image: bytes) -> Any:
         label = tf.train.Feature(int64_list=tf.train.Int64List(value=[item.label]))
     else:
         label = tf.train.Feature(float_list=tf.train.FloatList(value=item.label))
+    name = item.name.encode("utf-8", "surrogateescape")  # it may be no UTF-8
     features = {
-        "image": _bytes_feature(image),
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
         "orientation": tf.train.Feature(int64_list=tf.train.Int64List(value=[item.orientation])),
         "label": label,
-        "name": _bytes_feature(item.name.encode("utf-8", "surrogateescape")),  # it may be no UTF-8
+        "name": tf.train.Feature(bytes_list=tf.train.BytesList(value=[name])),
     }
     return tf.train.Example(features=tf.train.Features(feature=features))
-
-
-def _images(items: Sequence[Item]) -> Iterator[tuple[Item, bytes]]:
-    """Yield the images with what to store of each; some are read ahead of time."""
-    with ThreadPoolExecutor(_READERS, "image reader") as pool:
-        for few in (items[start : start + _AHEAD] for start in range(0, len(items), _AHEAD)):
-            yield from zip(few, pool.map(_image, few), strict=True)
-
-
-def _image(item: Item) -> bytes:
-    """Read the image to store; refuse it if its file has changed."""
-    content = read_bytes(item.path)
-    if zlib.crc32(content) != item.crc32:
-        raise DataError(f"{item.path} changed while the shards were written.", remedy="Start the conversion again.")
-    return as_png(item.path) if item.is_recoded else content
 
 
 @contextmanager
@@ -322,7 +307,3 @@ def _reason(error: Any) -> str:
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return "the disk is full"
     return one_line(error, 200).rpartition("; ")[2].rstrip(".")
-
-
-def _bytes_feature(value: bytes) -> Any:
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 Checkpoint = Literal["last", "best"]
 
-_BY_HAND = "keras.models.load_model('{path}').predict(…), on data from your function."
-
 
 @dataclass(frozen=True, slots=True)
 class TrainedRun:
@@ -91,16 +89,11 @@ class TrainedRun:
         except Exception as error:
             if is_own:
                 return self._made_again(inputs)
-            own = is_user_reference(self.config.model)
-            raise ConsoleError(
-                f"{user_path(self.model_path)} cannot be loaded.",
-                why=one_line(error, 300),
-                remedy=(
-                    "Name its custom layers in custom_objects of the run's config.toml, as file.py:Name."
-                    if own
-                    else "Try the other --checkpoint: last or best."
-                ),
-            ) from error
+            remedy = "Try the other --checkpoint: last or best."
+            if is_user_reference(self.config.model):
+                remedy = "Name its custom layers in custom_objects of the run's config.toml, as file.py:Name."
+            what = f"{user_path(self.model_path)} cannot be loaded."
+            raise ConsoleError(what, why=one_line(error, 300), remedy=remedy) from error
         if not isinstance(model, keras.Model):
             raise ConsoleError(f"{user_path(self.model_path)} contains a {type(model).__name__}, not a model.")
         return model
@@ -191,29 +184,44 @@ def open_trained(
         ConsoleError: There is no such run, its model is missing or damaged, or its data comes from a function of the
             user.
     """
-    run = _newest_with_model(name, checkpoint) or find_run(name)
+    runs = [run for run in list_runs() if not name or is_named(run.run_id, name)]
+    # The newest with that model; without one, the newest, whose error says why.
+    run = next((run for run in runs if _has_model(run, checkpoint)), None) or next(iter(runs), None) or find_run(name)
     path = _model_of(run, checkpoint)
     weights = path.with_suffix(".weights.h5")
-    if not path.exists() and weights.exists():
-        return _with_weights(run, weights, trust=trust, takes_function=takes_function)
-    if not path.exists():
-        other = run.checkpoints / "best.keras" if checkpoint == "last" else run.model
-        use = "best" if checkpoint == "last" else "last"
+    is_whole = path.exists()
+    if not is_whole and not weights.exists():
+        use, other = ("best", run.checkpoints / "best.keras") if checkpoint == "last" else ("last", run.model)
         raise ConsoleError(
             f"The run {run.run_id} has no {path.relative_to(run.path)}.",
-            why="It is still training, or it failed before it could save."
-            if checkpoint == "last"
-            else "No checkpoint was saved.",
+            why="It is still training, or ended before it was saved.",
             remedy=f"Use --checkpoint {use}." if other.exists() else "`tpu-console runs show` says how it ended.",
         )
-    config = _config(run, path)
-    if is_user_reference(config.dataset) and not takes_function:
+    try:
+        config = load_config(run.config)
+    except ConfigError as error:
+        if run.config.exists():
+            raise
         raise DataError(
-            f"The data of {run.run_id} comes from your function {config.dataset}.",
-            why="Only a function of yours can turn new data into its inputs.",
+            f"The run {run.run_id} was trained by a notebook or script.",
+            why="Only your code can turn new data into its inputs.",
+            remedy=f"Predict by hand: keras.models.load_model('{user_path(path)}').predict(…), on data from your "
+            "function.",
+        ) from error
+    if not takes_function and (is_user_reference(config.dataset) or not is_whole):
+        raise DataError(
+            f"Only a function of yours can turn new data into the inputs of {run.run_id}.",
+            why=f"Its data comes from your function {config.dataset}."
+            if is_whole
+            else f"Only its weights are saved, because Keras could not save the code of {config.model}.",
             remedy="Name a function that returns the new inputs, as in --data mine.py:new_data.",
         )
     record = read_record(run.inputs, config.dataset)
+    if not is_whole:  # its function has to make the model again
+        if not (trust or is_own_source(config.model)):
+            raise _untrusted(config.model)
+        open_regular(weights).close()  # Keras would follow a link
+        return TrainedRun(run, config, record, Architecture(weights, {}, has_pickled_weights=False), runs_code=True)
     architecture = read_architecture(path)
     if config.model == "hub":
         require_plain(run.path, ["hub"], are_written=False)
@@ -224,21 +232,6 @@ def open_trained(
             )
         move_graphs(architecture, run.hub)
     return TrainedRun(run, config, record, architecture, runs_code=_may_run_code(architecture, config, trust=trust))
-
-
-def _with_weights(run: RunDirectory, weights: Path, *, trust: bool, takes_function: bool) -> TrainedRun:
-    """Return a run whose custom model Keras could not save whole: its function has to make it again."""
-    config = _config(run, weights)
-    if not takes_function:
-        raise ConsoleError(
-            f"Only the weights of {run.run_id} are saved, because Keras could not save the code of {config.model}.",
-            remedy="Name a function that returns the new inputs, as in --data mine.py:new_data.",
-        )
-    if not (trust or is_own_source(config.model)):
-        raise _untrusted(config.model)
-    open_regular(weights).close()  # Keras would follow a link
-    record = read_record(run.inputs, config.dataset)
-    return TrainedRun(run, config, record, Architecture(weights, {}, has_pickled_weights=False), runs_code=True)
 
 
 def _untrusted(reference: str) -> UntrustedCodeError:
@@ -252,15 +245,11 @@ def _model_of(run: RunDirectory, checkpoint: Checkpoint) -> Path:
     return run.model if checkpoint == "last" else run.checkpoints / "best.keras"
 
 
-def _newest_with_model(preset: str | None, checkpoint: Checkpoint) -> RunDirectory | None:
-    """Return the newest run with that model, of a preset if there is one; else the newest, whose error says why."""
-    runs = [run for run in list_runs() if not preset or is_named(run.run_id, preset)]
-    for run in runs:
-        with suppress(OSError):  # its folder is a link
-            path = _model_of(run, checkpoint)
-            if path.is_file() or path.with_suffix(".weights.h5").is_file():
-                return run
-    return next(iter(runs), None)
+def _has_model(run: RunDirectory, checkpoint: Checkpoint) -> bool:
+    with suppress(OSError):  # its folder is a link
+        path = _model_of(run, checkpoint)
+        return path.is_file() or path.with_suffix(".weights.h5").is_file()
+    return False
 
 
 def _may_run_code(architecture: Architecture, config: RunConfig, *, trust: bool) -> bool:
@@ -279,16 +268,3 @@ def _may_run_code(architecture: Architecture, config: RunConfig, *, trust: bool)
         f"{code[0]}, and none of your runs on this machine saved it.{more}",
         remedy="If you trust the run's author, add --trust to run its code.",
     )
-
-
-def _config(run: RunDirectory, model: Path) -> RunConfig:
-    try:
-        return load_config(run.config)
-    except ConfigError as error:
-        if run.config.exists():
-            raise
-        raise DataError(
-            f"The run {run.run_id} was trained by a notebook or script.",
-            why="Only your code can turn new data into its inputs.",
-            remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(model))}",
-        ) from error

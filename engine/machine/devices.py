@@ -30,6 +30,12 @@ ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 """Variables that name a TPU on another machine; the first one that is set counts."""
 
 
+_VARIABLES = (
+    *("TPU_ACCELERATOR_TYPE", "ACCELERATOR_TYPE", *SLICE_HOSTS, "TPU_WORKER_ID", "WORKER_ID"),
+    *("TPU_TOPOLOGY", "TOPOLOGY", *ADDRESSES),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TpuChip:
     """A generation of TPU chips."""
@@ -81,7 +87,8 @@ def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.envi
         hidden += [f"CUDA_VISIBLE_DEVICES={listed} leaves {len(seen)} of {len(gpus)} GPUs."] * (len(seen) < len(gpus))
         gpus = seen
     for name in ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"):
-        if (named := [part for part in environ.get(name, "").split(",") if part.strip()]) and len(named) < chips:
+        named = [part for part in environ.get(name, "").split(",") if part.strip()]
+        if 0 < len(named) < chips:
             hidden.append(f"{name}={environ[name]} leaves {len(named)} of {chips} chips.")
             chips = len(named)
     kind = "/".join(kinds)
@@ -96,14 +103,12 @@ def count_slices(environ: Mapping[str, str]) -> int:
 
 def visible_gpus(gpus: tuple[str, ...], listed: str) -> tuple[str, ...]:
     """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves: CUDA ignores everything from the first unknown one on."""
-    seen = []
+    seen: list[str] = []
     for part in (part.strip() for part in listed.split(",")):
-        if part.isdecimal() and int(part) < len(gpus):
-            seen.append(gpus[int(part)])
-        elif part.startswith(("GPU-", "MIG-")):  # a UUID; which one it is matters to no plan
-            seen.append(gpus[0])
-        else:
+        is_uuid = part.startswith(("GPU-", "MIG-"))  # which one it is matters to no plan
+        if not is_uuid and not (part.isdecimal() and int(part) < len(gpus)):
             break
+        seen.append(gpus[0 if is_uuid else int(part)])
     return tuple(seen)
 
 
@@ -214,35 +219,35 @@ class Tpu:
 
 def find_tpu(sources: Sources, metadata: Mapping[str, str]) -> Tpu | None:
     """Find the TPU in device files, variables and metadata; None if there is no sign of one."""
-    variables = _Variables(sources.environ, _tpu_env(metadata))
-    accelerator_type = variables.first("TPU_ACCELERATOR_TYPE", "ACCELERATOR_TYPE") or metadata.get(
-        "accelerator-type", ""
-    )
-    address = next((sources.environ[name] for name in ADDRESSES if sources.environ.get(name)), "")
+    # The attribute has lines such as ``TOPOLOGY: '2x2x4'``.
+    pairs = (line.partition(":") for line in metadata.get("tpu-env", "").splitlines() if ":" in line)
+    known = {name.strip(): value.strip().strip("'\"") for name, _, value in pairs}
+    known |= {name: value for name in _VARIABLES if (value := sources.environ.get(name))}
+
+    def first(*names: str) -> str:
+        return next((known[name] for name in names if known.get(name)), "")
+
+    accelerator_type = first("TPU_ACCELERATOR_TYPE", "ACCELERATOR_TYPE") or metadata.get("accelerator-type", "")
     on_pci = tpu_pci_devices(sources.root)
-    accel = numbered_devices(sources.root, "accel")
     # A numbered vfio device may be any passed-through card; it counts only with another sign of a TPU.
     vfio = numbered_devices(sources.root, "vfio/") if on_pci or accelerator_type else []
-    files = accel or vfio
-    if not (on_pci or files or accelerator_type or address):
+    files = numbered_devices(sources.root, "accel") or vfio
+    if not (on_pci or files or accelerator_type or first(*ADDRESSES)):
         return None
-    kinds = {chip.name for chip in on_pci.values()} or {_kind_of(accelerator_type)}
-    chips = count_chips(on_pci) or len(files)
-    hosts = count_hosts(variables.first(*SLICE_HOSTS) or metadata.get("worker-network-endpoints", ""))
-    index = variables.first("TPU_WORKER_ID", "WORKER_ID") or metadata.get("agent-worker-number", "")
-    evidence = [f"/sys/bus/pci/devices: {len(on_pci)} of vendor 0x1ae0, {'/'.join(sorted(kinds))}"] if on_pci else []
+    kind = "/".join(sorted({chip.name for chip in on_pci.values()} or {_kind_of(accelerator_type)}))
+    index = first("TPU_WORKER_ID", "WORKER_ID") or metadata.get("agent-worker-number", "")
+    evidence = [f"/sys/bus/pci/devices: {len(on_pci)} of vendor 0x1ae0, {kind}"] if on_pci else []
     evidence += [_span(files)] if files else []
-    evidence += variables.evidence
-    evidence += [f"{name}={sources.environ[name]}" for name in ADDRESSES if sources.environ.get(name)]
+    evidence += [f"{name}={sources.environ[name]}" for name in _VARIABLES if sources.environ.get(name)]
     evidence += [f"metadata server: {', '.join(metadata)}"] if metadata else []
     return Tpu(
-        kind="/".join(sorted(kinds)),
-        chips=chips,
+        kind=kind,
+        chips=count_chips(on_pci) or len(files),
         accelerator_type=accelerator_type,
-        topology=variables.first("TPU_TOPOLOGY", "TOPOLOGY"),
-        hosts=hosts,
+        topology=first("TPU_TOPOLOGY", "TOPOLOGY"),
+        hosts=count_hosts(first(*SLICE_HOSTS) or metadata.get("worker-network-endpoints", "")),
         host_index=int(index) if index.isdigit() else -1,
-        address=address,
+        address=first(*ADDRESSES),
         devices=tuple(f"/{name}" for name in files),
         evidence=tuple(evidence),
     )
@@ -253,28 +258,6 @@ def _span(files: Sequence[str]) -> str:
     if len(files) > 2:
         return f"/{files[0]} to /{files[-1]}"
     return " and ".join(f"/{name}" for name in files)
-
-
-class _Variables:
-    """Looks up variables in the environment, then in the metadata's ``tpu-env``, and records them as evidence."""
-
-    def __init__(self, environ: Mapping[str, str], tpu_env: Mapping[str, str]) -> None:
-        self.evidence: list[str] = []
-        self._environ = environ
-        self._tpu_env = tpu_env
-
-    def first(self, *names: str) -> str:
-        for name in names:
-            if value := self._environ.get(name):
-                self.evidence.append(f"{name}={value}")
-                return value
-        return next((self._tpu_env[name] for name in names if self._tpu_env.get(name)), "")
-
-
-def _tpu_env(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Parse the attribute ``tpu-env``, with lines such as ``TOPOLOGY: '2x2x4'``."""
-    pairs = (line.partition(":") for line in metadata.get("tpu-env", "").splitlines() if ":" in line)
-    return {name.strip(): value.strip().strip("'\"") for name, _, value in pairs}
 
 
 def _kind_of(accelerator_type: str) -> str:

@@ -116,7 +116,13 @@ def find_shell(sources: Sources) -> Shell:
     environ = sources.environ
     deciding = next((name for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "")
     value = environ.get(deciding, "C.UTF-8").lower()
-    colours, evidence = _colours(sources)
+    term, has_all = environ.get("TERM", ""), environ.get("COLORTERM", "") in ("truecolor", "24bit")
+    colours = _TRUE_COLOURS if has_all else _MANY if "256" in term or "direct" in term else _FEW
+    evidence = f"COLORTERM={environ['COLORTERM']}" if has_all else f"TERM={term}" if term else "TERM is not set"
+    if environ.get("NO_COLOR"):
+        colours, evidence = 0, f"NO_COLOR={environ['NO_COLOR']}"
+    elif term in ("", "dumb"):
+        colours = 0
     multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
     return Shell(
         is_terminal=sources.is_terminal,
@@ -128,18 +134,6 @@ def find_shell(sources: Sources) -> Shell:
         multiplexer=multiplexer,
         installed=tuple(name for name in ("tmux", "screen") if sources.which(name)),
     )
-
-
-def _colours(sources: Sources) -> tuple[int, str]:
-    environ = sources.environ
-    term = environ.get("TERM", "")
-    if environ.get("NO_COLOR"):
-        return 0, f"NO_COLOR={environ['NO_COLOR']}"
-    if term in ("", "dumb"):
-        return 0, f"TERM={term}" if term else "TERM is not set"
-    if (colorterm := environ.get("COLORTERM", "")) in ("truecolor", "24bit"):
-        return _TRUE_COLOURS, f"COLORTERM={colorterm}"
-    return (_MANY if "256" in term or "direct" in term else _FEW), f"TERM={term}"
 
 
 LIMIT_S = 2.2  # time limit for all probes together
@@ -161,7 +155,6 @@ class Environment:
     packages: Packages | None
     shell: Shell
     has_internet: bool | None  # whether `data_host` answers; only checked on Kaggle, where internet can be off
-    huge_pages: str  # the setting of transparent huge pages, such as ``[always] madvise never``; empty if unknown
     unanswered: Mapping[str, str]  # the reason of each probe without an answer, by name
 
     data_host = _DATA_HOST
@@ -203,7 +196,6 @@ def look_around(sources: Sources | None = None, limit_s: float = LIMIT_S) -> Env
         place=find_place(sources, attributes),
         tpu=find_tpu(sources, attributes),
         shell=find_shell(sources),
-        huge_pages=sources.text("sys/kernel/mm/transparent_hugepage/enabled"),
         unanswered=unanswered,
         **found,
     )

@@ -72,11 +72,6 @@ class Packages:
             if not have or not requirement.specifier.contains(have, prereleases=True)
         )
 
-    def asks(self, owner: str, target: str, extra: str = "") -> str:
-        """Return the requirement of one package on another, such as ``libtpu~=0.0.14``; empty for none."""
-        found = self._requirements(owner, target, extra)
-        return ", ".join(f"{target}{requirement.specifier}" for requirement in found)
-
     def _requirements(self, owner: str, target: str, extra: str) -> Iterator[Requirement]:
         # Imported here, because the form of a run uses only names from this module.
         from packaging.requirements import InvalidRequirement, Requirement

@@ -53,7 +53,10 @@ def look_for(identity: Mapping[str, Any]) -> Sight:
         return Sight.UNSEEN  # another boot or container
     if "start_ticks" in identity:
         return _by_ticks(identity["start_ticks"], pid)
-    return Sight.RUNNING if _is_created_as(identity, pid) else Sight.GONE
+    created, meant = _created(pid), identity.get("created")
+    if created is not None and isinstance(meant, int | float) and abs(created - meant) < _CREATED_WITHIN_S:
+        return Sight.RUNNING
+    return Sight.GONE
 
 
 def _by_ticks(ticks: object, pid: int) -> Sight:
@@ -70,11 +73,6 @@ def _by_ticks(ticks: object, pid: int) -> Sight:
     except PermissionError:
         pass
     return Sight.UNSEEN  # it exists, but /proc hides the processes of other users (mount option hidepid)
-
-
-def _is_created_as(identity: Mapping[str, Any], pid: int) -> bool:
-    created, meant = _created(pid), identity.get("created")
-    return created is not None and isinstance(meant, int | float) and abs(created - meant) < _CREATED_WITHIN_S
 
 
 def _created(pid: int) -> float | None:

@@ -94,16 +94,13 @@ def used_memory_bytes(sources: Sources, limit_file: str) -> int | None:
 
 def find_disks(sources: Sources) -> tuple[Disk, ...]:
     """Read the disk space of the folders that training writes to, and of ``/dev/shm``."""
-    disks = [_disk(sources, purpose, folder) for purpose, folder in sources.folders.items()]
+    disks = []
     shm = Path("/dev/shm")  # noqa: S108  a look at its size
+    for purpose, folder in sources.folders.items():
+        spaces = ((place, sources.space(place)) for place in (folder, *folder.parents))
+        place, space = next((one for one in spaces if one[1] is not None), (folder, None))
+        disks.append(Disk(purpose, folder, space, place))
     return (*disks, Disk("shared memory", shm, sources.space(shm), shm))
-
-
-def _disk(sources: Sources, purpose: str, folder: Path) -> Disk:
-    for place in (folder, *folder.parents):
-        if (space := sources.space(place)) is not None:
-            return Disk(purpose, folder, space, place)
-    return Disk(purpose, folder, None, folder)
 
 
 def _group(sources: Sources, controller: str) -> str:

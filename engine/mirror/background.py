@@ -42,7 +42,7 @@ class Mirror:
         self._patience_s = patience_s
         self._look_s = look_s
         self._copier: Copier | None = None
-        self._moved_at = self._journal_at = time.monotonic()
+        self._journal_at = time.monotonic()
         self._problem, self._failures = "", 0
         self._is_taken = False
         self._is_ending = self._is_over = False
@@ -57,7 +57,7 @@ class Mirror:
         """
         recorder = self._recorder
         recorder.control.ending = end
-        asked, self._moved_at = recorder.control.asked, time.monotonic()
+        asked, began = recorder.control.asked, time.monotonic()
         self._done.clear()
         self._is_ending, self._failures = True, 0
         self._wake.set()
@@ -67,7 +67,8 @@ class Mirror:
         while not self._is_taken and not self._done.wait(0.2):
             is_late = recorder.deadline is not None and time.time() >= recorder.deadline.event.ends_at
             is_late |= is_removed(recorder.run)
-            if is_late or recorder.control.asked != asked or time.monotonic() - self._moved_at > self._patience_s:
+            moved_at = max(began, self._copier.moved_at if self._copier is not None else 0.0)
+            if is_late or recorder.control.asked != asked or time.monotonic() - moved_at > self._patience_s:
                 self._is_over = True
                 self._problem = self._problem or "there was not enough time"
                 break
@@ -111,20 +112,17 @@ class Mirror:
 
     def _copy(self, *, is_ending: bool) -> None:
         if self._copier is None:
-            self._copier = Copier(self._recorder.run, open_place(self._folder), self._moved)
+            self._copier = Copier(self._recorder.run, open_place(self._folder))
         began = time.monotonic()
         if not (is_ending or self._copier.left() or began - self._journal_at > _JOURNAL_EVERY_S):
             return
         had_problem, is_news = bool(self._problem), self._copier.copy()
         self._journal_at = time.monotonic()
         if is_news and self._recorder.deadline is not None:
-            self._recorder.deadline.note_mirror(self._journal_at - began)
+            self._recorder.deadline.note("mirror", self._journal_at - began)
         self._problem = ""
         if (is_news or had_problem) and not is_ending:
             self._report()
-
-    def _moved(self) -> None:
-        self._moved_at = time.monotonic()
 
     def _left(self) -> tuple[str, ...]:
         return ("events.jsonl", *(self._copier.left() if self._copier is not None else ()))

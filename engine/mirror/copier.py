@@ -6,7 +6,6 @@ lies beyond its journal. The best model comes before it too, because a checkpoin
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -18,12 +17,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ..errors import ConsoleError, RunNotFoundError
-from ..runs.checkpoint import Header, newest_checkpoint, newest_first
+from ..runs.checkpoint import newest_checkpoint, newest_first
 from ..runs.run_directory import RunDirectory, is_named, is_run
-from ..storage.disk_space import disk_full, free_bytes
+from ..storage.disk_space import disk_full
 from ..storage.files import DRAFT, inside, is_disk_full, make_private_folder, open_private, open_regular
 from ..storage.paths import user_path
-from .places import MARKER, Folder, Place, open_place
+from .places import MARKER, Place, open_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,24 +68,17 @@ def common_bytes(one: IO[bytes], other: IO[bytes]) -> int:
     return same
 
 
-def parts_of(file: IO[bytes], on_part: Callable[[], object]) -> Iterator[bytes]:
-    """Yield the rest of a file in parts of a few MiB; `on_part` is called after each."""
-    while part := file.read(_PART):
-        yield part
-        on_part()
-
-
 class Copier:
-    """Copies what has changed in a run's folder to the mirror; `on_part` is called after each part of a file.
+    """Copies what has changed in a run's folder to the mirror.
 
-    `epoch` is the number of epochs done at the newest checkpoint that was copied.
+    `epoch` is the number of epochs done at the newest checkpoint that was copied, and `moved_at` the monotonic time at
+    which the last part of a file was copied.
     """
 
-    def __init__(self, run: RunDirectory, place: Place, on_part: Callable[[], object] = lambda: None) -> None:
-        self.epoch = 0
+    def __init__(self, run: RunDirectory, place: Place) -> None:
+        self.epoch, self.moved_at = 0, time.monotonic()
         self._run = run
         self._place = place
-        self._on_part = on_part
         self._copied: dict[str, tuple[int, int, int]] = {}
         self._checkpoint = ""
         self._journal_at: int | None = None  # bytes at the mirror; None until it is known whose mirror it is
@@ -112,9 +104,17 @@ class Copier:
         for name in changed:
             if name in FILES or name.startswith("hub/"):
                 self._copy(name)
-        if newest is None or newest[0].name == self._checkpoint:
-            return False
-        return self._copy_checkpoint(*newest)
+        if newest is None or newest[0].name == self._checkpoint or not self._copy(f"{CHECKPOINTS}/{newest[0].name}"):
+            return False  # or a newer one has replaced it
+        self._checkpoint, self.epoch = newest[0].name, newest[1].epoch
+        for _, name in newest_first(self._place.names(CHECKPOINTS))[2:]:
+            self._place.remove(f"{CHECKPOINTS}/{name}")
+        return True
+
+    def _parts(self, file: IO[bytes]) -> Iterator[bytes]:
+        while part := file.read(_PART):
+            yield part
+            self.moved_at = time.monotonic()
 
     def _copy(self, name: str) -> bool:
         """Copy a file; return False if it no longer exists."""
@@ -123,20 +123,9 @@ class Copier:
         except FileNotFoundError:
             return False
         with file:
-            stamp = _stamp(os.fstat(file.fileno()))
-            self._place.put(name, parts_of(file, self._on_part))
-        self._copied[name] = stamp
-        return True
-
-    def _copy_checkpoint(self, path: Path, header: Header) -> bool:
-        """Copy a checkpoint, and remove all but it and the one before from the mirror."""
-        if not self._copy(f"{CHECKPOINTS}/{path.name}"):
-            return False  # a newer one has replaced it
-        self._checkpoint, self.epoch = path.name, header.epoch
-        there = [name for _, name in newest_first(self._place.names(CHECKPOINTS))]
-        kept = there[there.index(path.name) :][:2] if path.name in there else there
-        for name in set(there) - set(kept):
-            self._place.remove(f"{CHECKPOINTS}/{name}")
+            status = os.fstat(file.fileno())
+            self._place.put(name, self._parts(file))
+        self._copied[name] = (status.st_size, status.st_mtime_ns, status.st_ino)
         return True
 
     def _copy_journal(self) -> None:
@@ -148,10 +137,8 @@ class Copier:
             with suppress(OSError):
                 os.fsync(file.fileno())  # after a power failure, the mirror must not have more than the run
             if file.seek(0, os.SEEK_END) > at:
-                place = self._place
-                write, begin = (place.append, at) if at and isinstance(place, Folder) else (place.put, 0)
-                file.seek(begin)
-                write(JOURNAL, parts_of(file, self._on_part))
+                file.seek(0)
+                self._place.put(JOURNAL, self._parts(file))
                 at = file.tell()
         self._journal_at = at
 
@@ -184,11 +171,10 @@ class Copier:
 
     def _stamp(self, name: str) -> tuple[int, int, int] | None:
         try:
-            return _stamp(inside(self._run.path, name).lstat())
-        except OSError as error:
-            if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
-                raise
+            status = inside(self._run.path, name).lstat()
+        except FileNotFoundError:
             return None
+        return status.st_size, status.st_mtime_ns, status.st_ino
 
     def _names(self, folder: str) -> list[str]:
         with suppress(OSError):
@@ -196,12 +182,7 @@ class Copier:
         return []
 
 
-def _stamp(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_size, status.st_mtime_ns, status.st_ino
-
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,159}", re.ASCII)
-_LARGEST_TEXT = 64 << 20  # of a file that is not weights or the journal
 _LONGEST_FETCH_S = 86_400.0
 
 
@@ -224,7 +205,12 @@ def fetch_run(where: str, runs: Path, on_file: Callable[[str], object] = lambda 
         if not place.size(JOURNAL):
             raise RunNotFoundError(f"There is no copy of a run in {where}.")
         if is_run(run.path):
-            _check_has_all(run, place)
+            with place.open(JOURNAL) as theirs, open_regular(run.journal) as ours:
+                if common_bytes(theirs, ours) < (place.size(JOURNAL) or 0):
+                    raise ConsoleError(
+                        f"{where} has progress that the run made elsewhere, and {user_path(run.path)} is in the way.",
+                        remedy=f"Move that folder away, or use it: tpu-console resume {run.run_id}",
+                    )
             return run
         make_private_folder(runs)
         for old in runs.glob(".fetch-*"):  # of a process that was killed
@@ -257,48 +243,26 @@ def newest_named(mirror: str, label: str) -> str | None:
     return f"{mirror.rstrip('/')}/{max(found)}" if found else None
 
 
-def _check_has_all(run: RunDirectory, place: Place) -> None:
-    with place.open(JOURNAL) as theirs, open_regular(run.journal) as ours:
-        same = common_bytes(theirs, ours)
-    if same < (place.size(JOURNAL) or 0):
-        raise ConsoleError(
-            f"{place.name} has progress that the run made elsewhere, and {user_path(run.path)} is in the way.",
-            remedy=f"Move that folder away to resume from the mirror, or use it: tpu-console resume {run.run_id}",
-        )
-
-
 def _fetch(place: Place, draft: RunDirectory, on_file: Callable[[str], object]) -> None:
-    sizes = {name: size for name in (*FILES, *hub_files(place.names)) if (size := place.size(name)) is not None}
-    for name, size in sizes.items():
-        if name.endswith((".toml", ".json", ".csv")) and size > _LARGEST_TEXT:
-            raise ConsoleError(f"{place.name}/{name} has {size:,} bytes, more than such a file ever has.")
-    sizes[JOURNAL] = place.size(JOURNAL) or 0
-    free = free_bytes(draft.path)
-    if free is not None and sum(sizes.values()) > free:
-        raise disk_full(draft.path.parent.parent, f"the run {draft.run_id}", sum(sizes.values()), "Free space there.")
-    _fetch_checkpoint(place, draft, on_file)
-    for name, size in sizes.items():
+    """Copy a run into a draft of its folder, with the newest whole checkpoint, if there is one."""
+
+    def fetch(name: str, size: int) -> None:
         on_file(name)
-        _download(place, name, size, inside(draft.path, name))
+        target = inside(draft.path, name)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with place.open(name) as source, open(target, "wb", opener=open_private) as file:
+            while size and (part := source.read(min(size, _PART))):
+                file.write(part)
+                size -= len(part)
+        if size:
+            raise ConsoleError(f"{place.name}/{name} was cut off while it was copied.", remedy="Try again.")
 
-
-def _fetch_checkpoint(place: Place, draft: RunDirectory, on_file: Callable[[str], object]) -> None:
-    """Copy the newest whole checkpoint, if there is one."""
     for _, leaf in newest_first(place.names(CHECKPOINTS)):
         name = f"{CHECKPOINTS}/{leaf}"
-        on_file(name)
-        _download(place, name, place.size(name) or 0, inside(draft.path, name))
+        fetch(name, place.size(name) or 0)
         if newest_checkpoint(draft) is not None:
-            return
+            break
         inside(draft.path, name).unlink()
-
-
-def _download(place: Place, name: str, size: int, target: Path) -> None:
-    """Copy a file, and never more than its size."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with place.open(name) as source, open(target, "wb", opener=open_private) as file:
-        while size and (part := source.read(min(size, _PART))):
-            file.write(part)
-            size -= len(part)
-    if size:
-        raise ConsoleError(f"{place.name}/{name} was cut off while it was copied.", remedy="Try again.")
+    for name in (*FILES, *hub_files(place.names), JOURNAL):
+        if (size := place.size(name)) is not None:
+            fetch(name, size)

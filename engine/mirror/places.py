@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 from ..config.values import is_bucket
 from ..errors import one_line
-from ..storage.files import DRAFT, NotAFileError, open_private, open_regular, require_real, sync, whole_file
+from ..storage.files import DRAFT, NotAFileError, open_private, open_regular, require_real, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,14 +22,9 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self._path = path
-        self._disk: int | None = None
 
     def prepare(self) -> None:
         """Create it, unless it is a link, but not its parent: without that disk, the copy would fill the one below."""
-        disk = self._path.parent.stat().st_dev
-        if self._disk not in {None, disk}:
-            raise FileNotFoundError(errno.ENODEV, "its disk is no longer mounted", self.name)
-        self._disk = disk
         require_real(self._path)
         self._path.mkdir(mode=0o700, exist_ok=True)
 
@@ -61,14 +56,6 @@ class Folder:
             open(draft, "wb", opener=open_private) as file,
         ):
             file.writelines(parts)
-
-    def append(self, name: str, parts: Iterable[bytes]) -> None:
-        """Write the end of a file and sync it."""
-        self.prepare()
-        path = self._real(name)
-        with open(path, "ab", opener=open_private) as file:
-            file.writelines(parts)
-        sync(path)
 
     def remove(self, name: str) -> None:
         """Remove a file."""

@@ -51,10 +51,6 @@ _MEAN_BGR = (103.939, 116.779, 123.68)
 
 _SMALLEST_SIDES = {"Inception": 75, "Xception": 71}
 _SMALLEST_SIDE = 32
-# The published weights of these models only work with images of this size.
-_FIXED_SIDES = {"NASNetLarge": 331, "NASNetMobile": 224}
-# Files that Keras saves under another name than in the URL.
-_RENAMED = {"NASNet-large-no-top.h5": "nasnet_large_no_top.h5", "NASNet-mobile-no-top.h5": "nasnet_mobile_no_top.h5"}
 
 
 class ApplicationOptions(Section):
@@ -171,54 +167,29 @@ def check_shape(options: ApplicationOptions, shape: tuple[int | None, ...]) -> N
             f"{options.name} needs images of at least {least}×{least} pixels; the examples have {height}×{width}.",
             remedy="Choose a larger data.options.image_size, if the dataset has this option, or another model.",
         )
-    fixed = _FIXED_SIDES.get(options.name)
-    if options.weights == "imagenet" and fixed and (height, width) != (fixed, fixed):
-        raise DataError(
-            f"The ImageNet weights of {options.name} need images of {fixed}×{fixed} pixels; "
-            f"the examples have {height}×{width}.",
-            remedy=f"Set data.options.image_size=[{fixed},{fixed}], or model_options.weights=none.",
-        )
 
 
 def application_base(options: ApplicationOptions, shape: tuple[int | None, ...]) -> Any:
     """Build a model without its classifier; raise `DataError` if its weights cannot be loaded."""
     import keras
 
+    is_published = options.weights == "imagenet"
+    path = "" if is_published or options.weights == "none" else locate(options.weights)
     make = getattr(keras.applications, options.name)
-    settings = {"include_top": False, "input_shape": shape, "pooling": "avg"}
-    if options.weights != "imagenet":
-        base = make(weights=None, **settings)
-        if options.weights == "none":
-            return base
-        path = locate(options.weights)
-        try:
-            base.load_weights(path)
-        except Exception as error:  # Keras and h5py raise many kinds of errors for a bad file
-            remedy = (
-                "Set model_options.weights to imagenet, none or a file of this model's weights (include_top=False)."
-            )
-            what = f"{path} has no weights of {options.name} without its classifier."
-            raise DataError(what, why=one_line(error), remedy=remedy) from error
-        return base
     try:
-        return make(weights="imagenet", **settings)
-    except Exception as error:  # Keras raises a bare Exception for a failed download
-        failed = re.search(r"URL fetch failure on (\S+?):? ", f"{error} ")
-        if failed is None:
-            raise DataError(
-                f"The ImageNet weights of {options.name} could not be loaded.",
-                why=one_line(error),
-                remedy=f"Delete its file in {keras_home() / 'models'}; it is downloaded again.",
-            ) from error
-        file = failed[1].rpartition("/")[2]
-        raise DataError(
-            f"The ImageNet weights of {options.name} could not be downloaded from {failed[1]}.",
-            why=one_line(error),
-            remedy=(
-                "Check the connection (on Kaggle: turn on the notebook's internet), save the file yourself as "
-                f"{keras_home() / 'models' / _RENAMED.get(file, file)}, or set model_options.weights=none."
-            ),
-        ) from error
+        base = make(weights="imagenet" if is_published else None, include_top=False, input_shape=shape, pooling="avg")
+        if path:
+            base.load_weights(path)
+    except Exception as error:  # Keras and h5py raise many kinds, for a failed download a bare Exception
+        remedy = "Set model_options.weights to imagenet, none or a file of this model's weights (include_top=False)."
+        if is_published:
+            remedy = (
+                "Check the connection (on Kaggle: turn on the notebook's internet), save the file yourself in "
+                f"{keras_home() / 'models'}, delete it there if it is damaged, or set model_options.weights=none."
+            )
+        what = f"The weights {path or options.weights} of {options.name} without its classifier cannot be loaded."
+        raise DataError(what, why=one_line(error, 300), remedy=remedy) from error
+    return base
 
 
 def unfreeze_layers(base: Any, from_layer: int, key: str) -> None:

@@ -32,8 +32,7 @@ def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
 
 def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
     """Return a number or a schedule of Keras, with which the saved model loads without this package."""
-    options = config.optimizer
-    peak = config.scaled_learning_rate(replicas)
+    options, peak = config.optimizer, config.scaled_learning_rate(replicas)
     schedules = keras.optimizers.schedules
     warmup = round(options.warmup_epochs * steps_per_epoch)
     decay = max(1, config.epochs * steps_per_epoch - warmup)
@@ -42,14 +41,12 @@ def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
         return schedules.PolynomialDecay(peak, decay, end_learning_rate=peak * final)
     if name == "exponential":
         return schedules.ExponentialDecay(peak, decay, final)
-    if name == "constant" and not warmup:
-        return peak
     if name not in {"constant", "cosine"}:
         return pieces.make_schedule(config, peak, decay)
     # A cosine that ends at its start value is a constant with a warm-up.
-    if not warmup:
-        return schedules.CosineDecay(peak, decay, alpha=final)
-    return schedules.CosineDecay(0.0, decay, alpha=final, warmup_target=peak, warmup_steps=warmup)
+    if warmup:
+        return schedules.CosineDecay(0.0, decay, alpha=final, warmup_target=peak, warmup_steps=warmup)
+    return peak if name == "constant" else schedules.CosineDecay(peak, decay, alpha=final)
 
 
 def compile_model(
@@ -142,25 +139,24 @@ _MISTAKES = (keras.metrics.FalsePositives, keras.metrics.FalseNegatives)
 
 
 def metrics_of(model: Any) -> tuple[Metric, ...]:
-    """Return what is known of the metrics that a compiled model reports in its logs."""
-    return tuple(_described(name, metric) for name, metric in compiled_metrics(model).items())
-
-
-def _described(name: str, metric: Any) -> Metric:
-    """Describe a metric by its class, or by its name where the class does not say enough."""
-    known = metric_called(name)
-    if inspect.isfunction(metric):
-        return replace(known, is_mean=True)  # Keras takes the mean of what it returns
-    if not isinstance(metric, keras.metrics.Metric):
-        return known  # a name, for which Keras chooses the class, or a metric of tf_keras
+    """Return what is known of the metrics that a compiled model reports in its logs, by class or else by name."""
     mean = keras.metrics.Mean
-    direction = direction_of(metric)
-    return Metric(
-        name,
-        lower_is_better=direction == "down" if direction else known.lower_is_better or isinstance(metric, _MISTAKES),
-        kind=MetricKind.SHARE if isinstance(metric, _SHARES) else known.kind,
-        is_mean=isinstance(metric, mean) and type(metric).result is mean.result,
-    )
+    found = []
+    for name, metric in compiled_metrics(model).items():
+        known = metric_called(name)
+        if isinstance(metric, keras.metrics.Metric):
+            direction = direction_of(metric)
+            is_lower = known.lower_is_better or isinstance(metric, _MISTAKES)
+            known = Metric(
+                name,
+                lower_is_better=direction == "down" if direction else is_lower,
+                kind=MetricKind.SHARE if isinstance(metric, _SHARES) else known.kind,
+                is_mean=isinstance(metric, mean) and type(metric).result is mean.result,
+            )
+        elif inspect.isfunction(metric):
+            known = replace(known, is_mean=True)  # Keras takes the mean of what it returns
+        found.append(known)
+    return tuple(found)
 
 
 def own_optimizers(model: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ..config.values import Count, DropRate, Section, Switch
 from ..data.places import is_remote, locate
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import disk_full
-from ..storage.files import is_disk_full, sync_soon
+from ..storage.files import is_disk_full
 from .model import BuiltinModel, head, image_shape
 
 if TYPE_CHECKING:
@@ -107,7 +107,6 @@ def feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: Pa
         copy.train = _endpoint(call, images, options.path, training=True)
     try:
         tf.saved_model.save(copy, str(folder))
-        sync_soon([*folder.rglob("*")])  # the model that the run saves later does not load without them
     except (OSError, tf.errors.OpError) as error:
         if is_disk_full(error):
             raise disk_full(folder, "a copy of the SavedModel") from error
@@ -148,20 +147,13 @@ def load_saved_model(path: str) -> Any:
     try:
         return tensorflow_hub.load(place, options=options)
     except Exception as error:  # whatever its resolvers and TensorFlow's file systems raise
+        remedy = "Set model_options.path to the folder that holds saved_model.pb and variables/."
         if is_remote(path):
-            raise DataError(
-                f"The SavedModel {path} could not be downloaded.",
-                why=one_line(error),
-                remedy=(
-                    "Check the address and the connection (on Kaggle: turn on the notebook's internet), or download "
-                    "and unpack it yourself and set model_options.path to its folder."
-                ),
-            ) from error
-        raise DataError(
-            f"{place} is not a SavedModel that TensorFlow can read.",
-            why=one_line(error),
-            remedy="Set model_options.path to the folder that holds saved_model.pb and variables/.",
-        ) from error
+            remedy = (
+                "Check the address and the connection (on Kaggle: turn on the notebook's internet), or download and "
+                "unpack it yourself and set model_options.path to its folder."
+            )
+        raise DataError(f"{place} cannot be read as a SavedModel.", why=one_line(error), remedy=remedy) from error
 
 
 def _import_hub() -> Any:
@@ -187,27 +179,16 @@ def _feature_function(source: Any, options: HubOptions) -> Callable[..., Any]:
     if callable(source) and not options.signature:
         return lambda images, **settings: _single_output(source(images, **settings), options.path)
     signatures = dict(getattr(source, "signatures", None) or {})
-    if not signatures:
+    usual = [name for name in _USUAL_SIGNATURES if name in signatures] or [*signatures][: len(signatures) == 1]
+    name = options.signature or next(iter(usual), "")
+    function = signatures.get(name)
+    inputs = list(function.structured_input_signature[1]) if function is not None else []
+    if function is None or len(inputs) != 1:
+        quoted = f" '{name}'" if name else " with a usual name"
         raise DataError(
-            f"The SavedModel {options.path} cannot be called and has no signature.",
-            remedy="Export it with a signature, for example with Keras's model.export('folder').",
-        )
-    usual = [name for name in _USUAL_SIGNATURES if name in signatures]
-    name = options.signature or next(iter(usual or signatures))
-    names = ", ".join(sorted(signatures))
-    if name not in signatures or not (options.signature or usual or len(signatures) == 1):
-        what = f"no signature '{name}'" if options.signature else "several signatures, none with a usual name"
-        raise DataError(
-            f"The SavedModel {options.path} has {what}; it has: {names}.",
-            remedy="Set model_options.signature to one of them.",
-        )
-    function = signatures[name]
-    inputs = list(function.structured_input_signature[1])
-    if len(inputs) != 1:
-        raise DataError(
-            f"The signature '{name}' of {options.path} takes {len(inputs)} inputs, not one batch of images.",
-            why=f"They are {', '.join(inputs)}." if inputs else "",
-            remedy=f"Set model_options.signature to another one of: {names}.",
+            f"The SavedModel {options.path} has no signature{quoted} that takes one batch of images; "
+            f"its signatures: {', '.join(sorted(signatures)) or 'none'}.",
+            remedy="Set model_options.signature to one that does, or export it with Keras's model.export('folder').",
         )
     return lambda images: _single_output(function(**{inputs[0]: images}), options.path)
 
@@ -217,13 +198,13 @@ def _single_output(outputs: Any, path: str) -> Any:
     import tensorflow as tf
 
     if isinstance(outputs, dict):
-        names = [name for name in _USUAL_OUTPUTS if name in outputs] or list(outputs)
-        if len(outputs) > 1 and names[0] not in _USUAL_OUTPUTS:
+        name = next((name for name in _USUAL_OUTPUTS if name in outputs), next(iter(outputs)))
+        if len(outputs) > 1 and name not in _USUAL_OUTPUTS:
             raise DataError(
                 f"The SavedModel {path} returns several outputs, none with a usual name: {', '.join(sorted(outputs))}.",
                 remedy="Set model_options.signature to one that returns only the features.",
             )
-        outputs = outputs[names[0]]
+        outputs = outputs[name]
     if isinstance(outputs, (list, tuple)):
         outputs = outputs[0]
     return tf.cast(outputs, tf.float32)
@@ -250,13 +231,12 @@ def _endpoint(call: Callable[..., Any], images: Any, path: str, *, training: boo
             problem = error
             continue
         if features.shape.rank not in {2, 4} or features.shape[-1] is None:
-            raise DataError(
-                f"The SavedModel {path} returns shape {features.shape} instead of one row of features per image."
-            )
+            problem = ValueError(f"It returns shape {features.shape} instead of one row of features per image.")
+            break
         return endpoint
     size = "×".join(str(side) for side in images.shape[1:])
     raise DataError(
-        f"The SavedModel {path} does not take images of {size}.",
+        f"The SavedModel {path} makes no features of images of {size}.",
         why=one_line(problem) if problem else "",
         remedy="Set data.options.image_size to the size that its documentation gives.",
     ) from problem

@@ -16,13 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
-_NUMBERS = (
-    "To predict numbers, set loss=mean_squared_error and metrics=mean_absolute_error, and give the model one linear "
-    "output per number."
-)
-_Found = tuple[str, str] | None
 _OWN_WAYS = ("train_step", "compute_loss")
+_NUMBERS = ("mean_squared_error", "mean_absolute_error", "huber")
 
 
 def check_labels(config: RunConfig, model: Any, outputs: Mapping[str, Any], labels: Any) -> None:
@@ -42,16 +37,39 @@ def check_labels(config: RunConfig, model: Any, outputs: Mapping[str, Any], labe
     trained = {name: loss for name, loss in losses.items() if loss}
     given = _by_name(labels, [*outputs], {*trained})
     for name, loss in trained.items():
-        check = _CHECKS.get(config.effective_loss or parse_piece(loss).name)
         values = np.asarray(given[name]) if hasattr(given[name], "shape") else None
         shape = tuple(outputs[name].shape)
-        if check is None or values is None or values.dtype.kind not in "biuf" or not shape or shape[-1] is None:
+        if values is None or values.dtype.kind not in "biuf" or not shape or shape[-1] is None:
             continue
-        if (found := check(values, int(shape[-1]), values.ndim == len(shape))) is not None:
-            what, remedy = found
-            if name:
-                remedy = f"{remedy} A loss for each output is written loss={name}=mean_squared_error, …"
-            raise DataError(f"Output {name}: {what}" if name else what, remedy=remedy)
+        width = values.shape[-1] if values.ndim == len(shape) else 1
+        _check(config.effective_loss or parse_piece(loss).name, values, width, int(shape[-1]), name)
+
+
+def _check(loss: str, labels: NDArray[Any], width: int, units: int, output: str) -> None:
+    """Raise `DataError` if a loss does not fit labels of `width` values, and an output of `units`."""
+    low, high, is_whole = labels.min(), labels.max(), bool((labels == np.round(labels)).all())
+    is_share = low >= 0 and high <= 1
+    fitting = {
+        "sparse_categorical_crossentropy": is_whole and low >= 0 and high < units > 1 == width,
+        "categorical_crossentropy": width == units > 1,
+        "binary_crossentropy": is_share and width == units,
+    }
+    if fitting.get(loss, width == units or loss not in _NUMBERS):
+        return
+    kind = f"{'a' if width == 1 else f'{width:,}'} {'whole' if is_whole else 'decimal'} number"
+    key = f"loss={output}=" if output else "loss="
+    better = f"For numbers, give the model {width:,} linear outputs and set {key}mean_squared_error."
+    found = next((name for name, fits in fitting.items() if fits), "")
+    if found and is_share and (is_whole or width > 1):
+        better = f"Set {key}{found}."
+    elif is_whole and low >= 0:
+        better = f"For classes from 0 on, set {key}sparse_categorical_crossentropy with an output per class. {better}"
+    where = f"Output {output}: " if output else ""
+    raise DataError(
+        f"{where}{loss} does not fit: a label is {kind}{'s' * (width > 1)} from {low:.4g} to {high:.4g}, and the model "
+        f"gives {units:,} value{'s' * (units > 1)}.",
+        remedy=better,
+    )
 
 
 def refuse_texts(labels: Any) -> None:
@@ -78,74 +96,6 @@ def _by_name(labels: Any, outputs: list[str], trained: set[str]) -> Mapping[str,
         f"An example has {len(parts)} label{'s' if len(parts) > 1 else ''}{names}, but the model gives {gives}.",
         remedy="Return a label for each output from the dataset function, as a dictionary of the outputs' names.",
     )
-
-
-def _sparse(labels: NDArray[Any], units: int, has_row: bool) -> _Found:
-    loss = "sparse_categorical_crossentropy"
-    if has_row and labels.shape[-1] == units > 1:
-        return f"{loss} needs a class number, but a label has {units:,} values.", _use("categorical_crossentropy")
-    if not _is_whole(labels):
-        example = float(labels[labels != np.round(labels)].flat[0])
-        return f"{loss} needs class numbers, but labels are decimal numbers, such as {example:.4g}.", _NUMBERS
-    if units == 1:
-        what = f"{loss} needs one output per class, but the model has a single one."
-        return what, f"For two classes, {_use('binary_crossentropy', 'set')} {_NUMBERS}"
-    if (outside := labels.max()) >= units or (outside := labels.min()) < 0:
-        what = f"A label is {outside:g}, but {_gives(units)}: classes 0 to {units - 1:,}."
-        return what, "Number the classes from 0, or give the model one output per class."
-    return None
-
-
-def _categorical(labels: NDArray[Any], units: int, has_row: bool) -> _Found:
-    if has_row and labels.shape[-1] == units > 1:
-        return None
-    what = "categorical_crossentropy needs a value per class, but "
-    what += f"labels have shape {labels.shape[1:]}, and {_gives(units)}."
-    better = "binary" if units == 1 else "sparse_categorical"
-    return what, _use(f"{better}_crossentropy") if _is_whole(labels) else _NUMBERS
-
-
-def _binary(labels: NDArray[Any], units: int, has_row: bool) -> _Found:
-    low, high = labels.min(), labels.max()
-    if low < 0 or high > 1:
-        what = f"binary_crossentropy needs labels from 0 to 1, but they go from {low:g} to {high:g}."
-        return what, _use("sparse_categorical_crossentropy") if _is_whole(labels) and low >= 0 else _NUMBERS
-    if units > 1 and not (has_row and labels.shape[-1] == units):
-        what = "binary_crossentropy needs as many labels as outputs, but "
-        what += f"labels have shape {labels.shape[1:]}, and {_gives(units)}."
-        return what, f"Give the model a single output, or {_use('sparse_categorical_crossentropy', 'set')}"
-    return None
-
-
-def _numbers(labels: NDArray[Any], units: int, has_row: bool) -> _Found:
-    width = labels.shape[-1] if has_row else 1
-    if width == units:
-        return None
-    what = f"A label has {width:,} number{'s' if width > 1 else ''}, but {_gives(units)}."
-    classes = f" If labels are classes, {_use('sparse_categorical_crossentropy', 'set')}" if _is_whole(labels) else ""
-    return what, f"Give the model one output per number.{classes}"
-
-
-_CHECKS = {
-    "sparse_categorical_crossentropy": _sparse,
-    "categorical_crossentropy": _categorical,
-    "binary_crossentropy": _binary,
-    "mean_squared_error": _numbers,
-    "mean_absolute_error": _numbers,
-    "huber": _numbers,
-}
-
-
-def _is_whole(labels: NDArray[Any]) -> bool:
-    return bool((labels == np.round(labels)).all())
-
-
-def _gives(units: int) -> str:
-    return f"the model gives {units:,} value{'s' if units > 1 else ''} per example"
-
-
-def _use(loss: str, verb: str = "Set") -> str:
-    return f"{verb} loss={loss}."
 
 
 def for_outputs(config: RunConfig, names: tuple[str, ...]) -> RunConfig:

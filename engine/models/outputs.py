@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +41,13 @@ def outputs_by_name(model: Any, inputs: Any = None) -> dict[str, Any]:
         outputs = None
     flat = keras.tree.flatten(outputs)
     if inputs is not None and (outputs is None or not all(map(_last_activation, flat))):
-        tried = _tried(model, inputs)
-        outputs, flat = (outputs, flat) if tried is None else (tried, keras.tree.flatten(tried))
+        few = keras.tree.map_structure(lambda part: part[:_PROBED], inputs)
+        # Recurrent layers draw random numbers in any call, and those of training must be the same without this one.
+        unchanged = keras.StatelessScope() if model.built else nullcontext()
+        with suppress(Exception), unchanged:  # a model that only trains, such as a GAN, has no outputs
+            given = model(prepared(model, few), training=False)
+            outputs = keras.tree.map_structure(keras.ops.convert_to_numpy, given)
+            flat = keras.tree.flatten(outputs)
     if outputs is None or len(flat) < 2:
         return {} if outputs is None else {"": flat[0]}
     names = list(outputs) if isinstance(outputs, dict) else getattr(model, "output_names", None) or ()
@@ -62,24 +67,28 @@ def logits_activation(
     The outputs are those of `outputs_by_name`. The user's `own` losses take probabilities, unless ``outputs`` or their
     attribute ``from_logits`` says otherwise.
     """
-    names = [*outputs] or [""]
     if _computes_its_loss(model) and config.outputs == "auto":
         return ""
+    found = {}
     if getattr(model, "compiled", False):  # by the user's function, with losses that say it
-        losses = _compiled_losses(model)
-        found = {}
-        for name, loss in losses.items():
+        for name, loss in _compiled_losses(model).items():
             settings = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
             takes = "sigmoid" if type(loss).__name__.startswith("Binary") else "softmax"
             found[name] = takes if settings.get("from_logits") else _of_own(config, loss, outputs.get(name))
     else:
         own = own or {}
-        found = {
-            name: _of_own(config, own.get(name, own.get("")), outputs.get(name))
-            if is_user_reference(parse_piece(config.losses.get(name, config.losses.get("", ""))).name)
-            else _of_output(config, name, outputs.get(name))
-            for name in names
-        }
+        for name in [*outputs] or [""]:
+            text, output = config.losses.get(name, config.losses.get("", "")), outputs.get(name)
+            piece, kind = parse_piece(text), probabilities_by(text)
+            if piece.is_own:
+                found[name] = _of_own(config, own.get(name, own.get("")), output)
+                continue
+            given = piece.options.get("from_logits")
+            is_logits = config.outputs == "logits" or given
+            if config.outputs == "auto" and given is None and is_user_reference(config.model):
+                is_tried = isinstance(output, np.ndarray)
+                is_logits = not _are_probabilities(output, kind) if is_tried else _last_activation(output) == "linear"
+            found[name] = kind if is_logits and config.outputs != "probabilities" and given is not False else ""
         if is_user_reference(config.model) and config.takes_probabilities:
             logits = [name for name, activation in found.items() if activation]
             note_outputs(config, f"logits {', '.join(logits)}".strip() if logits else "probabilities")
@@ -216,20 +225,6 @@ def _of_own(config: RunConfig, loss: Any, output: Any) -> str:
     return ""
 
 
-def _of_output(config: RunConfig, name: str, output: Any) -> str:
-    loss = config.losses.get(name, config.losses.get("", ""))
-    activation, given = probabilities_by(loss), parse_piece(loss).options.get("from_logits")
-    if not activation or config.outputs == "probabilities" or given is False:
-        return ""
-    if config.outputs == "logits" or given:
-        return activation
-    if not is_user_reference(config.model):
-        return ""
-    if isinstance(output, np.ndarray):
-        return "" if _are_probabilities(output, activation) else activation
-    return activation if _last_activation(output) == "linear" else ""
-
-
 def _last_activation(output: Any) -> str:
     """Return ``softmax``, ``sigmoid`` or ``linear`` by an output's last layer; empty if that does not say it."""
     layer = producer_of(output)
@@ -251,15 +246,3 @@ def _are_probabilities(outputs: Any, activation: str) -> bool:
     values = outputs.astype(np.float64)
     is_share = bool((values >= 0).all() and (values <= 1).all())
     return is_share and (activation == "sigmoid" or np.allclose(values.sum(axis=-1), 1, atol=_NOT_EXACT))
-
-
-def _tried(model: Any, inputs: Any) -> Any:
-    """Return a model's outputs for the first examples of a batch; None if it cannot be called with them."""
-    few = keras.tree.map_structure(lambda part: part[:_PROBED], inputs)
-    # Recurrent layers draw random numbers in any call, and those of training must be the same without this one.
-    unchanged = keras.StatelessScope() if model.built else nullcontext()
-    try:
-        with unchanged:
-            return keras.tree.map_structure(keras.ops.convert_to_numpy, model(prepared(model, few), training=False))
-    except Exception:  # noqa: BLE001  a model that only trains, such as a GAN, has no outputs
-        return None

@@ -28,8 +28,20 @@ BY_CLASS = {"auc", "f1_score", "fbeta_score", "precision", "precision_at_recall"
 
 def make_loss(config: RunConfig, activation: Activation) -> Any:
     """Return a configuration's loss, or one for each output; `activation` says which outputs are logits."""
-    losses = {name: _loss(config, text, activation_of(activation, name)) for name, text in config.losses.items()}
-    return losses.get("", losses)
+    made: dict[str, Any] = {}
+    for output, text in config.losses.items():
+        piece = parse_piece(text)
+        if piece.is_own:
+            made[output] = _of_own(piece, keras.losses.Loss)
+            continue
+        settings = dict(piece.options)
+        if config.label_smoothing:
+            settings["label_smoothing"] = config.label_smoothing
+        if activation_of(activation, output):
+            settings.setdefault("from_logits", True)
+        name = config.effective_loss or piece.name
+        made[output] = _made("loss", keras.losses, LOSSES[name], settings) if settings else name
+    return made.get("", made)
 
 
 def own_losses(config: RunConfig) -> dict[str, Any]:
@@ -47,19 +59,6 @@ def make_metrics(config: RunConfig, activation: Activation) -> Any:
     for output, text in map(split_output, config.metrics):
         made.setdefault(output, []).append(_metric(parse_piece(text), activation_of(activation, output)))
     return made.get("", made)
-
-
-def _loss(config: RunConfig, text: str, activation: str) -> Any:
-    piece = parse_piece(text)
-    if piece.is_own:
-        return _of_own(piece, keras.losses.Loss)
-    settings = dict(piece.options)
-    if config.label_smoothing:
-        settings["label_smoothing"] = config.label_smoothing
-    if activation:
-        settings.setdefault("from_logits", True)
-    name = config.effective_loss or piece.name
-    return _made("loss", keras.losses, LOSSES[name], settings) if settings else name
 
 
 def make_optimizer(config: RunConfig, settings: Mapping[str, Any]) -> Any:
@@ -128,20 +127,25 @@ def _metric(piece: Piece, activation: str) -> Any:
     metric.name = piece.label
     if piece.is_own or piece.options.get("from_logits"):
         activation = ""
-    if activation or piece.name in BY_CLASS:
-        metric.update_state = partial(_update, metric.update_state, activation, piece.name in BY_CLASS)
+    by_class, update = piece.name in BY_CLASS, metric.update_state
+    if not activation and not by_class:
+        return metric
+
+    def update_state(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Update the metric with probabilities, and with a value for each class if it compares those."""
+        labels = _value_per_class(y_true, y_pred) if by_class else y_true
+        return update(labels, apply_activation(activation, y_pred), sample_weight=sample_weight)
+
+    metric.update_state = update_state
     return metric
 
 
-def _update(update: Any, activation: str, by_class: bool, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-    """Update a metric with probabilities, and with a value for each class if it compares those."""
-    classes = y_pred.shape[-1]
-    if by_class and len(y_true.shape) == len(y_pred.shape) - 1:
-        if classes == 1:
-            y_true = keras.ops.expand_dims(y_true, -1)
-        else:
-            y_true = keras.ops.one_hot(keras.ops.cast(y_true, "int32"), classes)
-    return update(y_true, apply_activation(activation, y_pred), sample_weight=sample_weight)
+def _value_per_class(y_true: Any, y_pred: Any) -> Any:
+    if len(y_true.shape) != len(y_pred.shape) - 1:
+        return y_true
+    if (classes := y_pred.shape[-1]) == 1:
+        return keras.ops.expand_dims(y_true, -1)
+    return keras.ops.one_hot(keras.ops.cast(y_true, "int32"), classes)
 
 
 def _of_own(piece: Piece, kind: type) -> Any:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.trust import is_noted, note
 from ..errors import ConsoleError, one_line
+from ..sanitize import printable
 from ..storage.files import NotAFileError, open_regular
 from ..storage.paths import user_path
 
@@ -159,6 +160,8 @@ def _objects(config: Any) -> Iterator[tuple[dict[str, Any], str]]:
 
 def _code(thing: dict[str, Any], owner: str, file: str) -> str:
     """Return how an object holds code, or an empty string."""
+    import keras
+
     name, inner = thing["class_name"], thing.get("config")
     where = f"'{_printable(owner)}' in {file}"
     if isinstance(name, str) and name in _PLAIN_VALUES:
@@ -166,10 +169,11 @@ def _code(thing: dict[str, Any], owner: str, file: str) -> str:
     if name == "__lambda__":
         return f"Layer {where} holds Python code"
     if name == "function":
-        is_known = thing.get("module") in _FUNCTION_MODULES and isinstance(inner, str) and inner in _known_functions()
+        modules = (keras.activations, keras.losses, keras.metrics)
+        known = {each for module in modules for each, value in vars(module).items() if inspect.isfunction(value)}
+        is_known = isinstance(inner, str) and inner in known - {"get", "serialize", "deserialize"}
+        is_known = is_known and thing.get("module") in _FUNCTION_MODULES
         return "" if is_known else f"Layer {where} calls the function {_reference(thing, inner)}"
-    import keras
-
     found = _keras_class(thing)
     if found is None:
         return f"Layer {where} is of the class {_reference(thing, name)}, which is not part of Keras"
@@ -205,30 +209,13 @@ def _keras_class(thing: dict[str, Any]) -> type | None:
         keras.optimizers.schedules.LearningRateSchedule,
         keras.dtype_policies.DTypePolicy,
     )
-    found = vars(_keras_module(module)).get(name)
+    place: Any = sys.modules.get(module, keras)
+    for part in module.split(".")[1:] if place is keras else ():
+        place = vars(place).get(part)  # Keras 3.7 has no entry of its own in `sys.modules` for keras.layers
+        if not isinstance(place, ModuleType):
+            return None
+    found = vars(place).get(name)
     return found if isinstance(found, type) and issubclass(found, bases) else None
-
-
-def _keras_module(name: str) -> ModuleType:
-    """Return an already imported Keras module by its internal or public name."""
-    import keras
-
-    if name in sys.modules:
-        return sys.modules[name]
-    module = keras  # Keras 3.7 has no entry of its own in `sys.modules` for keras.layers
-    for part in name.split(".")[1:]:
-        module = vars(module).get(part)
-        if not isinstance(module, ModuleType):
-            return ModuleType(name)
-    return module  # type: ignore[no-any-return]  # Keras is untyped
-
-
-def _known_functions() -> frozenset[str]:
-    import keras
-
-    modules = (keras.activations, keras.losses, keras.metrics)
-    names = {name for module in modules for name, value in vars(module).items() if inspect.isfunction(value)}
-    return frozenset(names - {"get", "serialize", "deserialize"})
 
 
 def _digests(architecture: Architecture) -> list[str | None]:
@@ -258,13 +245,9 @@ def _graph_digest(folder: str) -> str | None:
 
 
 def _reference(thing: dict[str, Any], name: object) -> str:
-    module = thing.get("module") or "(no module)"
-    registered = thing.get("registered_name")
-    also = f" ({_printable(registered)})" if registered not in (None, name) else ""
-    return f"{_printable(module)}.{_printable(name)}{also}"
+    return f"{_printable(thing.get('module') or '(no module)')}.{_printable(name)}"
 
 
 def _printable(value: object) -> str:
     """Return a value from a file that may be hostile, shortened and without terminal escape codes."""
-    text = "".join(character if character.isprintable() else "?" for character in str(value)[:_LONGEST_NAME])
-    return text if len(text) < _LONGEST_NAME else f"{text[:-1]}…"
+    return printable(str(value)[:_LONGEST_NAME])

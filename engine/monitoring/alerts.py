@@ -30,7 +30,6 @@ from ..runs.events import (
     RunResumed,
     Steering,
 )
-from ..runs.metrics import MetricKind
 from ..runs.state import RunState, reduce
 from ..storage.disk_space import free_bytes
 
@@ -109,9 +108,6 @@ def plateau(state: RunState) -> Advice | None:
     if best is None or since < PLATEAU:
         return None
     value = best.logs[state.monitor]
-    if value == 1 and state.metric(state.monitor).kind == MetricKind.SHARE:
-        first = next(epoch.epoch for epoch in state.epochs if epoch.logs.get(state.monitor) == value)
-        return f"{state.monitor} reached 1 in epoch {first} and cannot improve.", "You can stop the run."
     return (
         f"{state.monitor} has not improved for {since} epochs; the best is {value:.4g} in epoch {best.epoch}.",
         "Stop the run, or lower the learning rate.",
@@ -163,9 +159,8 @@ def disk(state: RunState, free: int | None) -> Advice | None:
     saves = SAVES * _STATE_SIZE * state.model.weight_bytes if state.model is not None else 0
     if free is None or free >= max(LEAST_FREE, saves):
         return None
-    return f"The disk of the run has only {free / 1e9:.1f} GB free.", (
-        "Free space, or the next checkpoint may not be saved."
-    )
+    remedy = "Free space, or the next checkpoint may not be saved."
+    return f"The disk of the run has only {free / 1e9:.1f} GB free.", remedy
 
 
 def alerts_within(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> dict[AlertKind, Advice]:
@@ -192,12 +187,12 @@ def current_alerts(state: RunState, *, is_over: bool = False) -> list[str]:
     """
     newest = {alert.kind: alert for alert in state.alerts}
     now = {str(kind): advice for kind, advice in alerts_of(state).items()} if newest and state.epochs else {}
-    kept = newest.keys() - (_LASTING if is_over else _OF_EPOCHS)
+    checked = _LASTING if is_over else _OF_EPOCHS
     texts = []
     for alert in sorted(newest.values(), key=lambda alert: alert.step, reverse=True):
-        what, remedy = now.get(alert.kind, ("", ""))
-        if alert.kind in kept or not state.epochs or alert.epoch > state.epochs[-1].epoch:
-            what, remedy = alert.message, alert.remedy
+        what, remedy = alert.message, alert.remedy
+        if alert.kind in checked and state.epochs and alert.epoch <= state.epochs[-1].epoch:
+            what, remedy = now.get(alert.kind, ("", ""))
         if what:
             texts.append(what if is_over else f"{what} {remedy}".rstrip())
     return texts

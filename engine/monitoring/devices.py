@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from ..accelerators.framework import NO_DUTY
 from ..config.values import parse_accelerator
 from ..machine.resources import find_resources
 from ..machine.sources import this_machine
-from ..runs.events import MemorySampled, Replica, ReplicaMemory
+from ..runs.events import MemorySampled, ReplicaMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,10 +37,6 @@ METHOD = f"/{PACKAGE}.RuntimeMetricService/GetRuntimeMetric"
 _PORTS, _USUAL_PORT = "TPU_RUNTIME_METRICS_PORTS", 8431
 _DEADLINE_S = 0.5
 _QUIET_S = 10.0
-_NOBODY_THERE = {
-    "UNAVAILABLE": "no TPU runtime serves figures at {where}",
-    "DEADLINE_EXCEEDED": "the TPU's runtime did not answer at {where} within {deadline_s:g} s",
-}
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),  # the server is on this machine
     ("grpc.use_local_subchannel_pool", 1),  # else a new channel inherits the waiting time of one that failed
@@ -56,14 +52,6 @@ _MESSAGES = {
     "AttrValue": (("int_attr", 3, "int64"),),
     "Gauge": (("as_double", 1, "double"), ("as_int", 2, "int64")),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One metric of every device."""
-
-    figures: Mapping[int, float]  # by the runtime's number of the device
-    why_not: str = ""  # why there are none; empty when there are
 
 
 class RuntimeMetrics:
@@ -82,58 +70,40 @@ class RuntimeMetrics:
         self._channels: dict[int, Any] = {}
         self._silences: dict[tuple[int, str], tuple[float, str]] = {}  # until when, and why
 
-    def read(self, metric: str, enough: int) -> Reading:
-        """Read a metric of enough devices; waits half a second at most for each port that does not answer.
+    def read(self, metric: str) -> tuple[dict[int, float], str]:
+        """Read a metric: figures by the runtime's number of the device, or why there are none.
 
-        Once there are enough, no other port is asked: a runtime may report the devices of its neighbours.
+        It waits half a second at most for each port that does not answer.
         """
+        try:
+            import grpc
+        except ImportError:
+            return {}, "grpcio is not installed"
         figures: dict[int, float] = {}
-        reasons = []
         for port in self._ports:
-            if len(figures) >= enough:
-                break
-            reading = self._read_port(port, metric)
-            figures = {**reading.figures, **figures}
-            reasons.append(reading.why_not)
-        return Reading(figures, "" if figures else next(filter(None, reasons), ""))
+            until, _ = self._silences.get((port, metric), (0.0, ""))
+            if self._clock() < until:
+                continue
+            why = "the TPU's runtime has no figures for it"
+            try:
+                request = messages()["MetricRequest"](metric_name=metric)
+                found = self._call(port)(request, timeout=self._deadline_s).metric.metrics
+            except grpc.RpcError as error:
+                self._channels.pop(port).close()
+                found, why = [], f"no TPU runtime gives figures at localhost:{port} ({error.code().name})"
+            for entry in found:
+                is_double = entry.gauge.HasField("as_double")
+                figure = float(entry.gauge.as_double if is_double else entry.gauge.as_int)
+                figures.setdefault(entry.attribute.value.int_attr, figure)
+            if not found:
+                self._silences[port, metric] = self._clock() + _QUIET_S, why
+        reasons = [self._silences[port, metric][1] for port in self._ports if (port, metric) in self._silences]
+        return figures, "" if figures else next(iter(reasons), "")
 
     def close(self) -> None:
         """Close the connections."""
         for port in list(self._channels):
             self._channels.pop(port).close()
-
-    def _read_port(self, port: int, metric: str) -> Reading:
-        try:
-            import grpc
-        except ImportError:
-            return Reading({}, "grpcio is not installed")
-        for about in ("", metric):
-            until, why = self._silences.get((port, about), (0.0, ""))
-            if why and self._clock() < until:
-                return Reading({}, why)
-        request = messages()["MetricRequest"](metric_name=metric)
-        try:
-            answer = self._call(port)(request, timeout=self._deadline_s)
-        except grpc.RpcError as error:
-            return self._failed(port, metric, error)
-        figures = {entry.attribute.value.int_attr: _number(entry.gauge) for entry in answer.metric.metrics}
-        if figures:
-            return Reading(figures)
-        return self._keep_quiet(port, metric, "the TPU's runtime has no figures for it")
-
-    def _failed(self, port: int, metric: str, error: Any) -> Reading:
-        code, details = error.code().name, error.details()
-        if code not in _NOBODY_THERE:
-            said = f": {' '.join(details.split())[:100]}" if details else ""
-            return self._keep_quiet(port, metric, f"the TPU's runtime does not serve it ({code}{said})")
-        self._channels.pop(port).close()
-        return self._keep_quiet(
-            port, "", _NOBODY_THERE[code].format(where=f"localhost:{port}", deadline_s=self._deadline_s)
-        )
-
-    def _keep_quiet(self, port: int, about: str, why: str) -> Reading:
-        self._silences[port, about] = (self._clock() + _QUIET_S, why)
-        return Reading({}, why)
 
     def _call(self, port: int) -> Callable[..., Any]:
         import grpc
@@ -193,10 +163,6 @@ def spread(figures: Mapping[int, float], devices: Sequence[int]) -> dict[int, fl
     return {device: ordered[place // each] for place, device in enumerate(sorted(devices))}
 
 
-def _number(gauge: Any) -> float:
-    return float(gauge.as_double if gauge.HasField("as_double") else gauge.as_int)
-
-
 _MOVED = 0.01  # of the memory in use; a smaller change is not written
 _MOVED_POINTS = 1.0  # of the duty cycle
 
@@ -207,7 +173,8 @@ class DeviceReader:
     def __init__(self, accelerator: Accelerator, runtime: RuntimeMetrics | None = None) -> None:
         self._accelerator = accelerator
         self._numbers = {
-            replica.index: device_number(replica)
+            # The framework's number ends the device's name: ``/device:TPU:3``, ``tpu:12``.
+            replica.index: int(found[1]) if (found := re.search(r"(\d+)$", replica.device)) else replica.index
             for replica in accelerator.replicas
             if replica.process == accelerator.process
         }
@@ -215,7 +182,7 @@ class DeviceReader:
         self._runtime = runtime or RuntimeMetrics(metric_ports())
 
     def read(self) -> MemorySampled:
-        """Read every device once; a TPU's runtime that hangs delays this by half a second."""
+        """Read every device once; a TPU's runtime that hangs delays this by half a second for each figure."""
         name = self._accelerator.name
         if name == "cpu":
             # This process is the only replica.
@@ -223,15 +190,12 @@ class DeviceReader:
             found = re.search(r"^VmHWM:\s+(\d+) kB", this_machine().text("proc/self/status"), re.MULTILINE)
             peak, limit = int(found[1]) * 1024 if found else None, self._limit_bytes
             why_not = "the kernel does not report it" if peak is None or limit is None else ""
-            return MemorySampled(
-                tuple(ReplicaMemory(index, used, peak, limit, why_not, None, NO_DUTY) for index in self._numbers)
-            )
-        if parse_accelerator(name).simulated:
+            memories = [ReplicaMemory(index, used, peak, limit, why_not, None, NO_DUTY) for index in self._numbers]
+        elif parse_accelerator(name).simulated:
             shares = "shares the host process's memory"
-            return MemorySampled(
-                tuple(ReplicaMemory(index, None, None, None, shares, None, NO_DUTY) for index in self._numbers)
-            )
-        memories = self._accelerator.framework.memory(name, self._numbers)
+            memories = [ReplicaMemory(index, None, None, None, shares, None, NO_DUTY) for index in self._numbers]
+        else:
+            memories = self._accelerator.framework.memory(name, self._numbers)
         return MemorySampled(tuple(self._with_runtime(memories) if name == "tpu" else memories))
 
     def close(self) -> None:
@@ -241,47 +205,34 @@ class DeviceReader:
     def _with_runtime(self, memories: list[ReplicaMemory]) -> list[ReplicaMemory]:
         """Add the duty cycle, and the memory if the framework does not report it."""
         duty, why_no_duty = self._metric(DUTY_CYCLE)
+        used, total, why_not = dict[int, float](), dict[int, float](), ""
         if any(memory.used_bytes is None or memory.limit_bytes is None for memory in memories):
-            used, why_not = self._metric(HBM_USED)
-            total, _ = self._metric(HBM_TOTAL)
-            memories = [_filled(memory, self._numbers[memory.index], used, total, why_not) for memory in memories]
-        rounded = {number: round(percent, 1) for number, percent in duty.items()}
+            (used, why_not), (total, _) = self._metric(HBM_USED), self._metric(HBM_TOTAL)
         return [
-            replace(memory, duty_percent=rounded.get(self._numbers[memory.index]), duty_why_not=why_no_duty)
+            replace(
+                memory,
+                used_bytes=_first(memory.used_bytes, used.get(number)),
+                limit_bytes=_first(memory.limit_bytes, total.get(number)),
+                why_not="; ".join(filter(None, (memory.why_not, why_not))),
+                duty_percent=round(duty[number], 1) if number in duty else None,
+                duty_why_not=why_no_duty,
+            )
             for memory in memories
+            for number in [self._numbers[memory.index]]
         ]
 
     def _metric(self, name: str) -> tuple[dict[int, float], str]:
         """Return a metric by device number, and why there is none."""
         numbers = list(self._numbers.values())
-        reading = self._runtime.read(name, len(numbers))
-        by_device = spread(reading.figures, numbers)
-        if reading.figures and not by_device:
-            return {}, f"the TPU's runtime reports {len(reading.figures)} devices, but this process has {len(numbers)}"
-        return by_device, reading.why_not
+        figures, why_not = self._runtime.read(name)
+        by_device = spread(figures, numbers)
+        if figures and not by_device:
+            return {}, f"the TPU's runtime reports {len(figures)} devices, but this process has {len(numbers)}"
+        return by_device, why_not
 
 
-def device_number(replica: Replica) -> int:
-    """Return the framework's number of a replica's device, which ends its name: ``/device:TPU:3``, ``tpu:12``."""
-    found = re.search(r"(\d+)$", replica.device)
-    return int(found[1]) if found else replica.index
-
-
-def _filled(
-    memory: ReplicaMemory, number: int, used: dict[int, float], total: dict[int, float], why_not: str
-) -> ReplicaMemory:
-    """Take from the runtime what the framework does not report, and say what neither reports."""
-    in_use = memory.used_bytes if memory.used_bytes is not None else _whole(used.get(number))
-    limit = memory.limit_bytes if memory.limit_bytes is not None else _whole(total.get(number))
-    if in_use is not None and limit is not None:
-        reason = memory.why_not if memory.peak_bytes is None else ""
-    else:
-        reason = "; ".join(filter(None, (memory.why_not, why_not)))
-    return replace(memory, used_bytes=in_use, limit_bytes=limit, why_not=reason)
-
-
-def _whole(figure: float | None) -> int | None:
-    return None if figure is None else int(figure)
+def _first(known: int | None, served: float | None) -> int | None:
+    return known if known is not None or served is None else int(served)
 
 
 def differs(before: MemorySampled, after: MemorySampled) -> bool:

@@ -49,7 +49,6 @@ ACCELERATOR_SHARE = 0.05
 """Up to this share, the accelerator limits a run: a perfect input would save a twentieth at most."""
 
 EVENT_EVERY_S = 2.0  # shortest time between two events within an epoch
-_SHORTEST_S = 0.5  # a shorter rest at an epoch's end goes into the next event
 _JUDGED_S = 1.0  # a shorter epoch is no reason for advice
 _CPU, _TAG = "CPU:0", "wait"
 
@@ -154,7 +153,6 @@ class InputRate:
         self._since: float | None = None  # when counting went on, while training runs
         self._base = self._window = self._epoch = Taken()
         self._emitted_at = 0.0
-        self._emitted_epoch = 0
         self._advised = not alerts
         recorder.listen(self.on_event)
 
@@ -200,7 +198,7 @@ class InputRate:
         if not window.batches or window.span_s <= 0:
             return None
         self._window = Taken()
-        self._emitted_at, self._emitted_epoch = self._clock(), event.epoch
+        self._emitted_at = self._clock()
         limit = limit_of(window.share)
         return InputMeasured(
             epoch=event.epoch,
@@ -216,15 +214,10 @@ class InputRate:
     def _end_epoch(self, event: EpochEnded) -> tuple[InputMeasured | None, str]:
         """Close an epoch; advise once in a run, when the input limited a whole epoch after the first."""
         self._count()
-        is_worth = self._window.span_s >= _SHORTEST_S or self._emitted_epoch != event.epoch
-        measured = self._measured(event) if is_worth else None
+        measured = self._measured(event)
         epoch, self._epoch = self._epoch, Taken()
-        if (
-            self._advised
-            or event.epoch == 1
-            or epoch.span_s < _JUDGED_S
-            or limit_of(epoch.share) is not Bottleneck.INPUT
-        ):
+        is_judged = event.epoch > 1 and epoch.span_s >= _JUDGED_S
+        if self._advised or not is_judged or limit_of(epoch.share) is not Bottleneck.INPUT:
             return measured, ""
         self._advised = True
         return measured, (
@@ -233,53 +226,30 @@ class InputRate:
         )
 
 
-_FEW_CORES = 4
-
-
 def input_remedy(config: RunConfig, data: Pipeline, accelerator: str, cores: float, epoch: int) -> str:
     """Return what helps most against an input that limited an epoch, counted from 1, on a host with so many cores."""
     if data.cache.kind == "off":
-        return _without_cache(config)
+        again = "Examples are read and decoded again in every epoch: "
+        if config.data.cache == "off":
+            return f"{again}data.cache=auto caches them in the first one."
+        if is_user_reference(config.dataset):
+            return (
+                f"{again}data.cache=memory or disk caches them; if they have no end, map with "
+                f"num_parallel_calls=tf.data.AUTOTUNE in {config.dataset}."
+            )
+        return (
+            f"{again}a smaller data.options.image_size, or more memory or disk, lets them be cached; "
+            "`tpu-console tfrecord` packs files into shards, which are faster to read."
+        )
     if epoch == 1:
         return "The first epoch reads, decodes and caches the examples; later epochs read the cache."
-    host, changes = f"{cores:g} {'core' if cores == 1 else 'cores'}", config.augmentation
-    if changes.is_active and not data.placement.in_model:
-        names = ", ".join(changes.model_dump(exclude={"placement"}, exclude_defaults=True))
-        made = f"Augmentation ({names}) runs on the host's {host}:"
-        if accelerator == "gpu" and not changes.without_layer:
-            return f"{made} augmentation.placement=model moves that to the GPU."
-        return f"{made} fewer augmentations, smaller images or more cores help."
+    if config.augmentation.is_active and not data.placement.in_model:
+        if accelerator == "gpu" and not config.augmentation.without_layer:
+            return "Augmentation runs on the host: augmentation.placement=model moves it to the GPU."
+        return f"Augmentation runs on the host's {cores:g} cores: less of it, smaller images or more cores help."
     if data.cache.kind == "disk":
-        return (
-            "Cached examples are read from a disk: set data.cache=memory if they fit, or TPU_CONSOLE_HOME to a folder "
-            "on a faster disk."
-        )
-    inputs = tf.nest.flatten(data.examples.train.element_spec[0])
-    if any(part.shape.rank == 3 and part.dtype.is_floating for part in inputs):
-        return (
-            f"{config.dataset} gives images as floating-point numbers: uint8 needs a quarter of the bytes; "
-            "a Rescaling layer in the model can divide by 255."
-        )
-    if cores < _FEW_CORES:
-        return f"Batches are prepared on the host's {host}: more cores or fewer bytes per example help."
-    return "Examples are in memory, and batching them takes the time: fewer bytes per example help."
-
-
-def _without_cache(config: RunConfig) -> str:
-    again = "Examples are read and decoded again in every epoch: "
-    if config.data.cache == "off":
-        return f"{again}data.cache=auto caches them in the first one."
-    if is_user_reference(config.dataset):
-        return (
-            f"{again}data.cache=memory or disk caches them; if they have no end, map with "
-            f"num_parallel_calls=tf.data.AUTOTUNE in {config.dataset}, because a Python generator uses one core."
-        )
-    if config.dataset == "tfrecord":
-        return (
-            f"{again}a smaller data.options.image_size lets them be cached; or write the shards again from smaller "
-            "images with `tpu-console tfrecord --shard-mb 100`, on a disk near the machine."
-        )
+        return "Cached examples are read from a disk: data.cache=memory, or TPU_CONSOLE_HOME on a faster disk, helps."
     return (
-        f"{again}a smaller data.options.image_size, or more memory or disk, lets them be cached; "
-        "`tpu-console tfrecord` packs the files into shards, which are faster to read."
+        f"Batches are prepared on the host's {cores:g} cores: more cores or fewer bytes per example help, such as "
+        "images as uint8 with a Rescaling layer in the model."
     )

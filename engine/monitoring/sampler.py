@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from dataclasses import replace
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Self
 
 import psutil
@@ -46,7 +45,9 @@ class HostReader:
         self._clock = clock
         self._resources = find_resources(self._sources)
         self._cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-        self._disks = self._physical_disks()
+        # A volume or a partition would count a disk's bytes twice.
+        hardware = (self._sources.root / "sys/block").glob("*/device")
+        self._disks = frozenset(device.parent.name for device in hardware)
         self._cpu = self._cpu_seconds()
         self._disk = (clock(), self._disk_read_bytes())
 
@@ -60,33 +61,41 @@ class HostReader:
             used, limit = used_memory_bytes(self._sources, file), self._resources.memory_bytes
         if used is None:
             why_not["ram_bytes"] = "the container does not report its use"
+        busy_before, self._cpu = self._cpu, self._cpu_seconds()
+        cpu_percent = None
+        if busy_before is None or self._cpu is None:
+            why_not["cpu_percent"] = f"the container has {self._resources.cores:g} cores and does not report its use"
+        else:
+            busy, whole = (now - then for now, then in zip(self._cpu, busy_before, strict=True))
+            cpu_percent = round(min(100.0, max(0.0, 100 * busy / max(whole, 1e-9))), 1)
+        (then, before), (now, after) = self._disk, (self._clock(), self._disk_read_bytes())
+        self._disk = (now, after)
+        disk_rate = None
+        if before is None or after is None or now <= then:
+            why_not["disk_read_bytes_per_s"] = "no disk's counters can be read here"
+        else:
+            disk_rate = float(round(max(0, after - before) / (now - then)))
         return HostSampled(
             process=self._process,
             host=self._host,
             elapsed_s=None,
-            cpu_percent=self._cpu_percent(why_not),
+            cpu_percent=cpu_percent,
             ram_bytes=used,
             ram_limit_bytes=limit,
-            disk_read_bytes_per_s=self._disk_rate(why_not),
+            disk_read_bytes_per_s=disk_rate,
             why_not=why_not,
         )
 
-    def _cpu_percent(self, why_not: dict[str, str]) -> float | None:
-        before, self._cpu = self._cpu, self._cpu_seconds()
-        if before is None or self._cpu is None:
-            why_not["cpu_percent"] = f"the container has {self._resources.cores:g} cores and does not report its use"
-            return None
-        busy, whole = (now - then for now, then in zip(self._cpu, before, strict=True))
-        if whole <= 0:
-            why_not["cpu_percent"] = "no time has passed"
-            return None
-        return round(min(100.0, max(0.0, 100 * busy / whole)), 1)
-
     def _cpu_seconds(self) -> tuple[float, float] | None:
         """Return seconds in which a core was busy, and those in which one could have been."""
-        if self._resources.core_limit:
-            used_s = self._group_cpu_seconds(PurePosixPath(self._resources.core_limit))
-            return None if used_s is None else (used_s, self._clock() * self._resources.cores)
+        if limit := self._resources.core_limit:
+            folder = limit.rpartition("/")[0]
+            files = [(f"{folder}/cpu.stat", 1e6), (f"{folder}/cpuacct.usage", 1e9)]
+            files.append((files[1][0].replace("/cpu/", "/cpuacct/", 1), 1e9))
+            for file, per_second in files:
+                if used := re.search(r"^(?:usage_usec )?(\d+)$", self._sources.text(file), re.MULTILINE):
+                    return int(used[1]) / per_second, self._clock() * self._resources.cores
+            return None
         # The kernel keeps a sum over all cores; reading hundreds of them one by one would cost a hundred times as much.
         mine = [psutil.cpu_times()]
         if len(self._cores) < (os.cpu_count() or 1):
@@ -95,32 +104,6 @@ class HostReader:
         # A guest's time is in that of its host already.
         whole = sum(sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0) for times in mine)
         return whole - idle, whole
-
-    def _group_cpu_seconds(self, limit: PurePosixPath) -> float | None:
-        if limit.name == "cpu.max":
-            found = re.search(r"^usage_usec (\d+)", self._sources.text(str(limit.with_name("cpu.stat"))), re.MULTILINE)
-            return int(found[1]) / 1e6 if found else None
-        accounts = str(limit.with_name("cpuacct.usage"))
-        for file in (accounts, accounts.replace("/cpu/", "/cpuacct/", 1)):
-            if (text := self._sources.text(file)).isdigit():
-                return int(text) / 1e9
-        return None
-
-    def _disk_rate(self, why_not: dict[str, str]) -> float | None:
-        (then, before), (now, after) = self._disk, (self._clock(), self._disk_read_bytes())
-        self._disk = (now, after)
-        if before is None or after is None or now <= then:
-            why_not["disk_read_bytes_per_s"] = "no disk's counters can be read here"
-            return None
-        return float(round(max(0, after - before) / (now - then)))
-
-    def _physical_disks(self) -> frozenset[str]:
-        """Find the disks that are hardware: a volume or a partition would count a disk's bytes twice."""
-        blocks = self._sources.root / "sys" / "block"
-        try:
-            return frozenset(block.name for block in blocks.iterdir() if (block / "device").exists())
-        except OSError:
-            return frozenset()
 
     def _disk_read_bytes(self) -> int | None:
         lines = (line.split() for line in self._sources.text("proc/diskstats").splitlines())
@@ -158,7 +141,12 @@ class HostPace:
             self._validated_s += event.validation_s
             self._note(event.step, event.elapsed_s)
         elif isinstance(event, PhaseStarted):
-            self._turn(is_paused=event.phase == Phase.PAUSED)
+            with self._lock:  # the time stands still in a pause
+                now = self._clock()
+                if event.phase == Phase.PAUSED:
+                    self._paused_at = now
+                elif self._paused_at is not None and self._began is not None:
+                    self._began, self._paused_at = self._began + now - self._paused_at, None
         elif isinstance(event, RunResumed):  # it goes back to a checkpoint
             with self._lock:
                 self._began, self._earlier_s = None, event.elapsed_s
@@ -184,23 +172,12 @@ class HostPace:
                 return None, "training has not begun"
             if not self._batch:
                 return None, "the batch size is unknown"
-            if self._last is None or self._newest is None:
-                self._last = self._newest
-                return None, "no step of training has ended"
-            steps, seconds = (now - then for now, then in zip(self._newest, self._last, strict=True))
-            if seconds < _SHORTEST_S or steps <= 0:
-                return None, "no step of training has ended since"
-            self._last = self._newest
-            return round(steps * self._batch * self._share / seconds, 1), ""
-
-    def _turn(self, *, is_paused: bool) -> None:
-        """Stop the time at the beginning of a pause, and let it go on at the end."""
-        with self._lock:
-            now = self._clock()
-            if is_paused:
-                self._paused_at = now
-            elif self._paused_at is not None and self._began is not None:
-                self._began, self._paused_at = self._began + now - self._paused_at, None
+            if self._last is not None and self._newest is not None:
+                steps, seconds = (now - then for now, then in zip(self._newest, self._last, strict=True))
+                if seconds >= _SHORTEST_S and steps > 0:
+                    self._last = self._newest
+                    return round(steps * self._batch * self._share / seconds, 1), ""
+            return None, "no step of training has ended since the last look"
 
     def _note(self, step: int, elapsed_s: float) -> None:
         with self._lock:

@@ -98,8 +98,9 @@ def read_trace(data: bytes, layers: frozenset[str], optimizer: str = "") -> Trac
     except Exception as error:  # of the package protobuf, which has no type of its own for it in every version
         raise DataError("The trace cannot be read.", why=one_line(error, 200)) from error
     known = _known(space, programs, optimizer)
-    devices = [(plane, [*_of_plane(plane, known)]) for plane in _planes(space)]
-    devices = [(plane, found) for plane, found in devices if found]
+    planes = [plane for plane in space.planes if _DEVICE.fullmatch(plane.name) and plane.lines]
+    planes = planes or [plane for plane in space.planes if plane.name.startswith("/host:CPU")]  # it computes itself
+    devices = [(plane, found) for plane in planes if (found := [*_of_plane(plane, known)])]
     trace, named = Trace(), as_named(layers, [one.scope for _, operations in devices for one in operations])
     named[optimizer] = optimizer
     for plane, operations in devices:
@@ -140,14 +141,6 @@ def _add(
         trace.matrix_unit = (trace.matrix_unit or 0.0) + flops / (peak * 1e12 * alone * _S) / devices
     if (flops or size) and (peak := peaks.get("peak_hbm_bw_gigabytes_per_second")):
         trace.bandwidth = (trace.bandwidth or 0.0) + size / (peak * 1e9 * alone * _S) / devices
-
-
-def _planes(space: Any) -> list[Any]:
-    """Return the planes of the devices; the host's if it computes."""
-    devices = [plane for plane in space.planes if _DEVICE.fullmatch(plane.name)]
-    return [plane for plane in devices if plane.lines] or [
-        plane for plane in space.planes if plane.name.startswith("/host:CPU")
-    ]
 
 
 def _of_plane(plane: Any, known: dict[tuple[str, str], _Known]) -> Iterator[_Operation]:

@@ -36,6 +36,9 @@ def padded(size: int, tile: int) -> int:
     return -(-size // tile) * tile
 
 
+TILE = 128  # numbers side by side in a tile, and the side of the matrix unit of v2 to v5p
+
+
 def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
     """Return all advice on a configuration for a TPU with this many devices, the most severe first."""
     examples = train_examples_of(config)
@@ -76,11 +79,7 @@ def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> It
         )
         yield Finding(Severity.INFO if batch < 8 else Severity.WARNING, text, key=key)
     elif batch % 128:
-        yield Finding(
-            Severity.INFO,
-            "On a TPU, multiples of 128 per replica use the matrix unit best.",
-            key=key,
-        )
+        yield Finding(Severity.INFO, "On a TPU, multiples of 128 per replica use the matrix unit best.", key=key)
 
 
 def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
@@ -119,20 +118,15 @@ def _output_findings(config: RunConfig) -> Iterator[Finding]:
     if is_user_reference(config.model) and (own or config.takes_probabilities):
         is_set = config.outputs != "auto"
         given = config.outputs if is_set else noted_outputs(config)
-        source = f"outputs={config.outputs}" if is_set else "found when it was last built"
         if own and not is_set:
             text = f"The model is taken to give probabilities to {own[0]}; if it gives logits, set outputs=logits."
         elif given is None:
             text = f"Whether {config.model} gives probabilities or logits is checked when it is built."
-        elif given == "probabilities" or not config.takes_probabilities:
-            text = f"The model gives {given} ({source})."
         else:
-            what = f"{given.partition(' ')[2]} as logits" if " " in given else "logits"
-            text = f"The model gives {what}: {config.loss} is computed with from_logits=True ({source})."
+            text = f"The model gives {given} ({f'outputs={config.outputs}' if is_set else 'found when last built'})."
         yield Finding(Severity.INFO, text, key="outputs")
     if "" not in config.losses:
-        weights = {name: f" (weight {weight:g})" for name, weight in config.loss_weights.items()}
-        losses = [f"{name} {loss}{weights.get(name, '')}" for name, loss in config.losses.items()]
+        losses = [f"{name} {loss}" for name, loss in config.losses.items()]
         yield Finding(Severity.INFO, f"Each output has its loss: {', '.join(losses)}.", key="outputs")
 
 
@@ -149,18 +143,15 @@ def _own_data_findings(config: RunConfig) -> Iterator[Finding]:
         is_sparse = config.effective_loss == "sparse_categorical_crossentropy"
         if is_sparse and seen.whole_labels is False:
             text = (
-                f"{config.dataset} returned decimal numbers as labels when it was last called here, on {seen.day}, but "
-                f"{config.loss} needs class numbers. To predict numbers, set loss=mean_squared_error and "
-                "metrics=mean_absolute_error."
+                f"{config.dataset} last returned decimal numbers as labels, but {config.loss} needs class numbers. To "
+                "predict numbers, set loss=mean_squared_error and metrics=mean_absolute_error."
             )
             yield Finding(Severity.WARNING, text, key="loss")
 
 
 def budget_finding(config: RunConfig, seconds: float, fitting: int | None) -> Finding:
     """Say how many epochs fit into a time budget; `fitting` is from a similar run, None if there was none."""
-    hours, minutes = divmod(round(seconds / 60), 60)
-    length = f"{hours}h {minutes:02d}m" if hours else f"{minutes} minute{'s' if minutes != 1 else ''}"
-    budget = f"the budget of {length if hours or minutes else f'{seconds:.0f} s'}"
+    budget = f"the budget of {config.budget} ({seconds / 60:.0f} minutes)"
     if fitting is None:
         text = f"How many epochs fit into {budget} is unknown before the first run; it stops in time to be saved."
     elif fitting >= config.epochs:
@@ -214,20 +205,21 @@ def _size_findings(config: RunConfig) -> Iterator[Finding]:
         sizes = given.get(name, ())
         for size in dict.fromkeys(sizes if isinstance(sizes, (list, tuple)) else [sizes]):
             # Below 128, multiples of 8 are fine: the compiler lays the batch along the longer side of the tiles.
-            if not isinstance(size, int) or size % 128 == 0 or (size < 128 and size % 8 == 0):
+            if not isinstance(size, int) or size % TILE == 0 or (size < TILE and size % 8 == 0):
                 continue
-            tile = 128 if size >= 64 else 8
+            tile = TILE if size >= TILE // 2 else 8
             text = f"A TPU pads {name} from {size} to {padded(size, tile)}."
             remedy = f"Use {max(tile, round(size / tile) * tile)} instead of {size} in model_options.{name}"
             yield Finding(Severity.INFO, text, remedy=remedy, key=f"model_options.{name}")
     heads, width = given.get("heads"), given.get("width")
-    if config.model == "transformer" and isinstance(heads, int) and isinstance(width, int) and width // heads % 128:
-        text = f"Each of the {heads} heads is {width // heads} wide, but the matrix unit of a TPU is 128 wide."
+    if config.model == "transformer" and isinstance(heads, int) and isinstance(width, int) and width // heads % TILE:
+        text = f"Each of the {heads} heads is {width // heads} wide, but the matrix unit of a TPU is {TILE} wide."
         yield Finding(Severity.INFO, text, remedy="Use fewer heads or a larger width", key="model_options.heads")
 
 
 def _step_findings(config: RunConfig, examples: int | None, devices: int) -> Iterator[Finding]:
-    steps = config.steps_in_epoch(examples, devices)
+    """Check the steps of an epoch, and `steps_per_execution` by the rules of `training.steps_per_execution`."""
+    steps, asked, key = config.steps_in_epoch(examples, devices), config.steps_per_execution, "steps_per_execution"
     if not steps:
         return
     if steps < _FEW_STEPS and config.steps_per_epoch == "all":
@@ -236,20 +228,14 @@ def _step_findings(config: RunConfig, examples: int | None, devices: int) -> Ite
             "starting and ending it takes longer than that."
         )
         yield Finding(Severity.INFO, text, remedy="Use a smaller TPU or a smaller batch", key="batch_size")
-    yield from _execution_findings(config, steps, devices)
-
-
-def _execution_findings(config: RunConfig, steps: int, devices: int) -> Iterator[Finding]:
-    """Check `steps_per_execution` by the rules that `training.steps_per_execution` applies."""
-    asked, key = config.steps_per_execution, "steps_per_execution"
+    why = FRAMEWORKS[config.tpu_backend].one_step_reason(devices)
     if asked == "auto":
         return
-    if why := FRAMEWORKS[config.tpu_backend].one_step_reason(devices):
-        if asked > 1:
-            yield Finding(Severity.INFO, f"{key}={asked} is not used: {why}.", remedy=f"Leave {key} at auto", key=key)
-    elif asked == 1 and steps > 1:
+    if why and asked > 1:
+        yield Finding(Severity.INFO, f"{key}={asked} is not used: {why}.", remedy=f"Leave {key} at auto", key=key)
+    elif not why and asked == 1 and steps > 1:
         text = "With one step per execution, the TPU waits for the host after every step."
         yield Finding(Severity.INFO, text, remedy=f"Set {key}=auto or 32", key=key)
-    elif asked > steps:
+    elif not why and asked > steps:
         text = f"{key} is {asked}, more than the {steps} step{'s' if steps > 1 else ''} of an epoch."
         yield Finding(Severity.WARNING, text, remedy=f"Set it to {steps} or less", key=key)

@@ -242,8 +242,3 @@ def bound(subject: Subject, program: Program) -> Bound:
     optimizer = model.optimizer.name
     names = frozenset((optimizer, *(layer.name for layer in all_layers(model))))
     return replace(best, layers=best_by_layer(program.hlo_text, names, optimizer, compiler.topology))
-
-
-def gib(size: float) -> str:
-    """Write bytes of HBM for a sentence."""
-    return f"{size / 2**20:.1f} MiB" if size < 0.1 * 2**30 else f"{size / 2**30:,.2f} GiB"

@@ -1,4 +1,4 @@
-"""Explains why a step cannot be lowered or compiled, in terms of the user's model: which layer, which operation.
+"""Explains why a step cannot be lowered or compiled, in terms of the user's model: which layer, which line.
 
 Keras wraps what a layer raises, and fails on some of JAX's exceptions while it does so. The cause is therefore searched
 for in the whole chain of exceptions, and the layer in their stack frames.
@@ -37,29 +37,35 @@ class _Kind:
     """A kind of error."""
 
     says: re.Pattern[str]  # pattern of an exception's class or message
-    # What is wrong, after the layer's name. One with {function} is about a call of Keras's or JAX's.
-    text: str
+    text: str  # what is wrong, after the layer's name
     remedy: str
     key: str = ""  # the setting that may help instead
 
 
-_CHANGING_OUTPUT = _Kind(
-    re.compile(r"$^"),
-    "has an output whose shape changes, but a TPU program is compiled for fixed shapes",
-    "Give its output a fixed size, or resize in the input pipeline.",
+_CHANGING_OUTPUT = "has an output whose shape changes, but a TPU program is compiled for fixed shapes"
+_SIZE = _Kind(
+    re.compile(
+        r"NonConcreteBooleanIndexError|concrete values of integer type|nonzero|jnp\.unique|The size argument of|"
+        r"[Ss]lice (?:indices|entries) must|boolean_mask|dynamic shape|DynamicShape|must be (?:a )?static"
+    ),
+    "needs a shape or size that depends on the values of a batch, but a TPU program is compiled for fixed shapes",
+    "Use the largest size that can occur and hide what is too much: keras.ops.where(mask, x, 0) instead of "
+    "x[mask], keras.ops.where(keras.ops.arange(LENGTH) < k, x, 0) instead of x[:, :k], a mean as "
+    "keras.ops.sum(x * mask) / keras.ops.sum(mask), a fixed size for nonzero, unique and top_k.",
+)
+_DECISION = _Kind(
+    re.compile(r"TracerBoolConversionError|Attempted boolean conversion of traced|truth value of an array with"),
+    "makes a Python decision (if, while, assert, and, or) on the values of a batch, which are unknown when the "
+    "step is compiled",
+    "Write keras.ops.where(condition, a, b), keras.ops.cond for whole branches, keras.ops.fori_loop over a fixed "
+    "number of rounds for while, and keras.ops.logical_and and logical_or.",
 )
 _KINDS = (
     _Kind(
-        re.compile(r"[Ss]lice (?:indices|entries) must (?:have|be) static"),
-        "cuts a slice whose length depends on the values of a batch, but a TPU program is compiled for fixed shapes",
-        "Keep the whole tensor and hide the rest: keras.ops.where(keras.ops.arange(LENGTH) < k, x, 0) instead of "
-        "x[:, :k]. A window of a fixed length may begin anywhere: keras.ops.slice(x, start, shape).",
-    ),
-    _Kind(
         re.compile(r"Reverse-mode differentiation does not work for|requires a fixed tensor list size"),
-        "has a loop whose number of rounds depends on values, and training cannot go back through it for the gradients",
+        "has a loop whose number of rounds depends on values, and training cannot go back through it",
         "Run the largest number of rounds that can occur: keras.ops.fori_loop(0, LARGEST, body, x), with "
-        "keras.ops.where(i < n, new, old) in the body. If nothing before the loop is trained, it may stay: put "
+        "keras.ops.where(i < n, new, old) in the body. If nothing before the loop is trained, put "
         "keras.ops.stop_gradient around its inputs.",
     ),
     _Kind(
@@ -70,26 +76,7 @@ _KINDS = (
         "Give both branches, or the values that a loop carries, the same shapes and data types: keras.ops.pad and "
         "keras.ops.cast.",
     ),
-    _Kind(
-        re.compile(
-            r"(?s:^(?!.*(?:NonConcreteBooleanIndex|The size argument of|jnp\.unique|nonzero)).*"
-            r"(?:ConcretizationTypeError|TracerIntegerConversionError|concrete values of integer type|"
-            r"unhashable type: '\w*Tracer))"
-        ),
-        "gives {function} a number that depends on the values of a batch, but sizes and settings must be known when "
-        "the step is compiled",
-        "Give it a fixed number, the largest that can occur, and hide what is too much: "
-        "keras.ops.where(keras.ops.arange(LARGEST) < number, result, 0).",
-    ),
-    _Kind(
-        re.compile(
-            r"NonConcreteBooleanIndexError|concrete values of integer type|nonzero|jnp\.unique|The size argument of|"
-            r"boolean_mask|dynamic shape|DynamicShape|must be (?:a )?static",
-        ),
-        "makes a tensor whose shape depends on the values of a batch, but a TPU program is compiled for fixed shapes",
-        "Keep the shape: keras.ops.where(mask, x, 0) instead of x[mask], a mean as keras.ops.sum(x * mask) / "
-        "keras.ops.sum(mask), and a fixed size for nonzero and unique.",
-    ),
+    _SIZE,
     _Kind(
         re.compile(r"train_step\(\) takes 2 positional|test_step\(\) takes 2 positional"),
         "has its own train_step(self, data), as for TensorFlow, and on a TPU the model runs on JAX",
@@ -111,23 +98,16 @@ _KINDS = (
         "writes into a part of a tensor, and tensors cannot be changed",
         "Make a new one: keras.ops.where with a mask, keras.ops.slice_update or keras.ops.scatter_update.",
     ),
+    _DECISION,
     _Kind(
-        re.compile(r"TracerBoolConversionError|Attempted boolean conversion of traced|truth value of an array with"),
-        "makes a Python decision (if, while, assert, and, or) on the values of a batch, which are unknown when the "
-        "step is compiled",
-        "Write keras.ops.where(condition, a, b), keras.ops.cond for whole branches, keras.ops.fori_loop over a fixed "
-        "number of rounds for while, keras.ops.logical_and and logical_or, and keras.ops.argsort, min or max for "
-        "Python's sorted, min and max.",
-    ),
-    _Kind(
-        re.compile(r"TracerArrayConversionError|has no attribute '?numpy\b|has no attribute '?tolist\b"),
-        "gives the values of a batch to NumPy, and they are unknown when the step is compiled",
-        "Use the function of keras.ops instead, such as keras.ops.sort for np.sort.",
-    ),
-    _Kind(
-        re.compile(r"'(?:ShapedArray|KerasTensor|\w*Tracer)' object has no attribute"),
-        "uses a method or attribute that Keras's tensors do not have",
-        "Use the function of keras.ops instead.",
+        re.compile(
+            r"TracerIntegerConversionError|ConcretizationTypeError|TracerArrayConversionError|"
+            r"unsupported format string|has no attribute '?(?:numpy|tolist)\b|unhashable type: '\w*Tracer|"
+            r"(?:float|int|bool)\(\) argument must be .*(?:KerasTensor|Tracer)"
+        ),
+        "needs the values of a batch as Python or NumPy numbers, and they are unknown when the step is compiled",
+        "Keep them as tensors: keras.ops instead of np, no float(), int(), item() or print; keras.ops.take for an "
+        "index, and instead of range(n) keras.ops.fori_loop over a fixed number of rounds.",
     ),
     _Kind(
         re.compile(
@@ -138,15 +118,6 @@ _KINDS = (
         "uses the batch size as a Python number, and it is unknown while the layer is built",
         "Do it for the whole batch with keras.ops, or use keras.ops.vectorized_map or keras.ops.scan instead of a "
         "loop; -1 stands for the batch size in keras.ops.reshape.",
-    ),
-    _Kind(
-        re.compile(
-            r"TracerIntegerConversionError|ConcretizationTypeError|unsupported format string|"
-            r"(?:float|int|bool)\(\) argument must be .*(?:KerasTensor|Tracer)|unhashable type: '\w*Tracer",
-        ),
-        "turns the values of a batch into Python numbers, and they are unknown when the step is compiled",
-        "Keep them as tensors: no float(), int(), item() or print; use keras.ops on the tensor itself, keras.ops.take "
-        "for an index, and instead of range(n) keras.ops.fori_loop over a fixed number of rounds.",
     ),
     _Kind(
         re.compile(
@@ -185,17 +156,34 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
         return text, (Finding(Severity.ERROR, text, remedy=remedy, key="batch_size"),)
     chain = list(_chain(error))
     if (found := next(filter(None, (_NO_KERNEL.search(str(one)) for one in chain)), None)) is not None:
-        return _no_xla_kernel(found[1], found[2], model)
+        # The node's scope names layers, with a number if one is called again.
+        parts = {re.sub(r"_\d+$", "", part) for part in found[2].split("/")} | {*found[2].split("/")}
+        layer = next((one for one in (all_layers(model) if model is not None else ()) if one.name in parts), None)
+        text = f"{_subject(layer)} uses TensorFlow's {found[1]}, which XLA cannot compile."
+        remedy = "Do it in the input pipeline, or use operations that XLA supports, such as keras.ops."
+        return text, (Finding(Severity.ERROR, text, str(getattr(layer, "name", "")), remedy),)
     owner = _owner_of(chain, model)
-    is_layer = hasattr(owner, "trainable_weights")
-    kind = _CHANGING_OUTPUT if is_layer and _changes_size(owner) else _kind_of(chain, owner)
-    name = str(owner.name) if is_layer else ""
-    if kind is None:
-        return _unknown(error, chain, owner, name)
-    text = f"{_subject(owner)} {kind.text.format(function=_called_function(chain))}."
-    remedy, key = pipeline_remedy(owner)
-    whole = Finding(Severity.ERROR, text, name, remedy or kind.remedy, key or kind.key, evidence=_where(chain))
-    return text, (whole,)
+    name = str(owner.name) if hasattr(owner, "trainable_weights") else ""
+    line = next((line for line in map(own_line, reversed(chain)) if line), "")
+    place, colon, code = line.partition(": ")
+    where = (f"{place}{colon}`{code[:_LONGEST_LINE]}`.",) if line else ()
+    if name and _changes_size(owner):
+        text, remedy, key = f"{_subject(owner)} {_CHANGING_OUTPUT}.", "Give its output a fixed size.", ""
+    elif (kind := _kind_of(chain, owner)) is not None:
+        text, remedy, key = f"{_subject(owner)} {kind.text}.", kind.remedy, kind.key
+    else:
+        known = next((one for one in chain if isinstance(one, ConsoleError)), None)
+        if known is not None and owner is None:
+            text = f"{known.what.rstrip('.')}. {known.why}".strip()
+            return text, (Finding(Severity.ERROR, text, remedy=known.remedy),)
+        first = next(one for one in reversed(chain) if type(one).__name__ != "JaxStackTraceBeforeTransformation")
+        words = (one_line(first) or type(first).__name__).replace("dynamic_dimension", "batch")
+        raised = f"{_subject(owner)} raised {type(first).__name__}"
+        if type(error).__name__ in {"JaxRuntimeError", "XlaRuntimeError"}:
+            raised = "The TPU compiler refused the step"
+        text, remedy, key = f"{raised}: {words.rstrip('.')}.", "Fix it there and try again." if where else "", ""
+    instead, setting = pipeline_remedy(owner)
+    return text, (Finding(Severity.ERROR, text, name, instead or remedy, setting or key, evidence=where),)
 
 
 def changing_shapes(model: Any) -> tuple[Finding, ...]:
@@ -204,13 +192,12 @@ def changing_shapes(model: Any) -> tuple[Finding, ...]:
     Such a layer may be traced with one random size and compiled into something that is not the user's model, so it is
     refused because of the output shape that Keras reports.
     """
-    found = []
-    for layer in all_layers(model):
-        if _changes_size(layer):
-            text = f"{_subject(layer)} {_CHANGING_OUTPUT.text}."
-            remedy = "Remove it from the model; augmentation.zoom and augmentation.crop in the pipeline keep the size."
-            found.append(Finding(Severity.ERROR, text, layer.name, remedy))
-    return tuple(found)
+    remedy = "Remove it from the model; augmentation.zoom and augmentation.crop in the pipeline keep the size."
+    return tuple(
+        Finding(Severity.ERROR, f"{_subject(layer)} {_CHANGING_OUTPUT}.", layer.name, remedy)
+        for layer in all_layers(model)
+        if _changes_size(layer)
+    )
 
 
 def _changes_size(layer: Any) -> bool:
@@ -220,16 +207,6 @@ def _changes_size(layer: Any) -> bool:
     if type(layer).__name__ == "InputLayer":  # of a model for any size; the dataset's is fixed
         return False
     return not has_open_sides(layer, "input") and has_open_sides(layer, "output")
-
-
-def _no_xla_kernel(operation: str, node: str, model: Any) -> tuple[str, tuple[Finding, ...]]:
-    """Explain an unsupported TensorFlow operation; the node's scope names layers, with a number if called again."""
-    layers = {} if model is None else {layer.name: layer for layer in all_layers(model)}
-    parts = [name for part in reversed(node.split("/")) for name in (part, re.sub(r"_\d+$", "", part))]
-    layer = next((layers[part] for part in parts if part in layers), None)
-    text = f"{_subject(layer)} uses TensorFlow's {operation}, which XLA cannot compile."
-    remedy = "Do it in the input pipeline, or use operations that XLA supports, such as keras.ops."
-    return text, (Finding(Severity.ERROR, text, str(getattr(layer, "name", "")), remedy),)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -243,7 +220,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _owner_of(chain: list[BaseException], model: Any) -> Any:
-    """Return the innermost layer, loss or metric that was being called, or None."""
+    """Return the innermost layer, loss or metric that was being called, or None.
+
+    The exceptions' stack frames show it; else Keras's message, by the layer's class or name.
+    """
     outer = None
     for error in reversed(chain):
         for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
@@ -256,26 +236,11 @@ def _owner_of(chain: list[BaseException], model: Any) -> Any:
             if not hasattr(owner, "layers"):
                 return owner
             outer = outer or owner
-    return _named(chain, model) or _with_line(chain, model) or outer
-
-
-def _named(chain: list[BaseException], model: Any) -> Any:
-    """Return the layer that Keras's message names by its class or its name, if there is only one."""
-    for error in reversed(chain):
-        for word in reversed(_CALLED.findall(str(error))):
-            same = [] if model is None else [one for one in all_layers(model) if word in (one.name, type(one).__name__)]
-            if len(same) == 1:
-                return same[0]
-    return None
-
-
-def _with_line(chain: list[BaseException], model: Any) -> Any:
-    """Return the layer whose `call` has a line of the traceback, if only one has: JAX rebuilds some without it."""
-    places = [(frame.f_code.co_filename, line) for one in chain for frame, line in traceback.walk_tb(one.__traceback__)]
-    codes = [] if model is None else [(layer, getattr(layer.call, "__code__", None)) for layer in all_layers(model)]
-    own = [(layer, code) for layer, code in codes if code is not None and is_own_file(code.co_filename)]
-    found = [layer for layer, code in own if any((code.co_filename, line) in places for *_, line in code.co_lines())]
-    return found[0] if len(found) == 1 else None
+    layers = [] if model is None else [*all_layers(model)]
+    for word in (word for error in reversed(chain) for word in reversed(_CALLED.findall(str(error)))):
+        if len(same := [one for one in layers if word in (one.name, type(one).__name__)]) == 1:
+            return same[0]
+    return outer
 
 
 def _kind_of(chain: list[BaseException], owner: Any) -> _Kind | None:
@@ -286,53 +251,15 @@ def _kind_of(chain: list[BaseException], owner: Any) -> _Kind | None:
     is_foreign &= not any(type(one).__module__.startswith("tensorflow.") for one in chain)  # it ran, and failed
     if (is_foreign or type(owner).__name__ in _TENSORFLOW_LAYERS) and not loaded_framework().runs_tensorflow:
         return _PREPROCESSING if _TEXT_FILES.search("\n".join(files)) else _TENSORFLOW
-    kinds = [kind for kind in _KINDS if "{function}" not in kind.text or _called_function(chain)]
-    texts = [f"{' '.join(kind.__name__ for kind in type(error).__mro__)} {error}" for error in reversed(chain)]
-    for text in texts:
-        # JAX's messages go on with remedies for other cases, so only the beginning counts.
-        if kind := next((kind for kind in kinds if kind.says.search(text[:600])), None):
-            return kind
-    return None
-
-
-def _called_function(chain: list[BaseException]) -> str:
-    """Return the function of Keras or JAX that the last line of the user's code called; empty if it called none."""
-    import jax.numpy  # it is not installed everywhere
-
     for error in reversed(chain):
-        frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-        own = [number for number, code in enumerate(frames) if is_own_file(code.co_filename)]
-        for code in frames[own[-1] + 1 :] if own else ():
-            if not code.co_filename.endswith(("traceback_util.py", "traceback_utils.py")):
-                name = code.co_name
-                is_public = hasattr(keras.ops, name) or hasattr(jax.numpy, name)
-                return name if is_public and not name.startswith("_") else ""
-    return ""
-
-
-def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str) -> tuple[str, tuple[Finding, ...]]:
-    """Pass on what was raised, with the layer if it is known."""
-    known = next((one for one in chain if isinstance(one, ConsoleError)), None)
-    if known is not None and layer is None:
-        text = f"{known.what.rstrip('.')}. {known.why}".strip()
-        return text, (Finding(Severity.ERROR, text, remedy=known.remedy),)
-    first = next(one for one in reversed(chain) if type(one).__name__ != "JaxStackTraceBeforeTransformation")
-    words = (one_line(first) or type(first).__name__).replace("dynamic_dimension", "batch")
-    if type(error).__name__ in {"JaxRuntimeError", "XlaRuntimeError"}:
-        text = f"The TPU compiler refused the step: {words}"
-    else:
-        text = f"{_subject(layer)} raised {type(first).__name__}: {words}"
-    text = f"{text.rstrip('.')}."
-    where = _where(chain)
-    remedy = "Fix it there and try again." if where else ""
-    return text, (Finding(Severity.ERROR, text, name, remedy, evidence=where),)
-
-
-def _where(chain: list[BaseException]) -> tuple[str, ...]:
-    """Quote the line of the user's code where it began; empty if there is none."""
-    line = next((line for line in map(own_line, reversed(chain)) if line), "")
-    place, colon, code = line.partition(": ")
-    return (f"{place}{colon}`{code[:_LONGEST_LINE]}`.",) if line else ()
+        # JAX's messages go on with remedies for other cases, so only the beginning counts.
+        text = f"{' '.join(kind.__name__ for kind in type(error).__mro__)} {error}"[:600]
+        if kind := next((kind for kind in _KINDS if kind.says.search(text)), None):
+            called = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+            own = max((number for number, file in enumerate(called) if is_own_file(file)), default=len(called))
+            # Keras's own code decides on a number that it was given, such as the k of top_k.
+            return _SIZE if kind is _DECISION and any("/keras/src/ops/" in file for file in called[own:]) else kind
+    return None
 
 
 def _subject(owner: Any) -> str:

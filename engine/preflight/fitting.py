@@ -25,8 +25,9 @@ from ..machine.sources import installed_versions
 from ..models.build import bytes_of
 from ..models.table import MODELS
 from ..planning.advice import padded
+from ..storage.disk_space import gib
 from .build import build, only_shapes
-from .compile import Compiler, DoesNotFitError, RefusedError, Subject, about, bound, gib, lowered, program, refusing
+from .compile import Compiler, DoesNotFitError, RefusedError, Subject, about, bound, lowered, program, refusing
 from .hlo import layer_in, pipeline_remedy
 from .inputs import batch_of
 from .layers import all_layers, count, shapes_of

@@ -19,7 +19,7 @@ from ..machine.resources import usable_cores
 from ..storage.files import read_json
 from ..storage.paths import runs_folder
 from .result import Likely, Verdict
-from .topologies import TOPOLOGIES
+from .topologies import TOPOLOGIES, generation_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,10 +49,6 @@ def kaggle_share(tpu: str, run_s: float | None) -> QuotaShare | None:
     return QuotaShare(run_s / WEEK_S, run_s / SESSION_S)
 
 
-_MOST_CORES = 240
-"""Cores of the largest TPU host, of v4: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus"""
-
-
 @dataclass(frozen=True, slots=True)
 class InputThroughput:
     """The examples that a TPU could take, and those that the pipeline gives on this machine."""
@@ -61,11 +57,6 @@ class InputThroughput:
     measured_per_s: float  # examples per second that the pipeline gave on this machine, from the cache if there is one
     cores: int  # cores that the pipeline had
     cores_needed: int  # cores like these that each host of the TPU needs to keep up; more if reading is the bottleneck
-
-    @property
-    def is_too_much(self) -> bool:
-        """Whether no host has the cores that it needs."""
-        return self.cores_needed > _MOST_CORES
 
     @property
     def keeps_up(self) -> bool:
@@ -97,9 +88,8 @@ def likely_of(config: RunConfig, verdict: Verdict) -> Likely | None:
     if bound is None or topology is None or bound.step_s <= 0:
         return None
     shares = list(_shares(topology.generation.name))
-    source = (
-        f"your {len(shares)} {'run' if len(shares) == 1 else 'runs'} on {topology.generation.name}" if shares else ""
-    )
+    runs = "run" if len(shares) == 1 else "runs"
+    source = f"your {len(shares)} {runs} on {topology.generation.name}" if shares else ""
     low, high = (bound.step_s / max(shares), bound.step_s / min(shares)) if shares else (bound.step_s, None)
     speed = input_speed_of(config)
     waits = {"host": FRAMEWORKS[config.tpu_backend].host_step_s}
@@ -157,7 +147,6 @@ def best_case_of(state: RunState) -> tuple[str, float, dict[str, float]] | None:
     # Only here: every run that is opened asks, and hardly one ran on a TPU.
     from ..config.reading import parse_config
     from .cache import cached_verdict
-    from .topologies import TOPOLOGIES, generation_of
 
     replicas = state.accelerator.replicas
     generations = {generation_of(replica.kind) for replica in replicas}

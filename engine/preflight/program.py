@@ -159,7 +159,10 @@ def trip_count(
     body, condition = (_BODY.search(loop.rest), _CONDITION.search(loop.rest))
     if body is None or condition is None:
         return None
-    test = {one.name: one for one in computations.get(condition[1], ())}
+    test, inside, outside = (
+        {one.name: one for one in part}
+        for part in (computations.get(condition[1], ()), computations.get(body[1], ()), around)
+    )
     root = next(reversed(test.values()), None)
     if root is None or root.operation != "compare":
         return None
@@ -172,9 +175,13 @@ def trip_count(
     if counter is None or end is None:
         return None
     at = int(counter[1])
-    step = _step(computations.get(body[1], ()), at)
-    begin = _begin(around, loop, at)
-    return None if step is None or begin is None else max(0, math.ceil((end - begin) / step))
+    added = _carried(inside, next(reversed(inside), ""), at)
+    steps = [_constant(_source(inside, name)) for name in added.ordered_operands] if added is not None else []
+    step = next((step for step in steps if step is not None and step > 0), None)
+    begin = _constant(_carried(outside, loop.ordered_operands[0], at)) if loop.ordered_operands else None
+    if step is None or begin is None or added is None or added.operation != "add":
+        return None
+    return max(0, math.ceil((end - begin) / step))
 
 
 def _source(by_name: Mapping[str, Instruction], name: str) -> Instruction | None:
@@ -190,25 +197,12 @@ def _constant(one: Instruction | None) -> int | None:
     return int(number[1]) if number else None
 
 
-def _step(body: Sequence[Instruction], at: int) -> int | None:
-    """Return what the body adds to its counter; None if it does something else to it."""
-    by_name = {one.name: one for one in body}
-    root = next(reversed(body), None)
-    if root is None or root.operation != "tuple" or at >= len(root.ordered_operands):
-        return None
-    added = _source(by_name, root.ordered_operands[at])
-    if added is None or added.operation != "add":
-        return None
-    steps = [_constant(_source(by_name, operand)) for operand in added.ordered_operands]
-    return next((step for step in steps if step is not None and step > 0), None)
-
-
-def _begin(around: Sequence[Instruction], loop: Instruction, at: int) -> int | None:
-    by_name = {one.name: one for one in around}
-    given = _source(by_name, loop.ordered_operands[0]) if loop.ordered_operands else None
+def _carried(by_name: Mapping[str, Instruction], name: str, at: int) -> Instruction | None:
+    """Return what a tuple that a loop is given, or gives, has at a place."""
+    given = _source(by_name, name)
     if given is None or given.operation != "tuple" or at >= len(given.ordered_operands):
         return None
-    return _constant(_source(by_name, given.ordered_operands[at]))
+    return _source(by_name, given.ordered_operands[at])
 
 
 def all_flops(hlo_text: str) -> float:

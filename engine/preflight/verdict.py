@@ -13,10 +13,11 @@ from ..errors import one_line
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.resources import free_memory_bytes
 from ..models.build import bytes_of
+from ..storage.disk_space import gib
 from .bound import bound_of_shapes
 from .build import build, least_memory
 from .cache import TpuChoice, compiler_versions
-from .compile import Compiler, DoesNotFitError, RefusedError, Subject, bound, gib, lowered, program, refusing
+from .compile import Compiler, DoesNotFitError, RefusedError, Subject, bound, lowered, program, refusing
 from .compiling import shortage
 from .explain import changing_shapes, explain_refusal
 from .fitting import changes_that_fit, search_largest, what_fills, without_heavy_layer

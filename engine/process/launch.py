@@ -19,7 +19,7 @@ from ..runs.control import ask, is_waiting
 from ..runs.events import Steering
 from ..runs.heartbeat import LARGEST_HEARTBEAT, Liveness, liveness_of, write_heartbeat
 from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run, require_writable
-from ..storage.files import NotAFileError, lock_file, open_private, read_json, write_soon
+from ..storage.files import NotAFileError, lock_file, open_private, read_json, write_whole
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def prepare_run(config: RunConfig, folder: Path | None = None, label: str = "") 
     try:
         with all_or_nothing(run):
             note_start(config)
-            write_soon(run.config, to_toml(config))
+            write_whole(run.config, to_toml(config), is_synced=False)
             run.journal.touch(mode=0o600)
     except OSError as error:
         raise cannot_begin(run.path.parent, error) from error
@@ -138,12 +138,8 @@ def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
         if not is_waiting(run, number):
             return  # it has read it, and ends
         time.sleep(_LOOK_S)
-    if liveness_of(run) is not Liveness.DEAD:
-        _kill(run)
-
-
-def _kill(run: RunDirectory) -> None:
-    """Kill the process that the heartbeat names, if it is seen from here to be that one."""
+    if liveness_of(run) is Liveness.DEAD:
+        return
     import psutil
 
     try:

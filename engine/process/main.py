@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..config.reading import load_config
-from ..errors import ConfigError, ConsoleError
+from ..errors import ConfigError
 from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource
 from ..runs.facts import conclude, write_history
 from ..runs.failures import explain
@@ -76,21 +76,19 @@ def main(arguments: list[str], importing: threading.Thread | None = None) -> int
             ended_by.append(asked)
     was_cut_off = engine.is_alive() and not journal.has_ended
     if was_cut_off:
-        journal.write(engine.control.ending or _cut_off(run, engine, ended_by[0]))
+        end = engine.control.ending
+        if end is None and engine.control.end_now:
+            end = RunFinished(RunOutcome.STOPPED, f"killed without saving: {ended_by[0]}", {})
+        elif end is None:
+            remedy = f"It goes on from its newest checkpoint: tpu-console resume {run.run_id}"
+            end = RunFailed(f"{ended_by[0]} ended the run before it could be saved.", "", remedy, run.log.name)
+        journal.write(end)
     journal.close()
     if was_cut_off:
-        with suppress(OSError, ConsoleError):
+        with suppress(OSError):
             write_history(run, StateReader(run).catch_up().epochs)
         conclude(run)
     return OK if engine.succeeded or isinstance(engine.control.ending, RunFinished) else FAILED
-
-
-def _cut_off(run: RunDirectory, engine: EngineThread, by: str) -> RunFinished | RunFailed:
-    """Return the last event of a run that ends now: killed on request, or by a signal."""
-    if engine.control.end_now:
-        return RunFinished(RunOutcome.STOPPED, f"killed without saving: {by}", {})
-    remedy = f"It goes on from its newest checkpoint: tpu-console resume {run.run_id}"
-    return RunFailed(f"{by} ended the run before it could be saved.", "", remedy, run.log.name)
 
 
 def leave(code: int) -> NoReturn:

@@ -88,14 +88,24 @@ def prepare_resumption(
             f"{run.run_id} was trained by a notebook or script, so only that can train it again.",
             remedy="Run it again, with a callback such as keras.callbacks.BackupAndRestore.",
         )
-    lock = _locked(run)
+    deadline = time.monotonic() + _LONGEST_EXIT_S
+    while True:
+        try:
+            lock = lock_run(run)
+            break
+        except RunningError:  # a process that has written its last event ends within seconds
+            if time.monotonic() > deadline or StateReader(run).catch_up().end is None:
+                raise
+        time.sleep(_LOOK_S)
     try:
         if run.heartbeat.exists() and liveness_of(run) is not Liveness.DEAD:
             raise RunningError(run)
         before = load_config(run.config)
         state = StateReader(run).catch_up()
         conclude_killed(run, state, is_locked=True)
-        changes = [*_steered(state), *changes]
+        asked = [event.after for event in state.steered if event.action == Steering.EPOCHS and not event.refused]
+        if state.fit is not None and asked and asked[-1] == state.fit.epochs:  # changed while it trained
+            changes = [("epochs", state.fit.epochs), *changes]
         config = with_changes(before, changes) if changes else before
         found = newest_checkpoint(run)
         at = found[1] if found is not None else None
@@ -114,26 +124,6 @@ def prepare_resumption(
     except BaseException:
         os.close(lock)
         raise
-
-
-def _locked(run: RunDirectory) -> int:
-    """Lock a run; a process that has written its last event ends within seconds."""
-    deadline = time.monotonic() + _LONGEST_EXIT_S
-    while True:
-        try:
-            return lock_run(run)
-        except RunningError:
-            if time.monotonic() > deadline or StateReader(run).catch_up().end is None:
-                raise
-        time.sleep(_LOOK_S)
-
-
-def _steered(state: RunState) -> list[tuple[str, Any]]:
-    """Return the epochs that were added or removed while the run trained, as a change of its configuration."""
-    asked = [event.after for event in state.steered if event.action == Steering.EPOCHS and not event.refused]
-    if state.fit is None or not asked or asked[-1] != state.fit.epochs:
-        return []
-    return [("epochs", state.fit.epochs)]
 
 
 def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, config: RunConfig) -> None:

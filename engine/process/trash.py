@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,41 +45,28 @@ def delete_runs(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
     try:
         for run in runs:
             # A process may live a little longer than its last event: the lock says whether it still writes.
-            if liveness_of(run) is not Liveness.DEAD and not _has_ended(run):
+            if liveness_of(run) is not Liveness.DEAD and StateReader(run).catch_up().end is None:
                 raise RunningError(run)
-            locks += _locked(run)
+            try:
+                locks.append(lock_run(run))
+            except RunningError:
+                raise
+            except ConsoleError:  # a folder that cannot be locked cannot be resumed either
+                continue
         return [_moved(run, trash_of(run.path.parent)) for run in runs]
     finally:
         for lock in locks:
             os.close(lock)
 
 
-def _has_ended(run: RunDirectory) -> bool:
-    with suppress(OSError):
-        return StateReader(run).catch_up().end is not None
-    return False
-
-
-def _locked(run: RunDirectory) -> list[int]:
-    """Lock a run, so that nothing resumes it in this moment; a folder that cannot be locked cannot be resumed either.
-
-    Raises:
-        RunningError: A process holds its lock.
-    """
-    try:
-        return [lock_run(run)]
-    except RunningError:
-        raise
-    except ConsoleError:
-        return []
-
-
 def _moved(run: RunDirectory, folder: Path) -> RunDirectory:
     """Move a run into a folder, under a free name."""
     try:
         make_private_folder(folder)
-        names = [run.path.name, *(f"{run.path.name}-{number}" for number in range(2, 1000))]
-        path = next(folder / name for name in names if not os.path.lexists(folder / name))
+        path, number = folder / run.path.name, 1
+        while os.path.lexists(path):
+            number += 1
+            path = folder / f"{run.path.name}-{number}"
         run.path.rename(path)
     except OSError as error:
         why = error.strerror or str(error)

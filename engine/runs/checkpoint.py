@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..storage.files import open_private, open_regular, whole_file
+from ..storage.files import open_private, open_regular, sync, whole_file
+from ..storage.keyed_store import adapter_of
 from .plausible import is_plausible
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ KEPT = 2
 """Checkpoints that are kept: the newest, and the one before it in case the newest is damaged."""
 
 _NAME = re.compile(r"state-(\d{6,12})\.ckpt", re.ASCII)
+_TYPE = re.compile(r"[<>|=](b1|[iu][1248]|f[248])")
 _MAGIC = b"tpu-console checkpoint 1 "
 _LARGEST_HEADER = 64 << 20
 _PART = 1 << 22
@@ -85,6 +87,9 @@ def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray
     digest = hashlib.sha256(head)
     for array in arrays:
         digest.update(_bytes_of(array))
+    for needed in (run.config, run.inputs, *run.hub.rglob("*")):  # written without waiting for the disk
+        with suppress(OSError):
+            sync(needed)
     with whole_file(path) as draft, open(draft, "wb", opener=open_private) as file:
         file.write(_MAGIC + digest.hexdigest().encode() + b"\n" + head)
         for array in arrays:
@@ -140,10 +145,15 @@ def _read(path: Path, *, wants_arrays: bool) -> tuple[Header, list[NDArray[Any]]
         first = file.readline(len(_MAGIC) + 65)
         head = file.readline(_LARGEST_HEADER)
         digest = hashlib.sha256(head)
-        header = _header(head)
+        try:
+            header = adapter_of(Header).validate_python(json.loads(head))
+        except (ValueError, RecursionError) as error:
+            raise DamagedCheckpointError("its header is damaged") from error
+        if not is_plausible(header) or not all(_TYPE.fullmatch(saved.dtype) for saved in header.arrays):
+            raise DamagedCheckpointError("its header has impossible values")
         arrays = []
         for saved in header.arrays:
-            left = _size(saved)
+            left = int(np.prod(saved.shape, dtype=object)) * np.dtype(saved.dtype).itemsize
             parts = bytearray()
             while left and (part := file.read(min(left, _PART))):
                 digest.update(part)
@@ -157,21 +167,3 @@ def _read(path: Path, *, wants_arrays: bool) -> tuple[Header, list[NDArray[Any]]
         if first != _MAGIC + digest.hexdigest().encode() + b"\n" or file.read(1):
             raise DamagedCheckpointError(f"{path.name} is damaged")
     return header, arrays
-
-
-def _header(head: bytes) -> Header:
-    from pydantic import TypeAdapter
-
-    try:
-        header = TypeAdapter(Header).validate_python(json.loads(head))
-    except (ValueError, RecursionError) as error:
-        raise DamagedCheckpointError("its header is damaged") from error
-    if not is_plausible(header):
-        raise DamagedCheckpointError("its header has impossible numbers")
-    return header
-
-
-def _size(saved: SavedArray) -> int:
-    if not re.fullmatch(r"[<>|=](b1|[iu][1248]|f[248])", saved.dtype):
-        raise DamagedCheckpointError(f"{saved.name} has type {saved.dtype}")
-    return int(np.prod(saved.shape, dtype=object)) * np.dtype(saved.dtype).itemsize

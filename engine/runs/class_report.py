@@ -5,13 +5,15 @@ The console reads them without loading a framework; `engine.training.class_scori
 
 from __future__ import annotations
 
-import math
+from base64 import b64decode
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConsoleError
 from ..sanitize import printable_values
 from ..storage.files import read_json
+from ..storage.keyed_store import adapter_of
+from .plausible import MOST_COUNT, is_plausible
 
 if TYPE_CHECKING:
     from .run_directory import RunDirectory
@@ -105,11 +107,9 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     Raises:
         ConsoleError: It exists and cannot be read.
     """
-    from pydantic import TypeAdapter
-
     path = run.report
     try:
-        report = TypeAdapter(ClassReport).validate_python(printable_values(read_json(path, _LARGEST)))
+        report: ClassReport = adapter_of(ClassReport).validate_python(printable_values(read_json(path, _LARGEST)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -117,32 +117,16 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     for one in report.of_outputs:
         if not one.classes or {len(one.classes)} != {len(one.matrix), *map(len, one.matrix)}:
             raise ConsoleError(f"{path.name} of {run.run_id} is damaged: its matrix does not fit its classes.")
-        if not _is_possible(one):
+        counts = [count for row in one.matrix for count in (min(row), max(row))]
+        if not is_plausible(replace(one, matrix=(), others=())) or not 0 <= min(counts) <= max(counts) <= MOST_COUNT:
             raise ConsoleError(f"{path.name} of {run.run_id} is damaged: it has impossible numbers.")
     try:  # the scores do not need the pictures
-        values = printable_values(read_json(run.mistakes, _LARGEST_PICTURES))
-        pictures = tuple(_picture(value) for value in values[:MOST_PICTURES])
+        values = printable_values(read_json(run.mistakes, _LARGEST_PICTURES))[:MOST_PICTURES]
+        pictures = tuple(
+            Picture(str(one["caption"]), int(one["height"]), int(one["width"]), b64decode(one["rgb"])) for one in values
+        )
     except (OSError, ValueError, TypeError, KeyError, OverflowError):
         pictures = ()
+    if any(min(one.height, one.width) < 1 or len(one.rgb) != 3 * one.height * one.width for one in pictures):
+        pictures = ()
     return replace(report, pictures=pictures)
-
-
-def _picture(value: Any) -> Picture:
-    import base64
-
-    height, width, rgb = int(value["height"]), int(value["width"]), base64.b64decode(value["rgb"], validate=True)
-    if height < 1 or width < 1 or len(rgb) != 3 * height * width:
-        raise ValueError("its pixels do not fit its size")
-    return Picture(str(value["caption"]), height, width, rgb)
-
-
-def _is_possible(report: ClassReport) -> bool:
-    """Return whether all counts are at least 0 and not absurd, and all shares between 0 and 1."""
-    scores, mistakes = report.classes, report.mistakes
-    counts = [report.examples, report.not_numbers, *(one.examples for one in scores), *(one.count for one in mistakes)]
-    shares = [report.accuracy, report.balanced_accuracy, *(one.share for one in mistakes)]
-    shares += [share for one in scores for share in (one.precision, one.recall, one.f1) if share is not None]
-    ends = [end for row in report.matrix for end in (min(row), max(row))]
-    return all(0 <= count <= 2**53 for count in (*counts, *ends)) and all(
-        math.isnan(share) or 0 <= share <= 1 for share in shares
-    )

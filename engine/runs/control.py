@@ -77,26 +77,15 @@ def take_requests(run: RunDirectory) -> list[Request]:
 
     Files of another kind stay and are ignored; requests that cannot be understood are removed.
     """
-    try:
+    requests = []
+    with suppress(OSError):
         files = [file for file in run.control.iterdir() if _NAME.fullmatch(file.name)]
-        files.sort(key=lambda file: (file.stem != STOP, file.name))
-        taken = [_taken(file) for file in files[:_MOST]]
-    except OSError:
-        return []
-    return [request for request in taken if request is not None]
-
-
-def _taken(path: Path) -> Request | None:
-    request = _read(path)
-    try:
-        path.unlink()  # before it is carried out, so that it never is twice
-    except FileNotFoundError:
-        return None
-    except OSError:
-        with suppress(OSError):
-            path.rmdir()
-        return request if path.stem == STOP else None  # a stop may be carried out again
-    return request
+        for file in sorted(files, key=lambda file: (file.stem != STOP, file.name))[:_MOST]:
+            request = _read(file)
+            with suppress(OSError):
+                file.unlink()  # before it is carried out, so that it never is twice
+                requests.append(request)
+    return [request for request in requests if request is not None]
 
 
 def _read(path: Path) -> Request | None:

@@ -1,26 +1,23 @@
 """Metrics over the course of a run as growing columns, and what fills them from progress records.
 
-A `Samples` or `GrowingSequence` is immutable: appending returns a new one. Both share one buffer as long as the newest
-is the one that grows, so that a million appends cost a million stores and not a million copies.
+A `Samples` is immutable: appending returns a new one. They share one buffer as long as the newest is the one that
+grows, so that a million appends cost a million stores and not a million copies.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice
-from operator import eq, itemgetter
-from struct import Struct, error
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .metrics import Metric, MetricKind
-from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_METRICS
+from .plausible import MOST_METRICS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
     from .events import Progress
@@ -28,45 +25,30 @@ if TYPE_CHECKING:
     Values = Sequence[float] | NDArray[Any]
 
 
-Item = TypeVar("Item")
-
-
-class _Buffer:
-    """Storage shared by the versions of one series; `used` counts the values of the newest."""
-
-    __slots__ = ("data", "used")
-
-    def __init__(self, capacity: int) -> None:
-        self.data: NDArray[np.float64] = np.empty(capacity, dtype=np.float64)
-        self.used = 0
-
-
 class Samples:
     """An immutable column of float64 values."""
 
-    __slots__ = ("_buffer", "_length", "values")
+    __slots__ = ("_buffer", "_newest", "values")
 
     values: NDArray[np.float64]
     """The values, shape ``(len,)``, as a read-only view."""
 
     def __init__(self, values: Values = ()) -> None:
-        buffer = _Buffer(max(16, len(values)))
-        buffer.data[: len(values)] = values
-        self._set(buffer, len(values))
+        # The length of the newest column in the buffer is shared by all of them.
+        self._set(np.array(values, np.float64), [len(values)])
 
-    def _set(self, buffer: _Buffer, length: int) -> None:
-        self._buffer, self._length, buffer.used = buffer, length, length
-        self.values = buffer.data[:length]
+    def _set(self, buffer: NDArray[np.float64], newest: list[int]) -> None:
+        self._buffer, self._newest, self.values = buffer, newest, buffer[: newest[0]]
         self.values.flags.writeable = False
 
     def __len__(self) -> int:
-        return self._length
+        return len(self.values)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Samples) and np.array_equal(self.values, other.values, equal_nan=True)
 
     def __hash__(self) -> int:
-        return hash((self._length, self.last))
+        return hash((len(self), self.last))
 
     def __repr__(self) -> str:
         return f"Samples({self.values.tolist()!r})"
@@ -74,93 +56,19 @@ class Samples:
     @property
     def last(self) -> float | None:
         """The newest value, or None when there is none."""
-        return float(self._buffer.data[self._length - 1]) if self._length else None
+        return float(self.values[-1]) if len(self) else None
 
     def extended(self, values: Values) -> Samples:
         """Return a series with the values appended; this one stays as it is."""
-        length = self._length + len(values)
-        buffer = self._buffer
-        if buffer.used != self._length or length > len(buffer.data):
-            buffer = _Buffer(max(16, 4 * length))  # pages that are never written take no memory
-            buffer.data[: self._length] = self._buffer.data[: self._length]
-        buffer.data[self._length : length] = values
+        buffer, newest, length = self._buffer, self._newest, len(self) + len(values)
+        if newest[0] != len(self) or length > len(buffer):
+            buffer, newest = np.empty(max(16, 4 * length)), [0]  # pages that are never written take no memory
+            buffer[: len(self)] = self.values
+        buffer[len(self) : length] = values
+        newest[0] = length
         new = Samples.__new__(Samples)
-        new._set(buffer, length)  # noqa: SLF001  another instance of this class
+        new._set(buffer, newest)  # noqa: SLF001  another instance of this class
         return new
-
-
-class GrowingSequence(Sequence[Item]):
-    """An immutable sequence; `appended` takes constant time. It is equal to any sequence of equal items."""
-
-    __slots__ = ("_items", "_length")
-
-    def __init__(self, items: Iterable[Item] = ()) -> None:
-        self._items = [*items]
-        self._length = len(self._items)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self._items[place] for place in range(self._length)[index]]
-        return self._items[range(self._length)[index]]
-
-    def __iter__(self) -> Iterator[Item]:
-        return islice(self._items, self._length)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"GrowingSequence({[*self]!r})"
-
-    def appended(self, item: Item) -> GrowingSequence[Item]:
-        """Return a sequence with the item appended; this one stays as it is."""
-        new: GrowingSequence[Item] = GrowingSequence()
-        new._items = self._items if len(self._items) == self._length else [*self]
-        new._items.append(item)
-        new._length = self._length + 1
-        return new
-
-
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, error)
-"""What `columns_of` raises if a record is damaged."""
-
-_NUMBERS = ("step", "epoch", "epoch_step", "elapsed_s")
-
-
-def columns_of(
-    records: Sequence[Mapping[str, Any]], known: Sequence[str] = ()
-) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """Return one or more progress records as columns: steps, epochs, steps of the epoch and seconds, and the metrics.
-
-    The metrics that are known come first; there are at most `MOST_METRICS`. Raises one of `DAMAGED` if the records hold
-    anything but possible numbers.
-    """
-    numbers = _table(records, _NUMBERS)
-    counts, elapsed_s = numbers[:-1], numbers[-1]
-    is_possible = (counts >= 0) & (counts < MOST_COUNT) & (counts == np.floor(counts))
-    if not (is_possible.all() and (np.abs(elapsed_s) <= LARGEST_MEASURE).all()):
-        raise ValueError("impossible numbers")
-    logs = [*map(itemgetter("logs"), records)]
-    names = [*(known or logs[0])][:MOST_METRICS]
-    # Nearly always all points have the known metrics: then a run of a million points is read at the speed of C.
-    if {*map(len, logs)} == {len(names)}:
-        with suppress(KeyError, error):  # a text such as "NaN" is no number for `struct`
-            return numbers, dict(zip(names, _table(logs, names), strict=True))
-    names = [*dict.fromkeys(chain(known, *logs))][:MOST_METRICS]
-    return numbers, {name: np.array([float(log.get(name, math.nan)) for log in logs]) for name in names}
-
-
-def _table(records: Sequence[Mapping[str, Any]], names: Sequence[str]) -> NDArray[np.float64]:
-    """Return numbers of records: a row for each name, with a column per record."""
-    pack = Struct(f"{len(records)}d").pack
-    packed = b"".join(pack(*map(itemgetter(name), records)) for name in names)
-    return np.frombuffer(packed).reshape(len(names), len(records))
 
 
 def interval_means(

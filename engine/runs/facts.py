@@ -6,7 +6,6 @@ The facts are a few plain values, which lists show.
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import json
 import math
@@ -16,12 +15,9 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConsoleError
 from ..sanitize import printable
-from ..storage.disk_space import disk_full
-from ..storage.files import is_disk_full, lock_file, read_json, write_whole
+from ..storage.files import lock_file, read_json, write_whole
 from ..storage.keyed_store import typed
-from ..storage.paths import user_path
 from .events import EpochEnded, Phase, RunFinished
 from .follower import StateReader
 from .journal import spelled_out
@@ -117,7 +113,7 @@ def conclude_killed(run: RunDirectory, state: RunState, *, is_locked: bool = Fal
     """
     if state.end is not None or not state.epochs:
         return
-    with suppress(OSError, ConsoleError):
+    with suppress(OSError):
         journal = run.journal.lstat()
         is_current = os.path.lexists(run.history) and run.history.lstat().st_mtime_ns >= journal.st_mtime_ns
         if is_current or {run.path.lstat().st_uid, journal.st_uid} != {os.getuid()}:
@@ -172,7 +168,7 @@ def write_history(run: RunDirectory, epochs: Sequence[EpochEnded]) -> None:
     """Write ``history.csv``: one row per epoch, one column per metric; what was not measured is empty.
 
     Raises:
-        ConsoleError: It cannot be written.
+        OSError: It cannot be written.
     """
     rows = [{name: getattr(epoch, name) for name in _COLUMNS} | epoch.logs for epoch in epochs]
     text = io.StringIO()
@@ -181,12 +177,4 @@ def write_history(run: RunDirectory, epochs: Sequence[EpochEnded]) -> None:
     writer.writeheader()
     # A NaN differs from itself.
     writer.writerows({name: value if value == value else "" for name, value in row.items()} for row in rows)
-    try:
-        write_whole(run.history, text.getvalue())
-    except OSError as error:
-        remedy = "Every epoch is also in events.jsonl."
-        if is_disk_full(error):
-            raise disk_full(run.path, "history.csv", remedy=remedy) from error
-        raise ConsoleError(
-            f"{user_path(run.path)} cannot be written: {os.strerror(error.errno or errno.EIO)}.", remedy=remedy
-        ) from error
+    write_whole(run.history, text.getvalue())

@@ -25,7 +25,7 @@ from .control import STOP, Control, is_waiting, take_requests
 from .run_directory import RunDirectory, is_removed, list_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from .journal import JournalWriter
 
@@ -91,25 +91,20 @@ class Heartbeat:
                 if is_removed(self._run):
                     self._on_removed(REMOVED)
                 raise
-            self._write_waiting()
+            waiting = self._journal.waiting if self._journal.is_full else None
+            if waiting != self._waiting:
+                self._waiting = waiting
+                descriptor = open_private(self._run.heartbeat, os.O_WRONLY)
+                try:
+                    os.pwrite(descriptor, _beat(os.getpid(), self._since, waiting), 0)
+                finally:
+                    os.close(descriptor)
         if not self._journal.has_ended:
             for request in take_requests(self._run):
                 self._control.ask(request)
             for news in self._control.news():
                 self._journal.write(news)
         self._journal.flush()
-
-    def _write_waiting(self) -> None:
-        """Write into the heartbeat how many events wait for space on a full disk, if the number changed."""
-        waiting = self._journal.waiting if self._journal.is_full else None
-        if waiting == self._waiting:
-            return
-        self._waiting = waiting
-        descriptor = open_private(self._run.heartbeat, os.O_WRONLY)
-        try:
-            os.pwrite(descriptor, _beat(os.getpid(), self._since, waiting), 0)
-        finally:
-            os.close(descriptor)
 
 
 class HeartbeatThread(threading.Thread):
@@ -193,9 +188,22 @@ class HeartbeatWatch:
     def look(self) -> Life:
         """Look at the heartbeat and for its process."""
         try:
-            beat_ns, beat = _read(self.run)
+            # Opening the file, not only reading its status, makes a network file system ask its server.
+            with open_regular(self.run.heartbeat) as file:
+                content = file.read(LARGEST_HEARTBEAT)
+                beat_ns = os.fstat(file.fileno()).st_mtime_ns
+            try:
+                found = json.loads(content)
+            except (ValueError, RecursionError):
+                found = None
+            beat = found if isinstance(found, dict) else {}
         except FileNotFoundError:
-            return Life(self._before_first_beat())
+            try:
+                age_s = self._now() - self.run.path.stat().st_mtime
+            except OSError:
+                return Life(Liveness.DEAD)
+            is_new = max(age_s, self._clock() - self._opened_at) < STARTING_S
+            return Life(Liveness.STARTING if is_new else Liveness.DEAD)
         except OSError:
             # A network file system that does not answer: what was seen before still counts.
             if self._beat_ns is None:
@@ -211,41 +219,15 @@ class HeartbeatWatch:
         liveness = Liveness.SILENT if silent_s >= SILENT_S else Liveness.ALIVE
         if sight is Sight.GONE or (sight is Sight.UNSEEN and silent_s >= LOST_S):
             liveness = Liveness.DEAD
-        waiting = re.fullmatch("[0-9]{1,18}", str(beat.get("waiting")))
+        waiting, since = re.fullmatch("[0-9]{1,18}", str(beat.get("waiting"))), beat.get("since")
         return Life(
             liveness,
             silent_s=int(silent_s) if liveness is Liveness.SILENT else 0,
             stop_waits=is_waiting(self.run, STOP),
             waiting=int(waiting[0]) if waiting else None,
             beat_at=beat_ns / 1e9,
-            since=_since(beat),
+            since=float(since) if type(since) is int and 0 < since < _LATEST else 0.0,
         )
-
-    def _before_first_beat(self) -> Liveness:
-        """Return whether a run without a heartbeat may still be starting."""
-        try:
-            age_s = self._now() - self.run.path.stat().st_mtime
-        except OSError:
-            return Liveness.DEAD
-        return Liveness.STARTING if max(age_s, self._clock() - self._opened_at) < STARTING_S else Liveness.DEAD
-
-
-def _since(beat: Mapping[str, Any]) -> float:
-    since = beat.get("since")
-    return float(since) if type(since) is int and 0 < since < _LATEST else 0.0
-
-
-def _read(run: RunDirectory) -> tuple[int, dict[str, Any]]:
-    """Return a heartbeat's modification time in nanoseconds and its content; empty if damaged."""
-    # Opening the file, not only reading its status, makes a network file system ask its server.
-    with open_regular(run.heartbeat) as file:
-        content = file.read(LARGEST_HEARTBEAT)
-        beat_ns = os.fstat(file.fileno()).st_mtime_ns
-    try:
-        beat = json.loads(content)
-    except (ValueError, RecursionError):
-        beat = None
-    return beat_ns, beat if isinstance(beat, dict) else {}
 
 
 def runs_with_old_caches() -> list[RunDirectory]:

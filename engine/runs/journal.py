@@ -10,14 +10,13 @@ and return texts that are safe to show (`engine.sanitize`).
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import threading
 import time
 from contextlib import suppress
 from dataclasses import fields
-from functools import cache
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -25,6 +24,7 @@ import orjson
 from ..sanitize import TooDeepError, printable, printable_values
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, free_bytes, reserve
 from ..storage.files import is_disk_full, open_private, open_regular
+from ..storage.keyed_store import adapter_of
 from .events import (
     DURABLE,
     EpochEnded,
@@ -74,7 +74,8 @@ def encode(event: Event, at: float) -> bytes:
     try:
         return orjson.dumps(record, option=_ORJSON)
     except TypeError:
-        return orjson.dumps(_legible(record), option=_ORJSON)
+        # A text that is not Unicode, such as a path with bytes that are not UTF-8.
+        return json.dumps(record, ensure_ascii=False, default=float).encode("utf-8", "replace") + b"\n"
 
 
 def spelled_out(value: Any) -> Any:
@@ -88,31 +89,13 @@ def spelled_out(value: Any) -> Any:
     return value
 
 
-def _legible(value: Any) -> Any:
-    """Escape what is not Unicode in texts, such as a path with bytes that are not UTF-8."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_legible(key): _legible(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_legible(inner) for inner in value]
-    return value
-
-
-@cache
-def _adapter(name: str) -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(EVENT_TYPES[name])
-
-
 def decode(record: Mapping[str, Any]) -> Event | None:
     """Return the event of a journal record; None if its type is unknown or it is damaged.
 
     Unknown fields are ignored.
     """
     name = record.get("type")
-    cls = EVENT_TYPES.get(name) if isinstance(name, str) else None
+    cls: Any = EVENT_TYPES.get(name) if isinstance(name, str) else None
     if cls is None:
         return None
     record = _renamed(record)
@@ -120,7 +103,7 @@ def decode(record: Mapping[str, Any]) -> Event | None:
     try:
         # The reader has cleaned the texts; this also limits their length and the nesting of values.
         known = printable_values(known, keeps_lines=name in _MULTI_LINE)
-        event: Event = _adapter(cls.__name__).validate_python(known)
+        event: Event = adapter_of(cls).validate_python(known)
     except (ValueError, RecursionError):
         return None
     return event if is_plausible(event) else None
@@ -158,9 +141,10 @@ class JournalWriter:
         self._reserved = path.with_name(RESERVE_NAME)
         self.trouble = ""  # why lines wait; empty if none does
         self.is_full = False  # whether the disk was full at the last attempt and has little space yet
-        self.dropped = 0  # measurements that were not recorded
-        if _is_torn(path):  # by a process that was killed: its last line must not swallow the next one
-            self._waiting.append((b"\n", False))
+        with open_regular(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            if file.read(1) not in {b"", b"\n"}:  # the last line of a killed process must not swallow the next one
+                self._waiting.append((b"\n", False))
         with suppress(OSError):
             reserve(self._reserved)
 
@@ -176,7 +160,6 @@ class JournalWriter:
             if self._fd < 0 or self.has_ended:
                 return  # the final event stays the last one, whatever a training thread that still runs says
             if isinstance(event, Progress) and len(self._waiting) > _LARGEST_BACKLOG:
-                self.dropped += 1
                 return
             self._waiting.append(line)
             self._needs_sync |= isinstance(event, DURABLE)
@@ -226,9 +209,7 @@ class JournalWriter:
             # With less space, it would be full again after a few lines.
             if self.is_full and not self._waiting and (free_bytes(self._reserved.parent) or 0) >= RESERVE_BYTES:
                 self.is_full = False
-                lost = f"; {self.dropped:,} measurements between epoch ends were not recorded" if self.dropped else ""
-                self.dropped = 0
-                recovery = Noticed(f"Disk space is available again. Every epoch is recorded{lost}.")
+                recovery = Noticed("Disk space is available again. Every epoch is recorded.")
                 if not self.has_ended:
                     self._waiting.append((encode(recovery, self._clock()), False))
         self.trouble = ""
@@ -236,19 +217,10 @@ class JournalWriter:
 
     def _drain_last(self) -> None:
         """Write waiting lines in the reserved space, without measurements; a line that was begun is finished."""
-        kept = [line for number, line in enumerate(self._waiting) if not number or not line[1]]
-        self.dropped += len(self._waiting) - len(kept)
-        self._waiting = kept
+        self._waiting = [line for number, line in enumerate(self._waiting) if not number or not line[1]]
         with suppress(OSError):
             self._reserved.unlink()
         self._drain()
-
-
-def _is_torn(path: Path) -> bool:
-    with open_regular(path) as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1))
-        return file.read(1) not in {b"", b"\n"}
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
@@ -262,28 +234,38 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    if type(value) is not dict or type(value.get("type")) is not str:
+    if not _is_record(value):
         return None
-    at: Any = value.get("t")
-    if type(at) not in (float, int) or not FIRST_TIME <= at <= LAST_TIME:
-        return None
-    return value if _is_clean(line) else _cleaned(value)
-
-
-def _cleaned(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with texts that are safe to show; without its fields if it is nested too deeply."""
+    if _is_clean(line):
+        record: dict[str, Any] = value
+        return record
     try:
-        cleaned: dict[str, Any] = printable_values(record, LONGEST_LINE, keeps_lines=record["type"] in _MULTI_LINE)
+        cleaned: dict[str, Any] = printable_values(value, LONGEST_LINE, keeps_lines=value["type"] in _MULTI_LINE)
     except TooDeepError:
-        return {"v": VERSION, "t": record["t"], "type": printable(record["type"])}
+        return {"v": VERSION, "t": value["t"], "type": printable(value["type"])}
     return cleaned
 
 
-def _is_clean(lines: bytes) -> bool:
-    """Return, at the speed of a memory scan, whether all texts of journal lines are safe to show.
+def _parse_lines(lines: bytes) -> list[dict[str, Any]]:
+    """Read whole lines in one call, in half the time; empty if one is damaged or its texts are not safe to show."""
+    try:
+        values: list[Any] = orjson.loads(b"[%b]" % lines.replace(b"\n", b","))
+    except orjson.JSONDecodeError:
+        return []
+    # A hostile line may hold several values, and another one a part of a value.
+    is_whole = len(values) == lines.count(b"\n") + 1 and all(map(_is_record, values))
+    return values if is_whole and _is_clean(lines) else []
 
-    In valid JSON, control characters other than DEL need a backslash.
-    """
+
+def _is_record(value: Any) -> bool:
+    if type(value) is not dict or type(value.get("type")) is not str:
+        return False
+    at: Any = value.get("t")
+    return type(at) in (float, int) and FIRST_TIME <= at <= LAST_TIME
+
+
+def _is_clean(lines: bytes) -> bool:
+    # In valid JSON, control characters other than DEL need a backslash.
     return lines.isascii() and b"\\" not in lines and b"\x7f" not in lines
 
 
@@ -306,8 +288,19 @@ class JournalReader:
         Raises:
             OSError: The file is there and cannot be read, or is not a regular file.
         """
-        # A chunk may have no record: part of a long line, or only garbage.
-        while chunk := self._next_chunk():
+        while True:
+            try:
+                with open_regular(self._path) as file:
+                    if file.seek(0, os.SEEK_END) < self._offset:
+                        # Replaced by a shorter file: start again.
+                        self._offset, self._tail, self._is_in_long_line = 0, b"", False
+                    file.seek(self._offset)
+                    chunk = file.read(_READ_BYTES)
+            except FileNotFoundError:
+                return []
+            if not chunk:
+                return []
+            self._offset += len(chunk)
             if self._is_in_long_line:
                 _, feed, chunk = chunk.partition(b"\n")
                 self._is_in_long_line = not feed
@@ -316,49 +309,13 @@ class JournalReader:
             if len(tail) > LONGEST_LINE:
                 self._tail, self._is_in_long_line = b"", True
                 self.skipped += 1
-            if feed and (records := self._parsed(complete)):
+            if not feed:
+                continue
+            if not (records := _parse_lines(complete)):
+                lines = complete.split(b"\n")
+                records = [record for line in lines if (record := parse_line(line)) is not None]
+                self.skipped += len(lines) - len(records)
+            versions = [record.get("v") for record in records]
+            self.newer = max([self.newer, *(v for v in versions if isinstance(v, int) and v > VERSION)])
+            if records:  # a chunk may have none: part of a long line, or only garbage
                 return records
-        return []
-
-    def _next_chunk(self) -> bytes:
-        try:
-            with open_regular(self._path) as file:
-                if file.seek(0, os.SEEK_END) < self._offset:
-                    # Replaced by a shorter file: start again.
-                    self._offset, self._tail, self._is_in_long_line = 0, b"", False
-                file.seek(self._offset)
-                chunk = file.read(_READ_BYTES)
-        except FileNotFoundError:
-            return b""
-        self._offset += len(chunk)
-        return chunk
-
-    def _parsed(self, complete: bytes) -> list[dict[str, Any]]:
-        """Return the records of whole lines, without the last line feed."""
-        try:
-            # All lines in one call take a fifth less than one by one.
-            values: list[Any] = orjson.loads(b"[%b]" % complete.replace(b"\n", b","))
-        except orjson.JSONDecodeError:
-            values = []
-        is_whole = len(values) == complete.count(b"\n") + 1 and _are_records(values)
-        if is_whole:
-            # Not line by line: a hostile line may hold several values, and another one a part of a value.
-            return values if _is_clean(complete) else [*map(_cleaned, values)]
-        lines = complete.split(b"\n")
-        records = [record for line in lines if (record := parse_line(line)) is not None]
-        self.skipped += len(lines) - len(records)
-        versions = [record.get("v") for record in records]
-        self.newer = max([self.newer, *(v for v in versions if isinstance(v, int) and v > VERSION)])
-        return records
-
-
-def _are_records(values: list[Any]) -> bool:
-    """Return, at the speed of C, whether all values of a chunk are records of this version; they nearly always are."""
-    try:
-        # What is not a dictionary cannot be indexed with a name.
-        versions, kinds, times = ([*map(itemgetter(name), values)] for name in ("v", "type", "t"))
-    except (KeyError, TypeError):
-        return False
-    if versions.count(VERSION) != len(values) or {*map(type, kinds)} != {str}:
-        return False
-    return {*map(type, times)} <= {int, float} and min(times) >= FIRST_TIME and max(times) <= LAST_TIME

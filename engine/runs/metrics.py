@@ -59,7 +59,16 @@ _NO_MEANS = re.compile(r"root_|rmse|balanced|macro")
 def metric_called(name: str, known: Iterable[Metric] = ()) -> Metric:
     """Return what is known of a metric by its name in ``logs``; what the name says if that is nothing."""
     bare = name.removeprefix("val_")
-    return next((metric for metric in known if metric.name == bare), None) or _by_name(bare)
+    if found := next((metric for metric in known if metric.name == bare), None):
+        return found
+    lower = bare.lower()
+    kind = MetricKind.SHARE if "acc" in lower else MetricKind.RATE if lower in _RATES else MetricKind.NUMBER
+    return Metric(
+        bare,
+        lower_is_better=_LOWER_IS_BETTER.search(lower) is not None,
+        kind=MetricKind.LOSS if lower.endswith("loss") else kind,
+        is_mean=_MEANS.search(lower) is not None and _NO_MEANS.search(lower) is None,
+    )
 
 
 def loss_beside(name: str) -> str:
@@ -77,14 +86,3 @@ def best_of(values: ArrayLike, losses: ArrayLike, *, lowest: bool) -> int | None
         return None
     equal = np.flatnonzero(ranks == ranks.min())
     return int(equal[np.argmin(np.where(np.isnan(losses), np.inf, losses)[equal])])
-
-
-def _by_name(name: str) -> Metric:
-    lower = name.lower()
-    kind = MetricKind.SHARE if "acc" in lower else MetricKind.RATE if lower in _RATES else MetricKind.NUMBER
-    return Metric(
-        name,
-        lower_is_better=_LOWER_IS_BETTER.search(lower) is not None,
-        kind=MetricKind.LOSS if lower.endswith("loss") else kind,
-        is_mean=_MEANS.search(lower) is not None and _NO_MEANS.search(lower) is None,
-    )

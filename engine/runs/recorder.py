@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -69,7 +70,7 @@ class Recorder:
     team: Peers | None = None  # the hosts of the run, once they have joined; None for a single host
     deadline: Deadline | None = None  # when the run has to stop; None without a time budget
     mirror: Mirroring | None = None  # what copies the run to its mirror; None without one
-    _phase: Phase | None = None
+    phase: Phase | None = None  # the current phase; None before the first
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _listeners: tuple[Callable[[Event], object], ...] = ()
 
@@ -88,9 +89,9 @@ class Recorder:
     def enter(self, phase: Phase, detail: str = "") -> None:
         """Begin a phase; does nothing if it is the current one and there is no detail."""
         with self._lock:
-            if phase is self._phase and not detail:
+            if phase is self.phase and not detail:
                 return
-            self._phase = phase
+            self.phase = phase
         self.emit(PhaseStarted(phase, detail))
 
     def begin(self, phase: Phase, detail: str = "") -> None:
@@ -119,11 +120,6 @@ class Recorder:
     def is_leader(self) -> bool:
         """Whether this host writes the run's files: the first of several, or the only one."""
         return self.team is None or self.team.is_leader
-
-    @property
-    def phase(self) -> Phase | None:
-        """The current phase; None before the first."""
-        return self._phase
 
 
 _LEAST_S, _LEAST_SHARE = 30.0, 0.05
@@ -155,36 +151,29 @@ class Deadline:
         self.event = BudgetSet(seconds, began + seconds, budget)
         self._clock = clock
         self._phase, self._since = "", 0.0
-        self._longest: dict[str, float] = {}
+        self._longest: dict[str, float] = defaultdict(float)  # seconds
         self._looked_at: float | None = None
         self._step_s = 0.0
 
     def hear(self, event: Event) -> None:
         """Take in an event, when it is written."""
         if isinstance(event, EpochEnded):
-            self._keep(Phase.VALIDATING, event.validation_s)
+            self.note("validation", event.validation_s)
         elif isinstance(event, PhaseStarted):
             now = self._clock()
             if self._phase == Phase.CHECKPOINTING:
-                self.note_save(now - self._since)
+                self.note("save", now - self._since)
             self._phase, self._since = event.phase, now
             self._looked_at = None  # whatever comes between two phases, such as compiling, is no step
 
-    def note_save(self, seconds: float) -> None:
-        """Take in how long it took to save the best model or a checkpoint."""
-        self._keep(Phase.CHECKPOINTING, seconds)
-
-    def note_mirror(self, seconds: float) -> None:
-        """Take in how long it took to copy a checkpoint to the mirror."""
-        self._keep("mirror", seconds)
-
-    def _keep(self, phase: str, seconds: float) -> None:
-        self._longest[phase] = max(self._longest.get(phase, 0.0), seconds)
+    def note(self, what: str, seconds: float) -> None:
+        """Take in how long it took to ``save``, to copy a checkpoint to the ``mirror``, or a ``validation``."""
+        self._longest[what] = max(self._longest[what], seconds)
 
     @property
     def save_s(self) -> float:
         """Seconds of the slowest save so far, its copy to the mirror included; 0 before the first."""
-        return self._longest.get(Phase.CHECKPOINTING, 0.0) + self._longest.get("mirror", 0.0)
+        return self._longest["save"] + self._longest["mirror"]
 
     def is_reached(self) -> bool:
         """Return whether the run has to stop now; called between two executions."""
@@ -192,5 +181,5 @@ class Deadline:
         if self._looked_at is not None:
             self._step_s = max(self._step_s, now - self._looked_at)
         self._looked_at = now if self._phase == Phase.TRAINING else None
-        validation_s = self._longest.get(Phase.VALIDATING, 0.0)
-        return now >= self.event.ends_at - margin_s(self.event.seconds, self.save_s, validation_s, self._step_s)
+        longest = self._longest["validation"]
+        return now >= self.event.ends_at - margin_s(self.event.seconds, self.save_s, longest, self._step_s)

@@ -10,6 +10,7 @@ import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,21 +100,17 @@ def create_run(label: str, folder: Path | None = None, now: datetime | None = No
     stem = f"{moment:%Y%m%d-%H%M%S}-{kept[:64] or 'run'}"
     try:
         make_private_folder(folder)
-        for suffix in ["", *(f"-{n}" for n in range(2, 1000))]:
-            run = RunDirectory(folder / (stem + suffix))
-            try:
+        for number in count(1):
+            run = RunDirectory(folder / (f"{stem}-{number}" if number > 1 else stem))
+            with suppress(FileExistsError):
                 run.path.mkdir(mode=0o700)
-            except FileExistsError:
-                continue
-            with all_or_nothing(run):
-                run.control.mkdir(mode=0o700)
-                reserve(run.reserved_space)
-            return run
+                break
+        with all_or_nothing(run):
+            run.control.mkdir(mode=0o700)
+            reserve(run.reserved_space)
     except OSError as error:
         raise cannot_begin(folder, error) from error
-    raise ConsoleError(
-        f"There are already 999 runs named {stem} in {user_path(folder)}.", remedy="Wait a second and try again."
-    )
+    return run
 
 
 @contextmanager
@@ -137,7 +134,7 @@ def discard_leftovers(run: RunDirectory) -> None:
     discard_cache(run)
     for folder in ("", "checkpoints/", "control/"):
         with suppress(OSError):
-            remove_drafts(inside(run.path, folder), is_owner=True)
+            remove_drafts(inside(run.path, folder), older_than_s=0.0)
 
 
 def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
@@ -190,10 +187,8 @@ def is_run(path: Path) -> bool:
     """
     try:
         return path.is_dir() and any(os.path.lexists(path / file) for file in ("events.jsonl", "config.toml"))
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, PermissionError)
 
 
 def is_removed(run: RunDirectory) -> bool:
@@ -227,8 +222,6 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
     exact = [run for run in runs if run.run_id == name]
     if exact:
         return exact[0]
-    if (folder / name).is_dir():
-        raise RunNotFoundError(f"{user_path(folder / name)} is not a run: it has no events.jsonl.")
     if not (matching := [run for run in runs if name in run.run_id]):
         titles = {run: read_annotations(run.path).title for run in runs}
         titled = [run for run, title in titles.items() if title == name]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .curves import DAMAGED, Curves, GrowingSequence, columns_of, interval_means
+from .curves import Curves, interval_means
 from .events import (
     OF_EPOCHS,
     AcceleratorReady,
@@ -50,7 +50,7 @@ from .events import (
 )
 from .journal import decode
 from .metrics import Metric, best_of, loss_beside, metric_called
-from .plausible import MOST_REPLICAS
+from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_METRICS, MOST_REPLICAS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -248,18 +248,25 @@ def _with_record(state: RunState, record: Mapping[str, Any]) -> RunState:
 def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
     """Add many progress records without creating an event for each."""
     try:
-        (step, epoch, epoch_step, elapsed_s), logs = columns_of(records, tuple(state.train.metrics))
+        names = ("step", "epoch", "epoch_step", "elapsed_s")
+        step, epoch, epoch_step, elapsed_s = (np.array([*map(float, map(itemgetter(name), records))]) for name in names)
+        reported = [record["logs"] for record in records]
+        metrics = [*dict.fromkeys(chain(state.train.metrics, *reported))][:MOST_METRICS]
+        logs = {name: np.array([float(log.get(name, math.nan)) for log in reported]) for name in metrics}
+        counts = np.concatenate((step, epoch, epoch_step))
+        is_possible = ((counts >= 0) & (counts < MOST_COUNT) & (counts == np.floor(counts))).all()
+        is_possible = is_possible and (np.abs(elapsed_s) <= LARGEST_MEASURE).all()
         last = decode(records[-1])
-        if isinstance(last, Progress):
-            train = _with_points(state, step, epoch, epoch_step, elapsed_s, logs)
-            at = float(records[-1]["t"])
-            return replace(state, train=train, progress=last, progress_at=at, last_at=at)
-    except DAMAGED:
-        pass
-    # One of them is damaged: take them one by one, and count what cannot be understood.
-    for record in records:
-        state = _with_record(state, record)
-    return state
+    except (KeyError, TypeError, ValueError, AttributeError):
+        is_possible, last = np.False_, None
+    if not is_possible or not isinstance(last, Progress):
+        # One of them is damaged: take them one by one, and count what cannot be understood.
+        for record in records:
+            state = _with_record(state, record)
+        return state
+    at = float(records[-1]["t"])
+    train = _with_points(state, step, epoch, epoch_step, elapsed_s, logs)
+    return replace(state, train=train, progress=last, progress_at=at, last_at=at)
 
 
 def _with_points(
@@ -303,17 +310,13 @@ def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
         fit=fit,
         started=started
         and replace(
-            started,
-            pid=event.pid,
-            host=event.host,
-            config=event.config,
-            folder=event.folder or started.folder,
+            started, pid=event.pid, host=event.host, config=event.config, folder=event.folder or started.folder
         ),
         progress=progress,
         progress_at=at,
         train=train,
         validation=state.validation.until(event.step),
-        epochs=GrowingSequence(ended for ended in state.epochs if ended.epoch <= event.epoch),
+        epochs=tuple(ended for ended in state.epochs if ended.epoch <= event.epoch),
         alerts=tuple(alert for alert in state.alerts if alert.step <= event.step),
         host_curves={process: curves.until(event.step) for process, curves in state.host_curves.items()},
         input_curve=state.input_curve.until(event.step),
@@ -337,11 +340,10 @@ def _with_epoch(state: RunState, event: EpochEnded, at: float) -> RunState:
         state = _with_report(state, last, at, [float(event.epoch)])
     place = ([event.step], [float(event.epoch)], [event.elapsed_s])
     figures = {"learning_rate": event.learning_rate, "examples_per_s": event.examples_per_s, "step_ms": event.step_ms}
-    epochs = state.epochs if isinstance(state.epochs, GrowingSequence) else GrowingSequence(state.epochs)
     return replace(
         state,
         progress_at=at,
-        epochs=epochs.appended(event),
+        epochs=(*state.epochs, event),
         validation=state.validation.extended(*place, scores) if scores else state.validation,
         speed=state.speed.extended(*place, {name: [_known(value)] for name, value in figures.items()}),
     )
@@ -365,12 +367,9 @@ def _with_host(state: RunState, event: HostSampled) -> RunState:
         "examples_per_s": event.examples_per_s,
     }
     step = state.progress.step if state.progress else 0
-    curves = state.host_curves.get(event.process, Curves()).extended(
-        [step],
-        [state.train.epoch.last or 0.0],
-        [event.elapsed_s],
-        {name: [_known(value)] for name, value in figures.items()},
-    )
+    place = ([step], [state.train.epoch.last or 0.0], [event.elapsed_s])
+    logs = {name: [_known(value)] for name, value in figures.items()}
+    curves = state.host_curves.get(event.process, Curves()).extended(*place, logs)
     return replace(state, hosts=hosts, host_curves={**state.host_curves, event.process: curves})
 
 

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
     from .state import RunState
 
-_RECENT_POINTS = 50
-_RECENT_EPOCHS, _RECENT_S, _MOST_EPOCHS = 10, 30.0, 400
-"""The remaining time follows from the last 10 epochs, or from more if those are shorter than 30 seconds."""
+_RECENT_POINTS, _RECENT_EPOCHS = 50, 10
 
 STALL_S = 60.0
 """Shortest time without a step that counts as a stall."""
@@ -26,9 +24,6 @@ _STALL_STEPS = 20
 
 _STALL_GAPS = 5
 """A stall is at least this many times as long as the longest gap so far; that one may include compilation."""
-
-_GAP_POINTS = 10_000
-"""The longest gap is searched in this many progress events: hours of training, and still quick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,15 @@ def pace(state: RunState) -> Pace:
     progress = state.progress
     ended = state.epochs[-1].epoch if state.epochs else 0
     in_epoch = 0 if progress.epoch <= ended else min(progress.epoch_step, steps)
-    epoch_s, training_s = _epoch_s(state) or (steps * step_ms / 1e3,) * 2
+    epoch_s = training_s = steps * step_ms / 1e3
+    if last := state.epochs[-_RECENT_EPOCHS:]:
+        # Several, so that an epoch without validation, or a slow one, does not change much. The first one of the run
+        # counts, if it was validated, only while there is no other: its validation is compiled.
+        if len(last) > 1 and last[0].epoch == 1 and last[0].validation_s:
+            last = last[1:]
+        spent_s = last[0].seconds - last[0].compile_s + last[-1].elapsed_s - last[0].elapsed_s
+        epoch_s = spent_s / len(last)
+        training_s = max(0.0, epoch_s - sum(one.validation_s for one in last) / len(last))
     run_left = (state.fit.epochs - ended) * epoch_s - in_epoch / steps * training_s
     return Pace(step_ms, examples, max(0.0, run_left))
 
@@ -73,9 +76,9 @@ class Stall:
 def stall(state: RunState, at: float) -> Stall | None:
     """Return how long training has made no step, if that is far longer than ever before in this run; else None.
 
-    Only the training phase counts, which begins after the first execution; compilation, validation and saving are other
-    phases. The gap between the first and the second epoch does not count, because its usual length is unknown. `at` is
-    Unix time on the clock of the machine that trains, such as the newest heartbeat's.
+    Only the training phase counts, which begins after the first execution, and not the gap between the first and the
+    second epoch, because its usual length is unknown. `at` is Unix time on the clock of the machine that trains, such
+    as the newest heartbeat's.
     """
     progress, fit, step_ms = state.progress, state.fit, _step_ms(state)
     if state.phase != Phase.TRAINING or state.end is not None or progress is None or fit is None or step_ms is None:
@@ -88,8 +91,7 @@ def stall(state: RunState, at: float) -> Stall | None:
     times = state.train.elapsed_s.values
     if not len(times):
         return None
-    longest_gap_s = float(np.diff(times[-_GAP_POINTS:], prepend=0.0 if len(times) <= _GAP_POINTS else times[0]).max())
-    if seconds < max(STALL_S, _STALL_STEPS * usual_s, _STALL_GAPS * max(longest_gap_s, float(times[0]))):
+    if seconds < max(STALL_S, _STALL_STEPS * usual_s, _STALL_GAPS * float(np.diff(times, prepend=0.0).max())):
         return None
     return Stall(int(seconds), usual_s)
 
@@ -113,19 +115,3 @@ def _step_ms(state: RunState) -> float | None:
         return float((elapsed[-1] - elapsed[0]) / (step[-1] - step[0]) * 1e3)
     timed = [ended.step_ms for ended in state.epochs if ended.step_ms]
     return timed[-1] if timed else None
-
-
-def _epoch_s(state: RunState) -> tuple[float, float] | None:
-    """Return the mean seconds of the last epochs, and those of them that pass before validation; None before one ends.
-
-    The last epochs are several, so that an epoch without validation, or a slow one, does not change much. The first one
-    of the run counts, if it was validated, only while there is no other: its validation is compiled.
-    """
-    if not (last := state.epochs[-_MOST_EPOCHS:]):
-        return None
-    last = last[-max(_RECENT_EPOCHS, sum(ended.elapsed_s > last[-1].elapsed_s - _RECENT_S for ended in last)) :]
-    if len(last) > 1 and last[0].epoch == 1 and last[0].validation_s:
-        last = last[1:]
-    spent_s = last[0].seconds - last[0].compile_s + last[-1].elapsed_s - last[0].elapsed_s
-    whole_s = spent_s / len(last)
-    return whole_s, max(0.0, whole_s - sum(ended.validation_s for ended in last) / len(last))

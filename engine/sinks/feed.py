@@ -1,8 +1,7 @@
 """The process that feeds an experiment tracker: `python -m tpu_console.engine.sinks.feed RUN PROJECT NAME`.
 
-It follows the run's journal. It prints ``>`` before it passes something on and ``<`` when that is done, and a sentence
-if the tracker fails. It ends after the run's last event, or when its standard input ends because the process that
-trains is gone; if the tracker then needs too long, it is given up.
+It follows the run's journal, and prints a sentence if the tracker fails. It ends after the run's last event, or when
+its standard input ends because the process that trains is gone; if the tracker then needs too long, it is given up.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import select
 import signal
 import sys
 import threading
-from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,30 +29,12 @@ _LONGEST_PARAMETER = 500  # characters of a value that MLflow takes
 _RUN_TAG = "tpu_console.run"
 
 
-class Tracker(ABC):
-    """Where a run is recorded."""
-
-    def __init__(self, run: RunDirectory, project: str) -> None:
-        self._run = run
-        self._project = project
-
-    @abstractmethod
-    def begin(self, config: Mapping[str, Any]) -> None:
-        """Begin the run, or continue it."""
-
-    @abstractmethod
-    def log(self, epoch: int, values: Mapping[str, float]) -> None:
-        """Record the values of an epoch."""
-
-    @abstractmethod
-    def end(self, *, is_good: bool, summary: Mapping[str, Any]) -> None:
-        """Record how the run ended, and wait until everything is recorded."""
-
-
-class Wandb(Tracker):
+class Wandb:
     """Weights & Biases; ``WANDB_MODE=offline`` writes files into the run's folder."""
 
-    _recorded: Any = None
+    def __init__(self, run: RunDirectory, project: str) -> None:
+        self._run, self._project = run, project
+        self._recorded: Any = None
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """Begin the run, or continue it under the same number."""
@@ -77,11 +57,12 @@ class Wandb(Tracker):
             self._recorded.finish(exit_code=0 if is_good else 1)
 
 
-class Mlflow(Tracker):
+class Mlflow:
     """MLflow, at the address in ``MLFLOW_TRACKING_URI``."""
 
-    _client: Any = None
-    _id = ""
+    def __init__(self, run: RunDirectory, project: str) -> None:
+        self._run, self._project = run, project
+        self._client: Any = None
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """Begin the run, or continue the one with its name."""
@@ -114,8 +95,8 @@ class Mlflow(Tracker):
             self._client.set_terminated(self._id, "FINISHED" if is_good else "FAILED")
 
 
+Tracker = Wandb | Mlflow
 TRACKERS: dict[str, type[Tracker]] = {"wandb": Wandb, "mlflow": Mlflow}
-
 
 _LOOK_S = 2.0
 _END_S = 600.0  # longest time for the last uploads
@@ -129,21 +110,30 @@ def main(arguments: list[str]) -> None:
     os.dup2(2, 1)  # what a tracker prints goes to the log of the run
     run = RunDirectory(Path(place))
     tracker = TRACKERS[name](run, project)
+
+    def note(text: str) -> None:
+        with suppress(OSError, ValueError):  # the process that trains is gone
+            notes.write(text.replace("\n", " ") + "\n")
+
+    def give_up() -> None:
+        missing = f"the tracker was still busy {_END_S:.0f} s after its end."
+        print(f"The run is not recorded completely: {missing}", file=sys.stderr)
+        os.killpg(0, signal.SIGKILL)
+
+    timer = threading.Timer(_END_S, give_up)  # of this process and its children
+    timer.daemon = True
     is_over = False
     try:
         for event in _events(run):
             if isinstance(event, RunFinished | RunFailed):
                 is_over = True
-                _give_up_later()
-            _mark(notes, ">")
+                timer.start()
             _pass_on(tracker, event)
-            _mark(notes, "<")
         if not is_over:
-            _give_up_later()
+            timer.start()
             tracker.end(is_good=False, summary={})
     except BaseException as error:  # noqa: BLE001  a tracker may do anything but harm the run
-        _mark(notes, "<")
-        _say(notes, _FAILED.format(name=name, why=one_line(error, 300)))
+        note(_FAILED.format(name=name, why=one_line(error, 300)))
 
 
 def _pass_on(tracker: Tracker, event: Event) -> None:
@@ -190,33 +180,6 @@ def _read(journal: JournalReader) -> Iterator[Event]:
             event = decode(record) if record.get("type") not in {"Progress", "HostSampled", "MemorySampled"} else None
             if event is not None and not isinstance(event, Noticed):
                 yield event
-
-
-def _give_up_later() -> None:
-    """End this process and its children by force if the tracker does not end soon."""
-
-    def give_up() -> None:
-        print(
-            f"The run is not recorded completely: the tracker was still busy {_END_S:.0f} s after its end.",
-            file=sys.stderr,
-        )
-        os.killpg(0, signal.SIGKILL)
-
-    timer = threading.Timer(_END_S, give_up)
-    timer.daemon = True
-    timer.start()
-
-
-def _mark(notes: Any, text: str) -> None:
-    with suppress(OSError, ValueError):  # the process that trains is gone
-        notes.write(f"{text}\n")
-
-
-def _say(notes: Any, text: str) -> None:
-    try:
-        notes.write(text.replace("\n", " ") + "\n")
-    except (OSError, ValueError):
-        print(text, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -65,12 +65,17 @@ def check_space(folder: Path, needed: int, what: str, remedy: str = "") -> None:
 
 
 def size_text(count: float) -> str:
-    """Format a number of bytes, such as ``1.5 GB``."""
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:,.0f} {unit}"
+    """Write a number of bytes, such as ``136 kB`` or ``1.2 GB`` (powers of 1000)."""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while count >= 999.5 and len(units) > 1:
         count /= 1000
-    return f"{count:,.1f} GB"
+        units.pop(0)
+    return f"{count:.{0 if units[0] == 'B' or count >= 99.95 else 1}f} {units[0]}"
+
+
+def gib(count: float) -> str:
+    """Write bytes of HBM in powers of 1024, as data sheets do, such as ``15.75 GiB`` or ``30.3 MiB``."""
+    return f"{count / 2**30:,.2f} GiB" if count >= 0.1 * 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 COMPILED = "compiled"

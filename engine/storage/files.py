@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 DRAFT = ".draft-"
 """How the names of drafts begin."""
 
-_LONGEST_DRAFT_S = 60.0
 _MOST_ENTRIES = 10_000
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _CAREFULLY = os.O_NONBLOCK | os.O_CLOEXEC
@@ -111,17 +108,12 @@ def open_regular(path: str | Path, *, follows_links: bool = False) -> IO[bytes]:
         raise
 
 
-def kind_of(mode: int) -> str:
-    """Return what a path is by its `st_mode`, such as ``a pipe``."""
-    names = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    return names.get(stat.S_IFMT(mode), "a device")
-
-
 def _require_regular(mode: int, path: str | Path) -> None:
     if stat.S_ISLNK(mode):
         raise LinkError(path)
     if not stat.S_ISREG(mode):
-        raise NotAFileError(errno.EINVAL, f"it is {kind_of(mode)}, not a regular file", str(path))
+        what = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
+        raise NotAFileError(errno.EINVAL, f"it is {what}, not a regular file", str(path))
 
 
 def _require_single(status: os.stat_result, path: str | Path) -> None:
@@ -224,15 +216,6 @@ def write_whole(path: Path, content: str | bytes, *, is_synced: bool = True) -> 
         file.write(data)
 
 
-def write_soon(path: Path, content: str | bytes) -> None:
-    """Write a small file as `write_whole` does, without waiting for the disk: see `sync_soon`.
-
-    After a power failure in the next seconds, it may be missing or empty.
-    """
-    write_whole(path, content, is_synced=False)
-    sync_soon([path, path.parent])
-
-
 def open_private(path: str | Path, flags: int) -> int:
     """Open a file for writing as the built-in `open` does, for the user only (0600), even if others could read it.
 
@@ -260,31 +243,17 @@ def open_private(path: str | Path, flags: int) -> int:
     return descriptor
 
 
-def plain_name(path: Path) -> str:
-    """Return the name of a file; for a draft, the name of the file that it will replace."""
-    return re.sub(rf"^{re.escape(DRAFT)}\d+-", "", path.name)
-
-
-def remove_drafts(folder: Path, *, is_owner: bool = False) -> None:
-    """Remove the drafts of crashed processes from a folder.
-
-    Drafts of running processes stay, and so do drafts of the last minute: they may belong to another machine that
-    shares the folder. The owner of the folder keeps only those for which both is true, which a console is writing: the
-    number of a crashed process may be another one's by now.
-    """
+def remove_drafts(folder: Path, older_than_s: float = 60.0) -> None:
+    """Remove the drafts of crashed processes from a folder; a fresh one may be that of another machine."""
     import psutil
 
-    try:
-        drafts = [entry for entry in folder.iterdir() if entry.name.startswith(DRAFT)]
-    except OSError:
-        return
-    for draft in drafts:
-        pid = draft.name.removeprefix(DRAFT).partition("-")[0]
-        with suppress(OSError, OverflowError):  # a number that is no process ID
-            is_old = time.time() - draft.lstat().st_mtime > _LONGEST_DRAFT_S
-            is_dead = not (pid.isdecimal() and psutil.pid_exists(int(pid)))
-            if (is_old or is_dead) if is_owner else (is_old and is_dead):
-                draft.unlink()
+    with suppress(OSError):
+        for draft in [entry for entry in folder.iterdir() if entry.name.startswith(DRAFT)]:
+            pid = draft.name.removeprefix(DRAFT).partition("-")[0]
+            with suppress(OSError, OverflowError):  # a number that is no process ID
+                is_dead = not (pid.isdecimal() and psutil.pid_exists(int(pid)))
+                if is_dead and time.time() - draft.lstat().st_mtime >= older_than_s:
+                    draft.unlink()
 
 
 def lock_file(path: Path) -> int:
@@ -316,17 +285,3 @@ def sync(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_soon(paths: Iterable[Path]) -> None:
-    """Sync files and folders in a thread that nobody waits for.
-
-    For what a run writes before its first step: it matters only once there is something trained to lose.
-    """
-
-    def sync_all() -> None:
-        for path in paths:
-            with suppress(OSError):  # removed meanwhile, or a file system that cannot sync it
-                sync(path)
-
-    threading.Thread(target=sync_all, name="tpu-console-sync", daemon=True).start()

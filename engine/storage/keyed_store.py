@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..sanitize import printable, printable_values
-from .files import make_private_folder, read_json, remove_drafts, write_whole
+from .files import make_private_folder, read_json, write_whole
 from .paths import runs_folder
 
 if TYPE_CHECKING:
@@ -52,12 +52,9 @@ class KeyedStore(Generic[Value]):
         path = self._path
         kept: dict[str, Any] = {other: known for other, known in _read(path).items() if other != key}
         kept[key] = value
-        content = _written(kept, _MOST)
-        if len(content) > _LARGEST:  # more than is ever read again
-            content = _written(kept, _MOST // 10)
+        content = json.dumps(dict([*kept.items()][-_MOST:]), default=asdict)
         with suppress(OSError):
             make_private_folder(path.parent)
-            remove_drafts(path.parent)
             # Everything in it can be measured again, and a damaged file counts as empty.
             write_whole(path, content, is_synced=False)
 
@@ -82,17 +79,14 @@ def typed(kind: Any, values: Any) -> Any:
     try:
         # From JSON: in strict mode only then may a list become a tuple.
         text = json.dumps(printable_values(values, keeps_lines=True))
-        return _adapter(kind).validate_json(text, strict=True)
+        return adapter_of(kind).validate_json(text, strict=True)
     except (ValueError, RecursionError):
         return None
 
 
-def _written(kept: dict[str, Any], most: int) -> str:
-    return json.dumps(dict(list(kept.items())[-most:]), default=asdict)
-
-
 @cache
-def _adapter(kind: Any) -> Any:
+def adapter_of(kind: Any) -> Any:
+    """Return what reads a type from plain values: a `pydantic.TypeAdapter`."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)

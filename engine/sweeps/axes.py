@@ -69,8 +69,18 @@ def parse_axes(texts: Sequence[str]) -> list[SweptKey]:
     axes: list[SweptKey] = []
     problems: list[Problem] = []
     for text in texts:
+        name, equals, rest = (part.strip() for part in text.partition("="))
+        if not equals or not name or not rest:
+            problems.append(Problem(text, f"is not KEY=VALUE,VALUE; for example {OPTION} batch_size=32,128"))
+            continue
         try:
-            axes.append(_axis(text))
+            key = full_key(name)
+            if match := _RANGE.fullmatch(rest):
+                axes.append(_range(key, rest, match))
+            else:
+                values = [parse_assignment(f"{key}={part}")[1] for part in split_pieces(rest)]
+                different = [value for place, value in enumerate(values) if value not in values[:place]]
+                axes.append(SweptKey(key, tuple(different)))
         except ConfigError as error:
             problems += error.problems
     for key in {axis.key for axis in axes if sum(other.key == axis.key for other in axes) > 1}:
@@ -78,17 +88,6 @@ def parse_axes(texts: Sequence[str]) -> list[SweptKey]:
     if problems or not axes:
         raise ConfigError(problems or [Problem(OPTION, "is missing; for example --over batch_size=32,128")])
     return axes
-
-
-def _axis(text: str) -> SweptKey:
-    given, equals, rest = text.partition("=")
-    if not equals or not given.strip() or not rest.strip():
-        raise ConfigError([Problem(text, f"is not KEY=VALUE,VALUE; for example {OPTION} batch_size=32,128")])
-    key = full_key(given.strip())
-    if match := _RANGE.fullmatch(rest.strip()):
-        return _range(key, rest.strip(), match)
-    values = [parse_assignment(f"{key}={part}")[1] for part in split_pieces(rest)]
-    return SweptKey(key, tuple(value for place, value in enumerate(values) if value not in values[:place]))
 
 
 def full_key(name: str) -> str:
@@ -136,31 +135,23 @@ def cells_of(config: RunConfig, axes: Sequence[SweptKey], repeat: int = 1) -> li
     if count > MOST_RUNS:
         raise ConfigError([Problem(OPTION, f"{count:,} runs are too many for a sweep; {MOST_RUNS} are the most")])
     cells: list[Cell] = []
-    wrong: dict[tuple[str, str], list[Problem]] = {}
-    for turn in range(1, repeat + 1):
-        for values in product(*(axis.values for axis in axes)):
-            cell, problems = _cell(config, axes, values, turn, len(cells) + 1)
-            for axis, value in zip(axes, values, strict=True):
-                own = [problem for problem in problems if problem.key.startswith(axis.key)]
-                wrong.setdefault((axis.key, repr(value)), []).append(own[0] if own else Problem("", ""))
-            cells.append(cell)
-    if never := [found[0] for found in wrong.values() if all(problem.key for problem in found)]:
+    wrong: dict[tuple[str, str], list[Problem | None]] = {}
+    for turn, values in product(range(1, repeat + 1), product(*(axis.values for axis in axes))):
+        pairs = [(axis.key, value) for axis, value in zip(axes, values, strict=True)]
+        if turn > 1 and all(axis.key != "seed" for axis in axes):
+            pairs.append(("seed", config.seed + turn - 1))
+        problems: Sequence[Problem] = ()
+        try:
+            cells.append(Cell(len(cells) + 1, values, with_changes(config, pairs), turn))
+        except ConfigError as error:
+            problems = error.problems
+            cells.append(Cell(len(cells) + 1, values, None, turn, str(error).replace("\n", "; ")))
+        for axis, value in zip(axes, values, strict=True):
+            own = next((problem for problem in problems if problem.key.startswith(axis.key)), None)
+            wrong.setdefault((axis.key, repr(value)), []).append(own)
+    if never := [found[0] for found in wrong.values() if found[0] is not None and None not in found]:
         raise ConfigError(never)
     return cells
-
-
-def _cell(
-    config: RunConfig, axes: Sequence[SweptKey], values: Sequence[Any], turn: int, number: int
-) -> tuple[Cell, Sequence[Problem]]:
-    """Return a combination, and the problems with its values."""
-    pairs = [(axis.key, value) for axis, value in zip(axes, values, strict=True)]
-    if turn > 1 and all(axis.key != "seed" for axis in axes):
-        pairs.append(("seed", config.seed + turn - 1))
-    try:
-        chosen = with_changes(config, pairs)
-    except ConfigError as error:
-        return Cell(number, tuple(values), None, turn, str(error).replace("\n", "; ")), error.problems
-    return Cell(number, tuple(values), chosen, turn), ()
 
 
 def combination(axes: Sequence[SweptKey], values: Sequence[Any]) -> str:
@@ -185,16 +176,13 @@ def parse_baseline(text: str, axes: Sequence[SweptKey]) -> dict[str, Any]:
         return {axes[0].key: axes[0].values[0]} if axes[0].values else {}
     found: dict[str, Any] = {}
     for part in split_pieces(text):
-        name, _, raw = part.partition("=")
-        axis = next((axis for axis in axes if name.strip() in {axis.key, axis.name}), None)
-        if axis is None:
-            choices = ", ".join(axis.name for axis in axes)
-            raise ConfigError([Problem("--baseline", f"{name} is not a key of this sweep; it has: {choices}")])
-        value = next((value for value in axis.values if raw.strip() in {str(value), shown(value)}), None)
-        if value is None:
-            choices = ", ".join(map(shown, axis.values))
-            raise ConfigError([Problem("--baseline", f"{part} is not in the table; {axis.name} has: {choices}")])
-        found[axis.key] = value
+        name, _, raw = (side.strip() for side in part.partition("="))
+        axis = next((axis for axis in axes if name in {axis.key, axis.name}), axes[0])
+        values = {text: value for value in axis.values for text in (str(value), shown(value))}
+        if name not in {axis.key, axis.name} or raw not in values:
+            choices = "; ".join(f"{axis.name}={','.join(map(shown, axis.values))}" for axis in axes)
+            raise ConfigError([Problem("--baseline", f"{part} is not in the table; it has: {choices}")])
+        found[axis.key] = values[raw]
     return found
 
 

@@ -11,11 +11,10 @@ import platform
 import signal
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.reading import load_config
 from ..config.trust import note_start
 from ..errors import ConsoleError
 from ..machine.devices import detect_hardware
@@ -26,7 +25,6 @@ from ..runs.control import ask
 from ..runs.events import EpochEnded, RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower, StateReader
 from ..runs.heartbeat import HeartbeatWatch, Liveness
-from ..runs.run_directory import list_runs
 from ..storage.files import lock_file
 from ..storage.paths import sweeps_folder
 from .axes import Cell, cells_of, parse_axes
@@ -109,7 +107,7 @@ def _train(sweep: Sweep, number: int, config: RunConfig, source: Grid | Trials) 
     """Start or resume the run of a cell and wait for the end of its process; None if it cannot be started."""
     process = None
     if (run := sweep.runs().get(number)) is None:
-        run = _left_over(sweep, config) or prepare_run(config)
+        run = prepare_run(config)
         sweep.note(number, run)
     try:
         if not run.heartbeat.exists() and not run.journal.stat().st_size:
@@ -123,19 +121,6 @@ def _train(sweep: Sweep, number: int, config: RunConfig, source: Grid | Trials) 
         print(f"{run.run_id}: {error}", file=sys.stderr, flush=True)
         return None
     return _followed(sweep, run, process, source)
-
-
-def _left_over(sweep: Sweep, config: RunConfig) -> RunDirectory | None:
-    """Return a run that was prepared and never noted, because this process was killed between the two."""
-    noted = {run.run_id for run in sweep.runs().values()}
-    for run in list_runs():
-        if run.run_id[:15] < sweep.name[:15]:
-            break
-        if run.run_id not in noted and not run.heartbeat.exists() and run.config.exists():
-            with suppress(ConsoleError, OSError):
-                if not run.journal.stat().st_size and load_config(run.config) == config:
-                    return run
-    return None
 
 
 def _followed(

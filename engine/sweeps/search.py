@@ -72,23 +72,22 @@ class Trials:
         if "://" not in storage:
             storages = self._optuna.storages
             storage = storages.JournalStorage(storages.journal.JournalFileBackend(storage))
+        samplers, seed = self._optuna.samplers, definition.config.seed
+        shared_seed = None if definition.storage else seed
+        if definition.search == "grid":
+            sampler = samplers.GridSampler({axis.key: [*_choices(axis)] for axis in axes}, seed=seed)
+        elif definition.search == "random":
+            sampler = samplers.RandomSampler(seed=shared_seed)
+        else:
+            sampler = samplers.TPESampler(seed=shared_seed)
         self._study = self._optuna.create_study(
             storage=storage,
             study_name=definition.study or sweep.name,
             load_if_exists=True,
             direction="minimize" if metric_called(definition.metric).lower_is_better else "maximize",
-            sampler=self._sampler(),
+            sampler=sampler,
             pruner=pruners.MedianPruner(first) if definition.prune else pruners.NopPruner(),
         )
-
-    def _sampler(self) -> Any:
-        samplers, seed = self._optuna.samplers, self._definition.config.seed
-        match self._definition.search:
-            case "grid":
-                return samplers.GridSampler({axis.key: [*_choices(axis)] for axis in self._axes}, seed=seed)
-            case "random":
-                return samplers.RandomSampler(seed=None if self._definition.storage else seed)
-        return samplers.TPESampler(seed=None if self._definition.storage else seed)
 
     def next(self) -> Cell | None:
         """Return the next run: one that was interrupted, or a new one; None if there are enough."""
@@ -109,7 +108,14 @@ class Trials:
     def _cell(self, trial: Any) -> Cell:
         self._trial = trial
         self._attempted.add(trial.number)
-        values = tuple(_suggested(trial, axis) for axis in self._axes)
+        values: tuple[Any, ...] = ()
+        for axis in self._axes:
+            if axis.values:
+                choices = _choices(axis)
+                values += (choices[trial.suggest_categorical(axis.key, [*choices])],)
+            else:
+                suggest = trial.suggest_int if axis.is_whole else trial.suggest_float
+                values += (suggest(axis.key, axis.low, axis.high, log=axis.is_log),)
         pairs = [(axis.key, value) for axis, value in zip(self._axes, values, strict=True)]
         try:
             return Cell(trial.number, values, with_changes(self._definition.config, pairs))
@@ -150,12 +156,3 @@ def is_pruned(state: RunState) -> bool:
 def _choices(axis: SweptKey) -> dict[Any, Any]:
     """Return the values of an axis by what Optuna stores for them: lists as JSON, which it does not support."""
     return {json.dumps(value) if isinstance(value, list | dict) else value: value for value in axis.values}
-
-
-def _suggested(trial: Any, axis: SweptKey) -> Any:
-    if axis.values:
-        choices = _choices(axis)
-        return choices[trial.suggest_categorical(axis.key, [*choices])]
-    if axis.is_whole:
-        return trial.suggest_int(axis.key, axis.low, axis.high, log=axis.is_log)
-    return trial.suggest_float(axis.key, axis.low, axis.high, log=axis.is_log)

@@ -59,19 +59,8 @@ class _Watched:
         self._began, self._hits = 0.0, loaded_framework().cached_programs()
         self._before: dict[str, dict[str, str]] = {}  # the batch of the newest compilation, by the name of the step
         self._known: dict[str, list[dict[str, str]]] = defaultdict(list)  # all since the step was traced
-        for name in ("train", "test"):
-            step = self._tracing(name, getattr(model, f"{name}_step"))
-            setattr(model, f"{name}_step", step)
-            setattr(model, f"make_{name}_function", self._making(name, step, getattr(model, f"make_{name}_function")))
-
-    def _tracing(self, name: str, step: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(step)
-        def traced(*arguments: Any) -> Any:  # Keras calls it to trace it, never for a batch
-            self._known[name].clear()
-            self._note(name, arguments[-1])
-            return step(*arguments)
-
-        return traced
+        self._wrap("train")
+        self._wrap("test")
 
     def _note(self, name: str, data: Any) -> None:
         if (batch := described(data)) not in self._known[name]:
@@ -80,21 +69,27 @@ class _Watched:
                 self._began, self._hits = time.perf_counter(), loaded_framework().cached_programs()
             self.traced = batch
 
-    def _making(self, name: str, step: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap(self, name: str) -> None:
         model, attribute, last = self._model, f"{name}_function", None
+        step, make = getattr(model, f"{name}_step"), getattr(model, f"make_{attribute}")
+
+        @functools.wraps(step)
+        def traced(*arguments: Any) -> Any:  # Keras calls it to trace it, never for a batch
+            self._known[name].clear()
+            self._note(name, arguments[-1])
+            return step(*arguments)
 
         @functools.wraps(make)
         def made(*arguments: Any, **named: Any) -> Any:
             nonlocal last
-            showing = loaded_framework().showing_shapes(model, step, functools.partial(self._note, name))
-            setattr(model, f"{name}_step", showing or step)
-            if showing is None:
-                make(*arguments, **named)
-            else:
+            showing = loaded_framework().showing_shapes(model, traced, functools.partial(self._note, name))
+            setattr(model, f"{name}_step", showing or traced)
+            if showing is not None:
                 model.jit_compile = False  # the step compiles itself
-                try:
-                    make(*arguments, **named)
-                finally:
+            try:
+                make(*arguments, **named)
+            finally:
+                if showing is not None:
                     model.jit_compile = True
             if (function := getattr(model, attribute)) is not last:
                 last = functools.partial(self._executed, name, function)
@@ -102,7 +97,8 @@ class _Watched:
                 self._before.pop(name, None)
             return last
 
-        return made
+        setattr(model, f"{name}_step", traced)
+        setattr(model, f"make_{attribute}", made)
 
     def _executed(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         result = function(*arguments)
@@ -113,20 +109,10 @@ class _Watched:
             steps = int(getattr(self._model, "steps_per_execution", 1) or 1)
             before, self._before[name] = self._before.get(name, {}), batch
             part = next((key for key, one in batch.items() if before and before.get(key) != one), "")
-            self.report(
-                Compiled(
-                    epoch=0,
-                    step=0,
-                    elapsed_s=0.0,
-                    seconds=seconds,
-                    is_validation=name == "test",
-                    is_cached=is_cached,
-                    part=part,
-                    batch=batch.get(part) or next(iter(batch.values()), ""),
-                    before=before.get(part, ""),
-                    steps=steps,
-                )
-            )
+            now = batch.get(part) or next(iter(batch.values()), "")
+            place = (0, 0, 0.0)  # `report` knows it
+            is_validation = name == "test"
+            self.report(Compiled(*place, seconds, is_validation, is_cached, part, now, before.get(part, ""), steps))
         return result
 
 
@@ -206,7 +192,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._lock = threading.Lock()
         self._recorder: Recorder
         self._trained: Any = None
-        self._limiter: Any = None
+        self._wait: Callable[[], object] = lambda: None  # until the device has done the steps that were sent to it
         self._goes_on = False
         self._is_training = False
         self._reset()
@@ -216,11 +202,6 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         named: dict[str, Any] = {"global_batch": self._global_batch, "replica_batch": self._replica_batch}
         named |= {"monitor": self._monitor, "config": self._config, "display": self._display}
         return partial(type(self), self._target, **named), ()
-
-    @property
-    def epochs_done(self) -> int:
-        """Epochs that ended, over every `fit` of the run."""
-        return self._epoch
 
     def where(self) -> tuple[int, int, float]:
         """Return the current epoch, from 1, the steps done in the run, and the seconds of training."""
@@ -234,8 +215,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """Exclude the time of the block, in which training is paused, from all times."""
-        if self._limiter is not None:
-            self._limiter.wait()
+        self._wait()
         began = self._clock()
         try:
             yield
@@ -303,7 +283,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._is_training = True
         # On JAX `self.model` takes the weights back from the running step; between batches that breaks training.
         self._trained = self.model
-        self._limiter = loaded_framework().limit_dispatch(self.model)
+        if (limiter := loaded_framework().limit_dispatch(self.model)) is not None:
+            self._wait = limiter.wait
         if self._goes_on:
             self._first_execution_s = None  # the model was compiled again; steps and seconds go on
             self._steps_behind = 1
@@ -329,8 +310,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Start the epoch's clock."""
-        if self._limiter is not None:
-            self._limiter.wait()
+        self._wait()
         self._epoch = epoch + 1
         self._epoch_step = self._untimed_steps = self._earlier_steps
         self._epoch_began = self._clock() - self._earlier_s
@@ -375,8 +355,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         """Validation begins."""
         if not self._is_training:
             return  # called by `evaluate`, not by `fit`
-        if self._limiter is not None:
-            self._limiter.wait()  # for the last training steps, whose time does not count as validation
+        self._wait()  # for the last training steps, whose time does not count as validation
         self._test_began = self._clock()
         self._test_batches = 0
         self._next_test_progress = self._test_began + VALIDATION_PROGRESS_S
@@ -431,7 +410,12 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             )
         )
         self._epoch_step = 0  # they are counted in the run's steps now
-        self._warn_of_monitor(logs or {})
+        name, known = self._monitor, dict(logs or {})
+        is_measured = any(key.startswith("val_") for key in known) or not name.startswith("val_")
+        if name and name not in known and is_measured and not self._has_warned_of_monitor:
+            self._has_warned_of_monitor = True
+            hint = did_you_mean(name, known)
+            self._recorder.notice(f"There is no metric '{name}' to decide which epoch is best; {hint}")
         if self._recorder.should_stop():
             self._trained.stop_training = True
 
@@ -442,22 +426,13 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             self._notebook.finish()
             self._notebook = None
 
-    def _warn_of_monitor(self, logs: Mapping[str, Any]) -> None:
-        """Warn once if the metric that decides which epoch is best is not measured."""
-        name, is_validated = self._monitor, any(key.startswith("val_") for key in logs)
-        if not name or name in logs or self._has_warned_of_monitor or (name.startswith("val_") and not is_validated):
-            return
-        self._has_warned_of_monitor = True
-        self._recorder.notice(f"There is no metric '{name}' to decide which epoch is best; {did_you_mean(name, logs)}")
-
     # tf_keras asks these of its callbacks.
     _supports_tf_logs = False
 
     def _implements_train_batch_hooks(self) -> bool:
         return True
 
-    def _implements_test_batch_hooks(self) -> bool:
-        return True
+    _implements_test_batch_hooks = _implements_train_batch_hooks
 
     def _implements_predict_batch_hooks(self) -> bool:
         return False

@@ -18,8 +18,6 @@ import numpy as np
 
 from ..errors import DataError
 from ..runs.checkpoint import Header, SavedArray, newest_checkpoint, read_checkpoint, write_checkpoint
-from ..storage.disk_space import disk_full
-from ..storage.files import is_disk_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 
 
 _COST_SHARE = 0.02
-_WRITE_SHARE = 0.1  # of the time in which another thread may write
 _KEPT = "The previous checkpoint is kept."
 
 
@@ -119,13 +116,12 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
     def rate_change(self) -> float:
         """Return a constant learning rate relative to that of the configuration."""
         rate = _constant_rate(self._trained)
-        return 1.0 if rate is None else float(keras.ops.convert_to_numpy(rate)) / (self._learning_rate or 1.0)
+        return 1.0 if rate is None else rate / (self._learning_rate or 1.0)
 
     def attach(self, model: Any, phase: int) -> None:
         """Count the steps of a compiled model, before `fit` is called; restore its state if the run is resumed."""
         self._trained, self._phase = model, phase
-        rate = _constant_rate(model)
-        self._learning_rate = None if rate is None else float(keras.ops.convert_to_numpy(rate))
+        self._learning_rate = _constant_rate(model)
         if self._saved is not None:
             self._restore(*self._saved)
             self._saved[1].clear()  # callers hold it until the run ends, and it is as large as the state
@@ -220,7 +216,9 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         if self.stopping is not None and getattr(self.stopping, "best_weights", None) is not None:
             best = zip(self._trained.weights, self.stopping.best_weights, strict=True)
             named += [("best", weight.path, value) for weight, value in best]
-        arrays = [_copied(value) for _, _, value in named]
+        arrays = [np.array(keras.ops.convert_to_numpy(value), order="C") for _, _, value in named]
+        # NumPy has no bfloat16, which float32 holds exactly.
+        arrays = [array.astype(np.float32) if array.dtype.kind == "V" else array for array in arrays]
         elapsed_s, epoch_s = self._bridge.seconds()
         header = Header(
             epoch=self.epoch,
@@ -264,18 +262,15 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
                 failure = f"No checkpoint is saved, because weights are NaN or infinite. {_KEPT}"
         except OSError as error:
             failure = f"A checkpoint could not be written: {error.strerror}. Training continues. {_KEPT}"
-            if is_disk_full(error):
-                folder, size = self._recorder.run.checkpoints, sum(array.nbytes for array in arrays)
-                failure = str(disk_full(folder, "a checkpoint", size, f"Training continues. {_KEPT}"))
         if failure and not self._failure:
             self._recorder.notice(failure)
         self._failure = failure
         took_s = self._clock() - began
         # This thread's own work may slow training, too, if training uses every core.
         cost_s = self._cost_s + time.thread_time()
-        self._pause_s = max(cost_s / _COST_SHARE, took_s / _WRITE_SHARE)
+        self._pause_s = max(cost_s / _COST_SHARE, 10 * took_s)
         if self._recorder.deadline is not None:
-            self._recorder.deadline.note_save(took_s)
+            self._recorder.deadline.note("save", took_s)
 
     def _restore(self, header: Header, arrays: Arrays) -> None:
         groups = _variables(self._trained)
@@ -283,10 +278,9 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             check_same(header, group, groups[group])
             for variable, value in zip(groups[group], arrays.get(group, ()), strict=True):
                 variable.assign(value)
-        rate = _constant_rate(self._trained)
-        if rate is not None and header.learning_rate not in {None, self._learning_rate}:
+        if self._learning_rate is not None and header.learning_rate not in {None, self._learning_rate}:
             # The configuration has changed; otherwise a rate that was set in training is kept.
-            rate.assign(self._learning_rate)
+            self._trained.optimizer.learning_rate = self._learning_rate
         if header.epoch_step and [a.shape for a in header.arrays if a.group == "metrics"] == [
             tuple(v.shape) for v in groups["metrics"]
         ]:
@@ -319,6 +313,7 @@ class ValidatedEpochs(list[int]):
 def check_same(header: Header, group: str, variables: Sequence[Any]) -> None:
     """Raise `DataError` with the first difference if a model's variables are not those of a checkpoint."""
     saved = [array for array in header.arrays if array.group == group]
+    difference = f"there are {len(variables)} {group} variables, and {len(saved)} in the checkpoint"
     for array, variable in zip(saved, variables, strict=False):
         if array.shape != tuple(variable.shape):
             difference = f"{variable.path} has shape {tuple(variable.shape)}, and {array.shape} in the checkpoint"
@@ -326,17 +321,15 @@ def check_same(header: Header, group: str, variables: Sequence[Any]) -> None:
     else:
         if len(saved) == len(variables):
             return
-        what = "variables of the optimizer" if group == "optimizer" else f"{group.replace('_', '-')} variables"
-        difference = f"there are {len(variables)} {what}, and {len(saved)} in the checkpoint"
     raise DataError(
         f"The checkpoint is of another model: {difference}.", remedy="Resume without that change, or start a new run."
     )
 
 
-def _constant_rate(model: Any) -> Any:
-    """Return the variable of a compiled model's learning rate; None if it follows a schedule."""
+def _constant_rate(model: Any) -> float | None:
+    """Return a compiled model's learning rate; None if it follows a schedule."""
     rate = model.optimizer.learning_rate
-    return rate if isinstance(rate, keras.Variable) else None
+    return float(keras.ops.convert_to_numpy(rate)) if isinstance(rate, keras.Variable) else None
 
 
 def _variables(model: Any) -> dict[str, Sequence[Any]]:
@@ -347,15 +340,6 @@ def _variables(model: Any) -> dict[str, Sequence[Any]]:
         "optimizer": model.optimizer.variables,
         "metrics": model.metrics_variables,
     }
-
-
-def _copied(value: Any) -> NDArray[Any]:
-    """Copy a variable's value to host memory; NumPy has no bfloat16, which float32 holds exactly."""
-    array = np.array(keras.ops.convert_to_numpy(value), order="C")
-    return array.astype(np.float32) if array.dtype.kind == "V" else array
-
-
-_NOT_STATE = ("_model", "params", "_params")
 
 
 class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -374,7 +358,12 @@ class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is 
         self._states = saved if saved is not None and len(saved) == len(callbacks) else None
         if saved is None or not callbacks:
             return
-        lost = [f"{type(own).__name__} ({', '.join(names)})" for own in callbacks if (names := _lost(own))]
+        lost = [
+            f"{type(own).__name__} ({name})"
+            for own in callbacks
+            for name, value in vars(own).items()
+            if name not in _not_state(own) and value is not None and _plain(value) is None and not callable(value)
+        ]
         if self._states is None:
             recorder.notice("The callbacks start over: the checkpoint was saved with other callbacks.")
         elif lost:
@@ -382,10 +371,11 @@ class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is 
 
     def states(self) -> list[dict[str, Any]]:
         """Return the state of each callback."""
-        return [
-            {name: plain for name, value in _attributes(own) if (plain := _plain(value)) is not None}
+        found = [
+            {name: _plain(value) for name, value in vars(own).items() if name not in _not_state(own)}
             for own in self._callbacks
         ]
+        return [{name: value for name, value in state.items() if value is not None} for state in found]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the states."""
@@ -399,15 +389,9 @@ class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is 
         self._states = self.states()
 
 
-def _attributes(callback: Any) -> list[tuple[str, Any]]:
-    """Return what a callback remembers."""
-    known = _not_state(callback)
-    return [(name, value) for name, value in vars(callback).items() if name not in known]
-
-
 def _not_state(callback: Any) -> set[str]:
     """Return attributes that Keras sets, and arguments such as the path of a file, which are in the configuration."""
-    return {*_NOT_STATE, *inspect.signature(type(callback)).parameters}
+    return {"_model", "params", "_params", *inspect.signature(type(callback)).parameters}
 
 
 def _plain(value: Any) -> Any:
@@ -418,12 +402,3 @@ def _plain(value: Any) -> Any:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError):
         return None
-
-
-def _lost(callback: Any) -> list[str]:
-    """Return the names of attributes that hold more than plain values, such as arrays."""
-    return [
-        name
-        for name, value in _attributes(callback)
-        if _plain(value) is None and value is not None and not callable(value)
-    ]

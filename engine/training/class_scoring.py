@@ -7,6 +7,7 @@ as validation, and needs no second pass for the labels.
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,7 @@ def report_classes(
     if validation is None or not outputs or _is_in_a_hurry(recorder):
         return None
     recorder.enter(Phase.VALIDATING, "scores per class")
-    began_at = time.monotonic()
+    began_at, report = time.monotonic(), None
     try:
         report = _evaluated(recorder, model, validation, examples, outputs)
         if report is not None:
@@ -78,26 +79,13 @@ def report_classes(
             report = replace(report, **of_epoch, others=tuple(replace(one, **of_epoch) for one in report.others))
             write_whole(recorder.run.report, json.dumps(report.as_dict()) + "\n")
             is_quick = time.monotonic() - began_at < _LONGEST_BEFORE_PICTURES_S
-            if recorder.team is None and is_quick and not report.output:
-                _save_pictures(recorder, model, validation, examples, report, outputs[0].activation)
+            if recorder.team is None and is_quick and not report.output and recorder.control.reason is None:
+                names = [one.name for one in report.classes]
+                if pictures := mistake_pictures(model, validation, examples, names, outputs[0].activation):
+                    write_whole(recorder.run.mistakes, json.dumps(pictures) + "\n")
     except Exception as error:  # noqa: BLE001  a trained and saved run must not fail because of its report
-        recorder.notice(f"Scores per class could not be computed: {one_line(error, 200)}")
-        return None
+        recorder.notice(f"Scores per class are missing or incomplete: {one_line(error, 200)}")
     return report
-
-
-def _save_pictures(
-    recorder: Recorder, model: Any, validation: Any, examples: Examples, report: ClassReport, activation: str
-) -> None:
-    """Write pictures of mistakes to the run's ``mistakes.json``; an error here is reported."""
-    if recorder.control.reason is not None:
-        return
-    try:
-        pictures = mistake_pictures(model, validation, examples, [one.name for one in report.classes], activation)
-        if pictures:
-            write_whole(recorder.run.mistakes, json.dumps(pictures) + "\n")
-    except Exception as error:  # noqa: BLE001  a run must not fail because of a picture
-        recorder.notice(f"Pictures of mistakes could not be saved: {one_line(error, 200)}")
 
 
 def _is_in_a_hurry(recorder: Recorder) -> bool:
@@ -140,16 +128,14 @@ def _evaluated(
     model.evaluate(seen, verbose=0, callbacks=[watch])
     if watch.gave_up:
         return None
-    first, *others = [_report_of(name, confusion, examples, most) for name, confusion in counted.items()]
-    return replace(first, others=tuple(others))
-
-
-def _report_of(output: str, confusion: Confusion, examples: Examples, most: int | None) -> ClassReport:
-    counts = confusion.counts()
-    names = examples.class_names if len(examples.class_names) == len(counts) else [str(n) for n in range(len(counts))]
-    is_partial = most is not None and int(counts.sum()) >= most
-    report = report_on(counts[:, :-1], names, not_numbers=counts[:, -1], is_partial=is_partial)
-    return replace(report, output=output)
+    reports = []
+    for name, confusion in counted.items():
+        counts = confusion.counts()
+        known = examples.class_names if len(examples.class_names) == len(counts) else map(str, range(len(counts)))
+        is_partial = most is not None and int(counts.sum()) >= most
+        report = report_on(counts[:, :-1], [*known], not_numbers=counts[:, -1], is_partial=is_partial)
+        reports.append(replace(report, output=name))
+    return replace(reports[0], others=tuple(reports[1:]))
 
 
 def _count_classes(model: Any, output: ClassOutput, label: Any, known: int) -> int | None:
@@ -234,16 +220,16 @@ def report_on(
 
     `not_numbers` counts the examples of each class without a prediction.
     """
-    from sklearn.metrics import precision_recall_fscore_support
-
-    classes = len(names)
-    lost = np.zeros(classes, np.int64) if not_numbers is None else not_numbers
-    table = np.column_stack([matrix, lost])
-    labels, guesses = np.indices(table.shape)
-    scores = precision_recall_fscore_support(
-        labels.ravel(), guesses.ravel(), labels=np.arange(classes), sample_weight=table.ravel(), zero_division=np.nan
-    )
-    examples = table.sum(axis=1)
+    lost = np.zeros(len(names), np.int64) if not_numbers is None else not_numbers
+    right, examples, guessed = np.diag(matrix), matrix.sum(axis=1) + lost, matrix.sum(axis=0)
+    with np.errstate(invalid="ignore"):  # a class without examples, or one that was never predicted
+        scores = right / guessed, right / examples, 2 * right / (guessed + examples)
+    wrong = matrix - np.diag(np.diag(matrix))
+    mistakes = [
+        Mistake(names[row], names[column], int(wrong[row, column]), float(wrong[row, column] / examples[row]))
+        for row, column in np.argwhere(wrong)
+    ]
+    shares = [[None if np.isnan(value) else float(value) for value in part] for part in scores]
     recalls = scores[1][examples > 0]
     total = int(examples.sum())
     return ClassReport(
@@ -253,32 +239,15 @@ def report_on(
         not_numbers=int(lost.sum()),
         is_partial=is_partial,
         classes=tuple(
-            ClassScore(name, _share(precision), _share(recall), _share(f1), int(count))
-            for name, precision, recall, f1, count in zip(names, *scores[:3], examples, strict=True)
+            ClassScore(name, precision, recall, f1, int(count))
+            for name, precision, recall, f1, count in zip(names, *shares, examples, strict=True)
         ),
-        mistakes=_mistakes(matrix, examples, names),
+        mistakes=tuple(sorted(mistakes, key=lambda one: (-one.count, -one.share))[:_MOST_MISTAKES]),
         matrix=tuple(tuple(row) for row in matrix.tolist()),
     )
 
 
-def _share(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
-def _mistakes(
-    matrix: npt.NDArray[np.int64], examples: npt.NDArray[np.int64], names: Sequence[str]
-) -> tuple[Mistake, ...]:
-    wrong = matrix - np.diag(np.diag(matrix))
-    found = [
-        (int(wrong[row, column]), float(wrong[row, column] / examples[row]), row, column)
-        for row, column in np.argwhere(wrong)
-    ]
-    most = sorted(found, key=lambda one: (-one[0], -one[1], one[2], one[3]))[:_MOST_MISTAKES]
-    return tuple(Mistake(names[row], names[column], count, share) for count, share, row, column in most)
-
-
-_MOST_EXAMPLES = 2_000
-_MOST_BYTES = 64 << 20
+_MOST_EXAMPLES, _MOST_BYTES = 2_000, 64 << 20
 
 
 def mistake_pictures(
@@ -291,8 +260,14 @@ def mistake_pictures(
     shape = examples.signature.shape
     if len(shape) != 3 or shape[-1] not in {1, 3}:
         return []
-    images, labels = _first(validation)
     size = batch_size(validation)
+    most = min(_MOST_EXAMPLES, _MOST_BYTES // (4 * math.prod(side or 1 for side in shape)))
+    batches = [(batch.numpy(), label.numpy()) for batch, label, *_ in validation.take(max(1, most // size))]
+    images = np.concatenate([batch for batch, _ in batches]).astype(np.float32)
+    labels = np.concatenate([label for _, label in batches])
+    if labels.ndim == 2:
+        labels = labels.argmax(axis=1) if labels.shape[1] > 1 else labels[:, 0]
+    labels = labels.astype(np.int64)
     # Replicas can share only whole batches, so the last one is filled up with its last image.
     filler = images[-1:].repeat(-len(images) % size, axis=0)
     given = model.predict(np.concatenate([images, filler]), batch_size=size, verbose=0)[: len(images)]
@@ -313,18 +288,3 @@ def mistake_pictures(
 def batch_size(validation: Any) -> int:
     """Return the number of examples in the first batch of (inputs, labels)."""
     return int(tf.nest.flatten(next(iter(validation)))[0].shape[0])
-
-
-def _first(validation: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return the images and class numbers of the first batches."""
-    images: list[npt.NDArray[Any]] = []
-    labels: list[npt.NDArray[Any]] = []
-    for batch, label, *_ in validation:
-        images.append(batch.numpy())
-        labels.append(label.numpy())
-        if len(images) * len(batch) >= _MOST_EXAMPLES or len(images) * images[0].nbytes >= _MOST_BYTES:
-            break
-    values = np.concatenate(labels)
-    if values.ndim == 2:
-        values = values.argmax(axis=1) if values.shape[1] > 1 else values[:, 0]
-    return np.concatenate(images).astype(np.float32), values.astype(np.int64)

@@ -37,7 +37,7 @@ from ..runs.events import Phase, RunFinished, RunOutcome
 from ..runs.facts import write_history
 from ..runs.heartbeat import REMOVED
 from ..runs.run_directory import is_removed
-from ..storage.files import write_soon
+from ..storage.files import write_whole
 from .bridge import BridgeCallback, watch
 from .checkpoints import Checkpoints, OwnCallbacks, ValidatedEpochs, placed
 from .class_scoring import report_classes
@@ -95,7 +95,14 @@ class Fitting:
         is_whole = self._fit()
         if is_removed(recorder.run):
             raise ConsoleError(f"The run ended, because {REMOVED}.")
-        outcome, reason = self._how_it_ended(is_whole=is_whole)
+        outcome, reason = RunOutcome.COMPLETED, "all epochs are done"
+        if recorder.control.reason is not None:
+            outcome, reason = RunOutcome.STOPPED, recorder.control.reason
+        elif self._has_stopped_early():
+            options = self._config.early_stopping
+            outcome, reason = RunOutcome.EARLY, f"{options.monitor} did not improve for {options.patience} epochs"
+        elif not is_whole:
+            outcome, reason = RunOutcome.EARLY, "a callback stopped training"
         if recorder.is_leader:
             self._save_model()
         restored = 0 if self._stopping is None else self._stopping.restored_epoch
@@ -106,8 +113,8 @@ class Fitting:
         state = state_of(recorder)
         try:
             write_history(recorder.run, state.epochs)
-        except DiskFullError as error:
-            recorder.notice(str(error))  # the model is saved, and the journal has everything else
+        except OSError as error:
+            recorder.notice(f"history.csv is not written: {error.strerror}. Every epoch is also in events.jsonl.")
         stopwatch.record(state)
         return RunFinished(outcome, reason, summary_of(state, outcome, reason, scores))
 
@@ -136,7 +143,15 @@ class Fitting:
             InputRate(self._recorder, self._meter, remedy, alerts="input" in config.alerts.kinds)
         self._make_callbacks()
         begun_phase = self._resumed.phase if self._resumed is not None else 0
-        self._checkpoints.schedule_epochs = self._schedule_epochs()
+        at = self._resumed
+        if at is not None and at.schedule_epochs not in {0, config.epochs}:
+            # Epochs that were added while the run trained do not change the learning rate's schedule, unlike epochs
+            # that are given to `resume`.
+            fit = state_of(self._recorder).fit
+            if fit is not None and fit.epochs == config.epochs:
+                self._checkpoints.schedule_epochs = at.schedule_epochs
+                if config.optimizer.decay[0] != "constant":
+                    self._recorder.notice(f"The learning rate keeps its schedule of {at.schedule_epochs:,} epochs.")
         phases = training_phases(self._config, self._checkpoints.schedule_epochs)
         for number, phase in enumerate(phases):
             if phase.is_fine_tuning:
@@ -149,7 +164,7 @@ class Fitting:
         return self._checkpoints.epoch >= self._steering.epochs
 
     def _fit_phase(self, number: int, phase: TrainingPhase, *, is_last: bool) -> None:
-        checkpoints, steering = self._checkpoints, self._steering
+        data, checkpoints, steering = self._data, self._checkpoints, self._steering
         self._compile(phase.config, self._resumed)
         if self._recorder.should_stop() and not phase.is_fine_tuning:
             raise StoppedError
@@ -162,49 +177,33 @@ class Fitting:
         while goes_on:
             last_epoch = steering.epochs if is_last else phase.last_epoch
             with closing(checkpoints):  # a run that fails right after an epoch keeps its checkpoint
-                self._call_fit(checkpoints.epoch if is_over else last_epoch)
+                train = data.train_from(checkpoints.batches)
+                self._model.fit(
+                    train if self._meter is None else metered(train, self._meter)[0],
+                    initial_epoch=checkpoints.epoch,
+                    epochs=checkpoints.epoch if is_over else last_epoch,
+                    steps_per_epoch=data.steps_per_epoch,
+                    validation_data=data.validation,
+                    validation_freq=ValidatedEpochs(checkpoints, self._config.validation_freq),
+                    callbacks=self._callbacks,
+                    shuffle=False,
+                    verbose=0,
+                )
             goes_on = steering.goes_on(checkpoints.epoch) and is_last and not is_over
             if steering.goes_back and (back := steering.go_back(self._config, is_fine_tuning=phase.is_fine_tuning)):
                 (self._config, at), goes_on = back, True
                 self._compile(training_phases(self._config, checkpoints.schedule_epochs)[number].config, at)
                 checkpoints.attach(self._model, number)
 
-    def _call_fit(self, epochs: int) -> None:
-        """Train until so many epochs of the run are done."""
-        data, checkpoints = self._data, self._checkpoints
-        train = data.train_from(checkpoints.batches)
-        self._model.fit(
-            train if self._meter is None else metered(train, self._meter)[0],
-            initial_epoch=checkpoints.epoch,
-            epochs=epochs,
-            steps_per_epoch=data.steps_per_epoch,
-            validation_data=data.validation,
-            validation_freq=ValidatedEpochs(checkpoints, self._config.validation_freq),
-            callbacks=self._callbacks,
-            shuffle=False,
-            verbose=0,
-        )
-
     def _has_stopped_early(self) -> bool:
         return self._stopping is not None and bool(self._stopping.stopped_epoch)
-
-    def _schedule_epochs(self) -> int:
-        """Return the epochs that the learning rate's schedule is made for.
-
-        Epochs that were added while the run trained do not change it. Epochs that are given to `resume` do.
-        """
-        config, at = self._config, self._resumed
-        fit = state_of(self._recorder).fit if at is not None and at.schedule_epochs else None
-        if at is None or fit is None or fit.epochs != config.epochs or at.schedule_epochs == config.epochs:
-            return config.epochs
-        if config.optimizer.decay[0] != "constant":
-            self._recorder.notice(f"The learning rate keeps its schedule of {at.schedule_epochs:,} epochs.")
-        return at.schedule_epochs
 
     def _make_callbacks(self) -> None:
         """Make the callbacks that report, save and steer training, in the order of their calls."""
         recorder, config, data, saved = self._recorder, self._config, self._data, self._saved
-        monitor = _monitor(config, has_validation=data.validation is not None)
+        monitor, prefix = config.checkpoint.monitor, "val_" if data.validation is not None else ""
+        if monitor in {"auto", "none"} or (monitor.startswith("val_") and not prefix):
+            monitor = prefix + (config.metric_names[0] if config.metrics else "loss")
         self._stopping = Patience(**config.early_stopping.model_dump()) if config.early_stopping.patience else None
         bridge = BridgeCallback(
             recorder,
@@ -262,17 +261,6 @@ class Fitting:
         model.steps_per_execution = chosen.steps
         self._bridge.execution_reason = "auto: as before the run was resumed" if is_kept else chosen.reason
 
-    def _how_it_ended(self, *, is_whole: bool) -> tuple[RunOutcome, str]:
-        """Return how training ended, and why."""
-        if (asked := self._recorder.control.reason) is not None:
-            return RunOutcome.STOPPED, asked
-        if self._has_stopped_early():
-            options = self._config.early_stopping
-            return RunOutcome.EARLY, f"{options.monitor} did not improve for {options.patience} epochs"
-        if not is_whole:
-            return RunOutcome.EARLY, "a callback stopped training"
-        return RunOutcome.COMPLETED, "all epochs are done"
-
     def _save_model(self) -> None:
         recorder = self._recorder
         recorder.enter(Phase.SAVING)
@@ -315,15 +303,6 @@ def epoch_end_callbacks(
     return callbacks
 
 
-def _monitor(config: RunConfig, *, has_validation: bool) -> str:
-    """Return the metric that decides which epoch is best."""
-    monitor = config.checkpoint.monitor
-    if monitor not in {"auto", "none"} and (has_validation or not monitor.startswith("val_")):
-        return monitor
-    metric = config.metric_names[0] if config.metrics else "loss"
-    return f"val_{metric}" if has_validation else metric
-
-
 def check_model(
     recorder: Recorder, config: RunConfig, data: Pipeline, model: Any
 ) -> tuple[RunConfig, Activation, tuple[ClassOutput, ...] | None]:
@@ -336,7 +315,13 @@ def check_model(
         return config, logits_activation(model, config, {}), None
     spec = data.train.element_spec
     models.refuse_loose_weights(model, spec[0] if isinstance(spec, tuple) else spec)
-    inputs, labels = _first_batch(data, is_real=recorder.team is None)
+    inputs = labels = None
+    if recorder.team is None:
+        batch = next(iter(data.calibration()))
+        inputs, labels = batch[:2] if isinstance(batch, tuple) and len(batch) > 1 else (batch, None)
+    elif isinstance(spec, tuple) and len(spec) > 1:
+        # One host alone cannot run a model that is spread over all hosts: it needs no inputs, and labels of 0 will do.
+        labels = tf.nest.map_structure(lambda one: np.zeros([8, *one.shape[1:]], one.dtype.as_numpy_dtype), spec[1])
     if is_compiled(model):
         recorder.notice(
             f"{config.model} compiled its model: its own optimizer, loss and metrics are used, not the configuration's."
@@ -356,37 +341,16 @@ def check_model(
     activation = logits_activation(model, config, outputs, own_losses(config))
     by_output = activation if isinstance(activation, dict) else {"": activation}
     if logits := {name: function for name, function in by_output.items() if function}:
-        recorder.notice(_logits_notice(config, logits, is_compiled=is_compiled(model)))
+        names = f" for {', '.join(logits)}" if "" not in logits else ""
+        recorder.notice(
+            f"The model gives logits{names}, not probabilities: the loss, the class report and `predict` take them so. "
+            "To change that, set outputs=probabilities."
+        )
     classes = class_outputs(model, config, outputs, activation, labels)
     record = {
         "activation": activation,
         "class_outputs": [output.name for output in classes],
         "class_count": data.examples.signature.classes,
     }
-    write_soon(recorder.run.inputs, json.dumps({**data.examples.record, **record}))
+    write_whole(recorder.run.inputs, json.dumps({**data.examples.record, **record}), is_synced=False)
     return config, activation, classes
-
-
-def _first_batch(data: Pipeline, *, is_real: bool) -> tuple[Any, Any]:
-    """Return the inputs and the labels of a batch, None if there are none; without `is_real`, only labels of 0.
-
-    One host alone cannot run a model that is spread over all hosts, so it needs no inputs.
-    """
-    if is_real:
-        batch = next(iter(data.calibration()))
-        return batch[:2] if isinstance(batch, tuple) and len(batch) > 1 else (batch, None)
-    spec = data.train.element_spec
-    if not (isinstance(spec, tuple) and len(spec) > 1):
-        return None, None
-    return None, tf.nest.map_structure(lambda one: np.zeros([8, *one.shape[1:]], one.dtype.as_numpy_dtype), spec[1])
-
-
-def _logits_notice(config: RunConfig, logits: dict[str, str], *, is_compiled: bool) -> str:
-    names = f" for {', '.join(logits)}" if "" not in logits else ""
-    functions = " and the ".join(sorted({*logits.values()}))
-    applied = f"the class report and `predict` apply the {functions}."
-    if is_compiled:
-        return f"The model gives logits{names}, by its loss: {applied}"
-    computed = "the loss is computed with from_logits=True, and " if config.takes_probabilities else ""
-    change = "To change that, set outputs=probabilities."
-    return f"The model gives logits{names}, not probabilities: {computed}{applied} {change}"

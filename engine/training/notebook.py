@@ -38,7 +38,7 @@ from .summary import state_of, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import FrameType, TracebackType
+    from types import TracebackType
 
 
 open_display: Callable[[RunDirectory], Callable[[], None]] | None = None
@@ -51,8 +51,6 @@ class NotebookRun:
     Keras calls no callback when an exception or the notebook's stop button ends `fit`. So the heartbeat thread checks
     that the `fit` that made the run is still on its thread's stack, and ends the run if not.
 
-    If a callback of KerasTuner or Optuna is in the same `fit`, the run has the number and hyperparameters of its trial.
-
     Raises:
         ConsoleError: The run folder cannot be written.
     """
@@ -62,11 +60,6 @@ class NotebookRun:
         while frame is not None and frame.f_code.co_name != "fit":
             frame = frame.f_back
         self._fit = frame  # the innermost `fit` on this stack; None if there is none
-        self._trial = _trial_beside(self._fit)
-        if (trial := self._trial) is not None:
-            given = trial.hyperparameters.values if hasattr(trial, "hyperparameters") else trial.params
-            label += f"-{getattr(trial, 'trial_id', getattr(trial, 'number', ''))}"
-            config = {**given, **(config or {})}
         values = json.loads(json.dumps(dict(config or {}), default=str))  # what JSON cannot hold becomes text
         run = create_run(label)
         try:
@@ -86,8 +79,11 @@ class NotebookRun:
         self._sampler.start()
         self._beat = threading.Thread(target=self._watch, args=(heartbeat,), name="tpu-console-heartbeat", daemon=True)
         self._beat.start()
-        if display:
-            self._close_display = _displayed(run)
+        if display and open_display is not None:
+            try:
+                self._close_display = open_display(run)
+            except ConsoleError as error:
+                warnings.warn(f"display=True has no effect. {error}", stacklevel=2)
 
     def finish(self, reason: str = "fit returned") -> None:
         """End the run; the reason counts unless it was asked to stop."""
@@ -108,17 +104,15 @@ class NotebookRun:
                 heartbeat.tick()
             except OSError:
                 continue  # a full disk now may have room later
-            if not _is_on_stack(self._thread, self._fit):
-                self.end(
-                    RunFinished(RunOutcome.EARLY, "Optuna pruned the trial", {})
-                    if _is_pruned(self._trial)
-                    else RunFailed(
-                        what="fit() ended before its last epoch.",
-                        why="It was interrupted, or an exception was raised in the notebook or script that called it.",
-                        remedy="See the output of the cell that called fit().",
-                        log="",
-                    )
-                )
+            if self._fit is None:
+                continue  # called without fit: nothing to look for
+            frame = sys._current_frames().get(self._thread)  # noqa: SLF001  the documented way to look at a thread
+            while frame is not None and frame is not self._fit:
+                frame = frame.f_back
+            if frame is None:
+                why = "It was interrupted, or an exception was raised in the notebook or script that called it."
+                remedy = "See the output of the cell that called fit()."
+                self.end(RunFailed("fit() ended before its last epoch.", why, remedy, log=""))
 
     def end(self, event: RunFinished | RunFailed) -> None:
         """Write the run's last event."""
@@ -134,17 +128,6 @@ class NotebookRun:
         self._fit = None  # frees fit's local variables
 
 
-def _displayed(run: RunDirectory) -> Callable[[], None] | None:
-    """Draw a run in the notebook's cell; if that is not possible, training goes on without it."""
-    if open_display is None:
-        return None
-    try:
-        return open_display(run)
-    except ConsoleError as error:
-        warnings.warn(f"display=True has no effect. {error}", stacklevel=2)
-        return None
-
-
 def numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
     """Return the metrics that are single numbers, sorted by name; Keras also passes on others, and some in groups."""
     found: dict[str, float] = {}
@@ -157,34 +140,6 @@ def numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
         except (TypeError, ValueError):
             continue
     return found
-
-
-def _trial_beside(frame: FrameType | None) -> Any:
-    """Return the trial of KerasTuner or Optuna that a callback of this `fit` belongs to; None if there is none."""
-    listed = frame.f_locals.get("callbacks") if frame is not None else None
-    for callback in getattr(listed, "callbacks", listed) or ():
-        for trial in (getattr(callback, "trial", None), getattr(callback, "_trial", None)):
-            if hasattr(trial, "hyperparameters") or hasattr(trial, "should_prune"):
-                return trial
-    return None
-
-
-def _is_pruned(trial: Any) -> bool:
-    try:
-        return bool(trial.should_prune())
-    except Exception:  # noqa: BLE001  no trial of Optuna, or its storage is gone
-        return False
-
-
-def _is_on_stack(thread: int, wanted: FrameType | None) -> bool:
-    if wanted is None:
-        return True  # called without fit: nothing to look for
-    frame = sys._current_frames().get(thread)  # noqa: SLF001  the documented way to look at another thread
-    while frame is not None:
-        if frame is wanted:
-            return True
-        frame = frame.f_back
-    return False
 
 
 _PROGRESS_S = 0.1  # shortest time between two points
@@ -250,20 +205,17 @@ class Run:
     def log(self, step: int, **metrics: Any) -> None:
         """Log the metrics of a step, counted from 1 over the whole run; more than ten per second are thinned out."""
         now, in_epoch = time.monotonic(), step - self._epoch_began_at
-        logs = {name: self._since_epoch_began(name, value, step) for name, value in numbers(metrics).items()}
+        logs, known = numbers(metrics), self._step - self._epoch_began_at
+        for name, value in logs.items():
+            # As Keras reports it, and as it is read: the mean since the epoch began, if it is a mean.
+            if name in self._logs and metric_called(name).is_mean and in_epoch > 0 and known:
+                logs[name] = (self._logs[name] * known + value * (in_epoch - known)) / in_epoch
         self._step = step
         self._logs |= logs
         if now >= self._next:
             self._next = now + _PROGRESS_S
             logs.pop("learning_rate", None)  # one per epoch is charted
             self._recorder.emit(Progress(self._epoch, in_epoch, step, now - self._began, logs))
-
-    def _since_epoch_began(self, name: str, value: float, step: int) -> float:
-        """Return a metric as Keras reports it, and as it is read: the mean since the epoch began, if it is a mean."""
-        in_epoch, known = step - self._epoch_began_at, self._step - self._epoch_began_at
-        if name not in self._logs or not metric_called(name).is_mean or in_epoch <= 0 or not known:
-            return value
-        return (self._logs[name] * known + value * (in_epoch - known)) / in_epoch
 
     def end_epoch(self, **metrics: Any) -> None:
         """End an epoch; its metrics are these and the logged ones, as means over the epoch or as newest values."""

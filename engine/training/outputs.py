@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -21,12 +20,10 @@ from ..storage.files import inside, is_disk_full, whole_file
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ..runs.recorder import Recorder
-
-_NODE = re.compile(r"^\{\{.*?\}\} ")  # the operation that TensorFlow names first
 
 
 def save_model(model: Any, path: Path) -> str:
@@ -38,8 +35,22 @@ def save_model(model: Any, path: Path) -> str:
     Raises:
         ConsoleError: The disk is full or the folder cannot be written; an earlier file there is untouched.
     """
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)  # under one, computations while saving would wait for all hosts
     try:
-        return _write_model(model, path)
+        try:
+            with whole_file(path) as draft:
+                model.save(draft)
+                remember_own(draft)
+        except (NotImplementedError, TypeError, ValueError) as error:  # of Keras, for a model that it cannot describe
+            weights = path.with_suffix(".weights.h5")
+            with whole_file(weights) as draft:
+                model.save_weights(draft)
+            return (
+                f"Only the weights of the model are saved, in {weights.name}, because Keras cannot save its code: "
+                f"{one_line(error, 200)} `predict` loads them into a new model from your function. To save the whole "
+                "model, implement get_config."
+            )
     except Exception as error:
         if is_disk_full(error):
             optimizer = getattr(model, "optimizer", None)
@@ -50,34 +61,9 @@ def save_model(model: Any, path: Path) -> str:
         raise ConsoleError(
             f"{user_path(path)} cannot be written: {error.strerror or error}.", remedy="Check the folder's permissions."
         ) from error
-
-
-def _write_model(model: Any, path: Path) -> str:
-    try:
-        with whole_file(path) as draft, _undistributed():
-            model.save(draft)
-            remember_own(draft)
-    except (NotImplementedError, TypeError, ValueError) as error:  # of Keras, for a model that it cannot describe
-        weights = path.with_suffix(".weights.h5")
-        with whole_file(weights) as draft, _undistributed():
-            model.save_weights(draft)
-        why = one_line(error, 200)
-        return (
-            f"Only the weights of the model are saved, in {weights.name}, because Keras cannot save its code: {why} "
-            "`predict` loads them into a new model from your function. To save the whole model, implement get_config."
-        )
-    return ""
-
-
-@contextmanager
-def _undistributed() -> Iterator[None]:
-    """Turn off Keras's distribution: under one, computations while saving would wait for all hosts."""
-    distribution = keras.distribution.distribution()
-    keras.distribution.set_distribution(None)
-    try:
-        yield
     finally:
         keras.distribution.set_distribution(distribution)
+    return ""
 
 
 class _EpochCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -161,41 +147,30 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         if self._failed:
             return
         try:
-            self._write(epoch, logs or {})
+            for name, value in (logs or {}).items():
+                part, tag = ("validation", name[4:]) if name.startswith("val_") else ("train", name)
+                if part not in self._writers:
+                    self._folder.mkdir(mode=0o700, exist_ok=True)  # TensorFlow would also create the run's own folder
+                    folder = inside(self._recorder.run.path, f"tensorboard/{part}/")
+                    self._writers[part] = tf.summary.create_file_writer(str(folder))
+                with self._writers[part].as_default(step=epoch):
+                    tf.summary.scalar(f"epoch_{tag}", value)
+            for writer in self._writers.values():
+                writer.flush()
+            if self._settings:
+                from tensorboard.plugins.hparams import api
+
+                with tf.summary.create_file_writer(str(self._folder)).as_default():
+                    api.hparams(dict(self._settings), trial_id=self._recorder.run.run_id)
+                self._settings = {}
         except Exception as error:  # noqa: BLE001  a run must not end because of its TensorBoard files
-            self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        self._failed = True
-        why = str(disk_full(self._folder, "an epoch")) if is_disk_full(error) else _NODE.sub("", one_line(error))[:200]
-        if isinstance(error, OSError) and error.filename and not is_disk_full(error):
-            why = f"{error.filename}: {error.strerror}."
-        self._recorder.notice(f"TensorBoard files are no longer written. {why}")
-
-    def _write(self, epoch: int, logs: Mapping[str, float]) -> None:
-        for name, value in logs.items():
-            part, tag = ("validation", name[4:]) if name.startswith("val_") else ("train", name)
-            if part not in self._writers:
-                self._folder.mkdir(mode=0o700, exist_ok=True)  # TensorFlow would also create the run's own folder
-                folder = inside(self._recorder.run.path, f"tensorboard/{part}/")
-                self._writers[part] = tf.summary.create_file_writer(str(folder))
-            with self._writers[part].as_default(step=epoch):
-                tf.summary.scalar(f"epoch_{tag}", value)
-        for writer in self._writers.values():
-            writer.flush()
-        if self._settings:
-            from tensorboard.plugins.hparams import api
-
-            with tf.summary.create_file_writer(str(self._folder)).as_default():
-                api.hparams(dict(self._settings), trial_id=self._recorder.run.run_id)
-            self._settings = {}
+            self._failed = True
+            why = str(disk_full(self._folder, "an epoch")) if is_disk_full(error) else one_line(error, 200)
+            self._recorder.notice(f"TensorBoard files are no longer written. {why}")
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
         """Close the files; another `fit` of the run opens new ones."""
         for writer in self._writers.values():
-            try:
+            with suppress(Exception):  # every epoch was flushed
                 writer.close()
-            except Exception as error:  # noqa: BLE001  as above
-                if not self._failed:
-                    self._give_up(error)
         self._writers.clear()

@@ -77,7 +77,6 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self.epochs = config.epochs
         self.goes_back = ""  # why training ends to go back to a checkpoint
         self._first_phase = config.fine_tuning.after_epochs
-        self._schedule = config.optimizer
         self._recorder = recorder
         self._bridge = bridge
         self._checkpoints = checkpoints
@@ -141,9 +140,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         why, self.goes_back = self.goes_back, ""
         saved = self._checkpoints.last_good() if self._rollbacks < MOST_ROLLBACKS else None
         if saved is None:
-            tried = f"even after going back {self._rollbacks} times with a lower learning rate"
-            tried = tried if self._rollbacks else "and there is no checkpoint to go back to"
-            self._recorder.control.stop(f"{why}, {tried}")
+            self._recorder.control.stop(f"{why}, and the run cannot go back after going back {self._rollbacks} times")
             return None
         self._rollbacks += 1
         key = "fine_tuning.learning_rate" if is_fine_tuning else "optimizer.learning_rate"
@@ -220,7 +217,13 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
     def _change(self, request: Request) -> Change:
         match request.action:
             case Steering.PAUSE | Steering.CONTINUE:
-                return self._turn(pauses=request.action == Steering.PAUSE)
+                pauses = request.action == Steering.PAUSE
+                if self._recorder.should_stop():
+                    raise DeclinedError("the run is stopping")
+                if pauses is self._is_paused:
+                    raise DeclinedError("the run is already paused" if pauses else "the run is not paused")
+                self._is_paused = pauses
+                return None, None
             case Steering.EPOCHS:
                 return self._set_epochs(request.value)
             case Steering.LEARNING_RATE:
@@ -231,25 +234,13 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
                     raise DeclinedError(why_not)
                 return None, None
             case Steering.PROFILE:
-                self._profile(request)
+                if self._is_paused or self._profiler.is_tracing:
+                    raise DeclinedError("the run is paused" if self._is_paused else "it is tracing steps already")
+                with refusing():
+                    steps = int(request.value or DEFAULT_STEPS)
+                    self._profiler.begin(self._model, self._done(), steps, request.number)
                 return None, None
         raise DeclinedError(f"this version cannot do '{request.action}'")
-
-    def _profile(self, request: Request) -> None:
-        if self._is_paused:
-            raise DeclinedError("the run is paused")
-        if self._profiler.is_tracing:
-            raise DeclinedError("it is tracing steps already")
-        with refusing():
-            self._profiler.begin(self._model, self._done(), int(request.value or DEFAULT_STEPS), request.number)
-
-    def _turn(self, *, pauses: bool) -> Change:
-        if self._recorder.should_stop():
-            raise DeclinedError("the run is stopping")
-        if pauses is self._is_paused:
-            raise DeclinedError("the run is already paused" if pauses else "the run is not paused")
-        self._is_paused = pauses
-        return None, None
 
     def _set_epochs(self, value: str) -> Change:
         before, epoch = self.epochs, self._bridge.where()[0]
@@ -281,9 +272,5 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         try:
             optimizer.learning_rate = wanted
         except TypeError:  # what Keras raises for a schedule
-            raise DeclinedError(
-                f"the learning rate follows a schedule ({self._schedule.schedule}"
-                + (", after warm-up" if self._schedule.warmup_epochs else "")
-                + "), and only a constant one can be changed"
-            ) from None
+            raise DeclinedError("it follows a schedule, and only a constant one can be changed") from None
         return before, wanted

@@ -42,8 +42,6 @@ def steps_for(step_s: float, steps_per_epoch: int) -> Execution:
     took = f"auto: a step takes {step_s * 1e3:.1f} ms"
     if steps > 1:
         took += f", {steps} steps take {steps * step_s:.2f} s"
-    if steps * step_s < 0.1 and steps < steps_per_epoch:
-        took += f"; {steps_per_epoch} steps per epoch have no better divisor, a rounder number would be faster"
     return Execution(steps, took)
 
 
@@ -65,7 +63,11 @@ def choose_execution(
         ignored = asked not in {"auto", 1}
         return Execution(1, f"{one_step_reason}, so {asked} is ignored" if ignored else f"auto: {one_step_reason}")
     if isinstance(asked, int):
-        return _asked(asked, steps_per_epoch)
+        ran = -(-steps_per_epoch // asked) * asked
+        if asked > steps_per_epoch:
+            return Execution(steps_per_epoch, f"asked for {asked}, more than the {steps_per_epoch} steps of an epoch")
+        uneven = f"; {steps_per_epoch} steps do not divide by {asked}, so Keras runs {ran} per epoch"
+        return Execution(asked, f"asked for{uneven if ran != steps_per_epoch else ''}")
     if steps_per_epoch == 1:
         return Execution(1, "auto: an epoch has a single step")
     if model.run_eagerly:
@@ -78,40 +80,27 @@ def choose_execution(
     return chosen
 
 
-def _asked(steps: int, steps_per_epoch: int) -> Execution:
-    if steps > steps_per_epoch:
-        return Execution(steps_per_epoch, f"asked for {steps}, more than the {steps_per_epoch} steps of an epoch")
-    if steps_per_epoch % steps:
-        ran = -(-steps_per_epoch // steps) * steps
-        return Execution(
-            steps, f"asked for; {steps_per_epoch} steps do not divide by {steps}, so Keras runs {ran} per epoch"
-        )
-    return Execution(steps, "asked for")
-
-
 def _time_step(model: Any, batches: Any, variables: Sequence[Any]) -> float:
     """Time real training steps, then restore every variable, so that the run starts unchanged."""
+    import keras
+
+    def wait_for(logs: Any) -> None:  # until the device has computed them
+        for value in keras.tree.flatten(logs):
+            keras.ops.convert_to_numpy(value)
+
     before = [variable.numpy() for variable in variables]
     model.make_train_function()
     step = model.train_function
     iterator = iter(batches)
-    _wait_for(step(iterator))
+    wait_for(step(iterator))
     began = time.perf_counter()
     done = 0
     while done < _FEWEST_STEPS or (done < _TIMED_STEPS and time.perf_counter() - began < _TIMED_S):
         logs = step(iterator)
         done += 1
-    _wait_for(logs)
+    wait_for(logs)
     seconds = (time.perf_counter() - began) / done
     for variable, value in zip(variables, before, strict=True):
         variable.assign(value)
     model.reset_metrics()
     return seconds
-
-
-def _wait_for(logs: Any) -> None:
-    """Wait until the device has computed the values that a step returned."""
-    import keras
-
-    for value in keras.tree.flatten(logs):
-        keras.ops.convert_to_numpy(value)

@@ -43,7 +43,7 @@ from ..runs.failures import explain, log_text
 from ..runs.recorder import Deadline, Recorder, counts_from
 from ..runs.run_directory import RunDirectory, discard_cache
 from ..runs.run_history import Stopwatch
-from ..storage.files import open_private, write_soon
+from ..storage.files import open_private, write_whole
 from .summary import state_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,13 @@ def train_and_report(
     started = RunStarted(config.name, source, os.getpid(), socket.gethostname(), values, folder)
     end: RunFinished | RunFailed
     try:
-        saved = _begin(recorder, started, resumes)
+        saved = read_checkpoint(run.checkpoints / resumes) if resumes else None
+        if resumes is None:
+            recorder.emit(started)
+        else:
+            at = saved[0] if saved else None
+            place = (at.epoch, at.epoch_step, at.step, at.elapsed_s) if at else (0, 0, 0, 0.0)
+            recorder.emit(RunResumed(*place, started.pid, started.host, values, folder=folder))
         end = _train(recorder, config, source, saved)
     except StoppedError as stopped:
         reason = control.reason or str(stopped)
@@ -99,32 +105,11 @@ def train_and_report(
     return isinstance(end, RunFinished)
 
 
-def _begin(recorder: Recorder, started: RunStarted, resumes: str | None) -> tuple[Header, Arrays] | None:
-    """Write the first event of a run or of its continuation; return the checkpoint, if there is one."""
-    if resumes is None:
-        recorder.emit(started)
-        return None
-    saved = read_checkpoint(recorder.run.checkpoints / resumes) if resumes else None
-    at = saved[0] if saved else None
-    recorder.emit(
-        RunResumed(
-            epoch=at.epoch if at else 0,
-            epoch_step=at.epoch_step if at else 0,
-            step=at.step if at else 0,
-            elapsed_s=at.elapsed_s if at else 0.0,
-            pid=started.pid,
-            host=started.host,
-            config=started.config,
-            folder=started.folder,
-        )
-    )
-    return saved
-
-
 def _train(
     recorder: Recorder, config: RunConfig, source: RunSource, saved: tuple[Header, Arrays] | None
 ) -> RunFinished:
-    check_started(recorder.run.run_id, config)  # whoever started this process
+    run_id = recorder.run.run_id
+    check_started(run_id, config)  # whoever started this process
     hardware = detect_hardware()
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
@@ -137,7 +122,9 @@ def _train(
     import keras
 
     from ..models.pieces import custom_objects
+    from ..monitoring.alerts import AlertWatch
     from ..monitoring.sampler import Sampler
+    from ..monitoring.webhook import Webhook
 
     start = f"at step {saved[0].step:,}" if saved is not None else ""
     accelerator = _connect(recorder, config, backend_choice, membership, start)
@@ -161,24 +148,15 @@ def _train(
     objects = keras.saving.CustomObjectScope(custom_objects(config))
     reading = data.reading(partial(recorder.begin, Phase.LOADING))
     sampler = Sampler(recorder, accelerator, saved[0].elapsed_s if saved is not None else 0.0)
-    with objects, reading, _alerts(recorder, config), sampler, accelerator.scope():
+    alerts: AbstractContextManager[object] = nullcontext()
+    if recorder.is_leader:  # of several hosts, only that one watches for problems
+        webhook = Webhook(config.alerts.webhook, run_id, recorder.notice) if config.alerts.webhook else None
+        alerts = AlertWatch(recorder, config.alerts, webhook, state_of(recorder))
+    with objects, reading, alerts, sampler, accelerator.scope():
         finished = Fitting(recorder, config, accelerator, data, saved).run(stopwatch)
     if recorder.team is not None:
         recorder.team.finish()
     return finished
-
-
-def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[object]:
-    """Watch for problems; of several hosts, only the leader does."""
-    from ..monitoring.alerts import AlertWatch
-    from ..monitoring.webhook import Webhook
-
-    if not recorder.is_leader:
-        return nullcontext()
-    options, webhook = config.alerts, None
-    if options.webhook:
-        webhook = Webhook(options.webhook, recorder.run.run_id, recorder.notice)
-    return AlertWatch(recorder, options, webhook, state_of(recorder))
 
 
 def _connect(
@@ -222,7 +200,7 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
     for notice in (*examples.notices, *data.notices):
         recorder.notice(notice)
     if examples.record:
-        write_soon(recorder.run.inputs, json.dumps(examples.record))
+        write_whole(recorder.run.inputs, json.dumps(examples.record), is_synced=False)
     recorder.emit(
         DataReady(
             examples.train_count,

@@ -35,12 +35,6 @@ def test_the_first_and_the_last_message_of_each_step_are_written_however_fast_it
     assert len(reported) < 50
 
 
-def test_a_result_stays_one_whatever_it_contains() -> None:
-    stream = io.StringIO()
-    Reporter(stream).result({"kind": "note", "name": os.fsdecode(b"\xff.jpg"), "value": 1.5})
-    assert written(stream) == [{"kind": "result", "name": "\udcff.jpg", "value": 1.5}]
-
-
 def test_a_reader_returns_complete_messages_that_are_safe_to_show() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as stream:

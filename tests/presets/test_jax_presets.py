@@ -16,8 +16,7 @@ from tests.engine.jobs.predicting import Job
 from tests.forks import quick_jax
 from tests.helpers import LIMIT_S, all_of, run_forked, the
 from tests.images import write_plant_pathology
-from tests.presets.test_trained_presets import loaded
-from tests.words import ratings, write_pairs, write_ratings, write_reviews
+from tests.words import ratings, write_pairs, write_ratings
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.events import (
@@ -39,29 +38,16 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-# The first sets how many devices JAX simulates in the process; the others use as many of them as they ask for.
+# The first sets how many devices JAX simulates in the process.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "translation": (
         "nmt-transformer",
         {
-            "accelerator": "sim:8",
+            "accelerator": "sim:2",
             "epochs": 3,
-            "batch_size": 8,
+            "batch_size": 32,
             "data.options.length": 10,
             "model_options": {"width": 64, "heads": 4, "hidden": 128, "final_dropout": 0.1},
-        },
-    ),
-    "texts": (
-        "imdb-text",
-        {
-            "accelerator": "sim:2",
-            "batch_size": 16,
-            "epochs": 2,
-            "data.options.length": 80,
-            "model_options.width": 32,
-            "model_options.filters": [32, 32],
-            "optimizer.learning_rate": 0.004,
-            "optimizer.name": "adam(clipnorm=1.0)",
         },
     ),
     "ratings": (
@@ -91,10 +77,11 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "two phases": (
         "plant-pathology-efficientnet",
         {
-            "accelerator": "sim:2",
-            "batch_size": 8,
+            "accelerator": "cpu",
+            "batch_size": 16,
             "epochs": 6,
             "steps_per_epoch": 4,
+            "steps_per_execution": 1,
             "data.options.image_size": [32, 32],
             "model_options.name": "MobileNet",
             "model_options.weights": "none",
@@ -112,6 +99,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
             "accelerator": "cpu",
             "epochs": 4,
             "batch_size": 64,
+            "steps_per_execution": 1,
             "model_options.filters": [8, 16],
             "precision": "mixed_bfloat16",
             "optimizer.warmup_epochs": 1,
@@ -134,6 +122,15 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         {"accelerator": "cpu", "model": "mlp", "model_options": {"hidden": [10**13]}},
     ),
 }
+
+LOAD = """
+import sys
+import keras
+import numpy as np
+model = keras.saving.load_model(sys.argv[1])
+print(model.predict({part.name: np.zeros((2, *part.shape[1:]), "int32") for part in model.inputs}, verbose=0).shape)
+assert "engine" not in sys.modules
+"""
 
 TRAIN = """
 import os, sys
@@ -163,7 +160,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with every preset's data."""
     folder = tmp_path_factory.mktemp("jax")
     write_pairs(folder / "spa-eng" / "spa.txt", 1200)
-    write_reviews(folder / "IMDB Dataset.csv", 1200)
     write_ratings(folder / "ml-latest-small" / "ratings.csv", ratings(100, 80, 6000))
     write_plant_pathology(folder / "plant-pathology-2020-fgvc7", per_class=61, size=(32, 48))
     return folder
@@ -180,9 +176,9 @@ def runs(folder: Path) -> dict[str, RunDirectory]:
     given = [str(run.path) for run in made.values()]
     env = quick_jax() | {"KERAS_BACKEND": "jax"}
     flags = run_forked(TRAIN, *given, cwd=folder, env=env, limit_s=9 * LIMIT_S)
-    # Without these eight replicas on two cores wait for each other for ever, now and then.
+    # Without these, many replicas on two cores wait for each other for ever, now and then.
     assert "--xla_cpu_multi_thread_eigen=false" in flags
-    assert flags.split()[-1] == "64"
+    assert flags.split()[-1] == "16"
     return made
 
 
@@ -198,26 +194,18 @@ def notices(run: RunDirectory) -> str:
     return " ".join(notice.message for notice in all_of(run, Noticed))
 
 
-def test_a_transformer_on_eight_replicas_translates_while_it_learns(
-    runs: dict[str, RunDirectory], tmp_path: Path
-) -> None:
+def test_a_transformer_on_replicas_translates_while_it_learns(runs: dict[str, RunDirectory]) -> None:
     run = runs["translation"]
     assert finished(run)[-1].logs["val_accuracy"] > 0.9
-    assert "4 of 180 examples" in notices(run)
     *_, last = all_of(run, Translated)
     wrong = [sample for sample in last.samples if sample.predicted != sample.expected.lower().strip(".¿?")]
     assert (last.epoch, len(last.samples)) == (3, 4)
     assert len(wrong) <= 1
-    # The model says the same words with TensorFlow.
-    new = tmp_path / "new.txt"
-    new.write_text("\n".join(sample.source for sample in last.samples), encoding="utf-8")
-    rows = Job(tmp_path)(run, new)
-    assert [row["translation"] for row in rows] == [sample.predicted for sample in last.samples]
-    assert loaded(run)["shape"][:2] == [2, 10]
+    # It loads in a process that has never heard of this project.
+    assert run_forked(LOAD, str(run.model), cwd=run.path).splitlines()[-1].startswith("(2, 10, ")
 
 
-def test_texts_and_ratings_are_learnt(runs: dict[str, RunDirectory]) -> None:
-    assert finished(runs["texts"])[-1].logs["val_accuracy"] > 0.8
+def test_ratings_are_learnt(runs: dict[str, RunDirectory]) -> None:
     # Always saying the mean is wrong by 0.8.
     assert finished(runs["ratings"])[-1].logs["val_root_mean_squared_error"] < 0.4
 

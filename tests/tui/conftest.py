@@ -54,7 +54,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
 @pytest.fixture
 def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up soon on runs that do not answer."""
-    monkeypatch.setattr("tpu_console.tui.commands.steering._HEARD_S", 0.2)
+    monkeypatch.setattr("tpu_console.tui.commands.steering._ANSWER_S", 0.2)
 
 
 class _ForkedJob(Forked):

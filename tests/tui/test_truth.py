@@ -114,13 +114,6 @@ def overfits(story: Story, epochs: int = 60) -> None:
     story.finish()
 
 
-def spikes(story: Story) -> None:
-    story.begin(12)
-    for number in range(1, 13):
-        story.epoch(number, 9.0 if number == 7 else 1 / number, 1 / number)
-    story.finish()
-
-
 def is_nan(story: Story, source: str = "host") -> None:
     story.begin(6, source, "")
     for number in range(1, 7):
@@ -168,7 +161,6 @@ def goes_on(story: Story) -> None:
 
 STORIES: dict[str, Callable[[Story], None]] = {
     "overfits": overfits,
-    "spikes": spikes,
     "NaN": is_nan,
     "NaN in a script": lambda story: is_nan(story, "notebook"),
     "improves late": improves_late,

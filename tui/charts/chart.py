@@ -150,15 +150,16 @@ class MetricChart(Widget):
 
     def _redraw_when_due(self) -> None:
         """Draw what is new now or, by one timer, when that is allowed."""
+
+        def end_wait() -> None:
+            self._timer = None
+            self._redraw_when_due()
+
         if self._is_stale and self._timer is None:
             if wait_s := self.gate.wait_s():
-                self._timer = self.set_timer(wait_s, self._end_wait, name="redraw")
+                self._timer = self.set_timer(wait_s, end_wait, name="redraw")
             else:
                 self.refresh()
-
-    def _end_wait(self) -> None:
-        self._timer = None
-        self._redraw_when_due()
 
     @property
     def _has_samples(self) -> bool:
@@ -211,8 +212,15 @@ class MetricChart(Widget):
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def _draw(self) -> list[Strip]:
-        """Return the rows of the picture."""
-        self._update_series()
+        """Return the rows of the picture, with the new samples."""
+        kept: dict[str, Series] = {}
+        for curve in self._curves:
+            series = self._series.get(curve.name)
+            if series is None or not series.continues_in(curve):
+                series = Series(curve)
+            series.update(curve, self.smoothing)
+            kept[curve.name] = series
+        self._series = kept
         width, height = self.size
         self._scene = None
         if width < 1 or height < 1:
@@ -224,43 +232,6 @@ class MetricChart(Widget):
         line = header_line(self.title, self._legends(), self._notes(), self.size.width)
         style = self.visual_style.rich_style
         return Strip(line.render(self.app.console)).apply_style(style).adjust_cell_length(self.size.width, style)
-
-    def _centred(self, sentence: str, width: int, height: int) -> list[Strip]:
-        """Return rows with a dim sentence in the middle of `width` by `height` cells."""
-        style = self.visual_style.rich_style
-        empty = [Strip.blank(width, style)] * (max(height - 1, 0) // 2)
-        return [*empty, Strip([Segment(sentence[:width].center(width), style + _DIM)], width)]
-
-    def _update_series(self) -> None:
-        """Append the new samples, and forget curves that are no longer shown."""
-        kept: dict[str, Series] = {}
-        for curve in self._curves:
-            series = self._series.get(curve.name)
-            if series is None or not series.continues_in(curve):
-                series = Series(curve)
-            series.update(curve, self.smoothing)
-            kept[curve.name] = series
-        self._series = kept
-
-    def _pen(self, curve: Curve) -> Pen:
-        tone, has_color = tone_of(self.app.current_theme), not self.app.no_color
-        return pen_for(0, self.marker, tone, is_validation=curve.is_validation, has_color=has_color)
-
-    def _started(self) -> list[Series]:
-        return [series for series in self._series.values() if series.count]
-
-    @property
-    def _is_log(self) -> bool:
-        """Whether the vertical axis is logarithmic: an accuracy never has one, a learning rate if it spans much."""
-        started = self._started()
-        if all(series.curve.metric.is_learning_rate and series.lowest > 0.0 for series in started):
-            wide = max(series.highest for series in started) > _WIDE * min(series.lowest for series in started)
-            return self.log_scale or wide
-        return self.log_scale and all(series.curve.metric.fits_log_scale for series in started)
-
-    @property
-    def _alarm(self) -> Style:
-        return style_of(ALARM[tone_of(self.app.current_theme)]) + Style(bold=True)
 
     def _notes(self) -> list[tuple[str, Style]]:
         """Return the notes on the picture, most important first."""
@@ -284,19 +255,26 @@ class MetricChart(Widget):
 
     def _entries(self) -> list[Entry]:
         """Return what the legend says of every curve."""
-        entries = []
+        entries, scene, row = [], self._scene, self.pointed_row
         for series in self._started():
             value = series.latest if self.cursor is None else series.curve.at(self.axis, self.cursor)
             entry = Entry.of(series, self._pen(series.curve), value)
-            entries.append(replace(entry, is_pointed=self._is_pointed(value)))
+            if scene is not None and row is not None and self.cursor is not None and value is not None:
+                at = value if not scene.y.is_log else math.log10(value) if value > 0.0 else math.nan
+                entry = replace(entry, is_pointed=math.isfinite(at) and abs(scene.y.cell(at) - row) <= 1)
+            entries.append(entry)
         return entries
 
-    def _is_pointed(self, value: float | None) -> bool:
-        """Return whether the pointer is on a curve that has a value below the crosshair."""
-        scene, row = self._scene, self.pointed_row
-        if value is None or scene is None or row is None or self.cursor is None or (scene.y.is_log and value <= 0.0):
-            return False
-        return math.isfinite(value) and abs(scene.y.cell(math.log10(value) if scene.y.is_log else value) - row) <= 1
+    def _pen(self, curve: Curve) -> Pen:
+        tone, has_color = tone_of(self.app.current_theme), not self.app.no_color
+        return pen_for(0, self.marker, tone, is_validation=curve.is_validation, has_color=has_color)
+
+    def _started(self) -> list[Series]:
+        return [series for series in self._series.values() if series.count]
+
+    @property
+    def _alarm(self) -> Style:
+        return style_of(ALARM[tone_of(self.app.current_theme)]) + Style(bold=True)
 
     def stops(self) -> list[float]:
         """Return the places of the best samples and of the marks on the horizontal axis."""
@@ -304,18 +282,27 @@ class MetricChart(Widget):
         return best + [mark.place.along(self.axis) for mark in self._marks]
 
     def _draw_plot(self, width: int, height: int) -> list[Strip]:
-        started = self._started()
-        extent = self._extent
+        def said(sentence: str) -> list[Strip]:
+            style = self.visual_style.rich_style
+            empty = [Strip.blank(width, style)] * (max(height - 1, 0) // 2)
+            return [*empty, Strip([Segment(sentence[:width].center(width), style + _DIM)], width)]
+
+        started, extent = self._started(), self._extent
         if not started or extent is None:
-            return self._centred("waiting for the first step", width, height)
-        left, right = resolved(self.window, extent)
+            return said("waiting for the first step")
+        ends = left, right = resolved(self.window, extent)
         if self.window.mode is Mode.ALL and (0.0 < left < _NEAR_THE_START * right or 0.0 < left == right):
-            left = 0.0  # a round number, which stays where it is while the run grows
-        ends = left, right
-        view = View(width, height, self.axis, self._is_log, self.marker, ends, self.is_full, self.y_ends)
-        self._scene = build_scene([self._trace(series, ends) for series in started], view)
+            ends = 0.0, right  # a round number, which stays where it is while the run grows
+        # An accuracy never has a logarithmic axis, a learning rate has one if it spans much.
+        is_log = self.log_scale and all(series.curve.metric.fits_log_scale for series in started)
+        if all(series.curve.metric.is_learning_rate and series.lowest > 0.0 for series in started):
+            widest = max(series.highest for series in started) / min(series.lowest for series in started)
+            is_log = self.log_scale or widest > _WIDE
+        view = View(width, height, self.axis, is_log, self.marker, ends, self.is_full, self.y_ends)
+        traces = [self._trace(series, ends) for series in started]
+        self._scene = build_scene(traces, view)
         if self._scene is None:
-            return self._centred("nothing to plot" if height >= _LEAST_ROWS else "no room", width, height)
+            return said("nothing to plot" if height >= _LEAST_ROWS else "no room")
         lost = [(series.curve, at) for series in started for at in series.lost(self.axis, ends).tolist()]
         marks = [*self._marks, *(Mark(MarkKind.ALERT, curve.place(at), "NaN") for curve, at in lost)]
         return framed(self._scene, marks, self.visual_style.rich_style, self._alarm)
@@ -347,8 +334,16 @@ class MetricChart(Widget):
 
     def on_mouse_move(self, event: MouseMove) -> None:
         """Pan while a button is held, else move the crosshair unless a click or a key has put it down."""
+        extent = self._extent
         if self._dragged_from is not None:
-            self._drag(event)
+            if self._scene is not None and extent is not None:
+                from_x, from_y, window, y_ends = self._dragged_from
+                distance, climb = from_x - event.screen_x, event.screen_y - from_y
+                self._has_dragged = self._has_dragged or bool(distance or climb)
+                if y_ends is not None:
+                    self.y_ends = y_ends
+                    self.pan_y(climb / self._scene.y.cells)
+                self.post_message(self.WindowChanged(panned(window, extent, distance / self._scene.x.cells)))
             return
         x, place = self._x_below(event), event.get_content_offset(self)
         if place is not None and self._scene is not None:
@@ -376,19 +371,6 @@ class MetricChart(Widget):
         """End panning."""
         self._dragged_from = None
         self.release_mouse()
-
-    def _drag(self, event: MouseMove) -> None:
-        extent = self._extent
-        if self._dragged_from is None or self._scene is None or extent is None:
-            return
-        from_x, from_y, window, y_ends = self._dragged_from
-        distance, climb = from_x - event.screen_x, event.screen_y - from_y
-        if distance or climb:
-            self._has_dragged = True
-        if y_ends is not None:
-            self.y_ends = y_ends
-            self.pan_y(climb / self._scene.y.cells)
-        self.post_message(self.WindowChanged(panned(window, extent, distance / self._scene.x.cells)))
 
     def on_click(self, event: Click) -> None:
         """Put the crosshair down; a double click shows everything."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -67,16 +68,12 @@ def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool, has_c
     glyph = ("o" if is_validation else "*") if marker == "ascii" else "●" if is_validation else "─"
     color = (_VALIDATION if is_validation else _TRAINING)[tone][slot]
     is_dashed = is_validation and (marker == "ascii" or not has_color)
-    return Pen(color, _faint(color, tone), glyph, is_validation, is_dashed)
-
-
-def _faint(color: PenColor, tone: Tone) -> PenColor:
-    """Return a colour nearer to the background; the terminal's own sixteen are drawn dim instead."""
-    if isinstance(color, int):
-        return color
-    away = 0 if tone == "dark" else 255
-    red, green, blue = (round(away + _FAINT * (part - away)) for part in color)
-    return red, green, blue
+    faint = color
+    if not isinstance(color, int):  # the terminal's own sixteen are drawn dim instead
+        away = 0 if tone == "dark" else 255
+        red, green, blue = (round(away + _FAINT * (part - away)) for part in color)
+        faint = red, green, blue
+    return Pen(color, faint, glyph, is_validation, is_dashed)
 
 
 def tone_of(theme: Theme) -> Tone:
@@ -110,13 +107,12 @@ Legend: TypeAlias = Sequence[tuple[str, Style | str]]
 """What stands beside a title, in pieces of one look."""
 
 # From the longest to the shortest: the digits of a value, what is said of the best one, what stands between two curves,
-# and whether the 0 before the point goes too, rather than the best epoch.
+# and whether the 0 before the point goes, rather than the best epoch.
 _WORDINGS = (
     (4, " ★ {best} ({epoch:g})", "  ", False),
     (3, " ★ {best} ({epoch:g})", "  ", False),
     (3, " ★({epoch:g})", "  ", False),
     (3, " ★{epoch:g}", " ", True),
-    (3, "", "  ", False),
     (3, "", " ", True),
 )
 
@@ -134,7 +130,10 @@ def header_line(title: str, legends: Iterable[Legend], notes: Sequence[tuple[str
 
     The last note is the first to go; the others go only once no legend is short enough.
     """
-    for legend, count in _choices(legends, len(notes)):
+    *longer, shortest = legends
+    most = len(notes)
+    choices = itertools.product((*longer, shortest), (most, max(most - 1, 0)))
+    for legend, count in itertools.chain(choices, ((shortest, count) for count in range(most - 2, -1, -1))):
         left = [(title, "bold"), ("  " if title and legend else "", ""), *legend]
         right = "  ".join(note for note, _ in notes[:count])
         if cell_len("".join(text for text, _ in left)) + (2 if right else 0) + cell_len(right) <= width:
@@ -144,55 +143,29 @@ def header_line(title: str, legends: Iterable[Legend], notes: Sequence[tuple[str
     return line.append_text(Text("  ").join(Text(note, style) for note, style in notes[:count]))
 
 
-def _choices(legends: Iterable[Legend], notes: int) -> Iterator[tuple[Legend, int]]:
-    """Yield each legend with the number of notes beside it, in the order in which they are tried."""
-    tried = []
-    for legend in legends:
-        yield from ((legend, count) for count in (notes, max(notes - 1, 0)))
-        tried.append(legend)
-    yield from ((legend, count) for count in range(notes - 2, -1, -1) for legend in tried)
-
-
 def legends_of(entries: Sequence[Entry], title: str) -> Iterator[Legend]:
     """Yield the legend of all entries, in drawing order, in fewer and fewer words.
 
     A curve of the chart's title is `train`, its validation curve `val`; the star is the best value, with its epoch.
     """
     for digits, best, gap, is_dense in _WORDINGS:
-        yield [
-            piece
-            for number, entry in enumerate(entries)
-            for piece in (
-                (gap * (number > 0), ""),
-                (entry.pen.glyph, style_of(entry.pen.color)),
-                (" ", ""),
-                (_worded(entry, title, digits, best, is_dense=is_dense), _POINTED if entry.is_pointed else ""),
-            )
-        ]
-
-
-def _worded(entry: Entry, title: str, digits: int, best: str, *, is_dense: bool) -> str:
-    bare = entry.name.removeprefix("val_")
-    name = entry.name if bare != title else "val" if bare != entry.name else "train"
-    value = written(entry.value, digits)
-    if is_dense and value.startswith("0."):
-        value = value[1:]
-    said = "" if entry.best is None else best.format(best=format_value(entry.best, digits), epoch=entry.best_epoch)
-    return f"{name}{'~' if entry.running else ''} {value}{said}".lstrip()
+        pieces: list[tuple[str, Style | str]] = []
+        for entry in entries:
+            bare = entry.name.removeprefix("val_")
+            name = entry.name if bare != title else "val" if bare != entry.name else "train"
+            value = written(entry.value, digits)
+            value = value.removeprefix("0") if is_dense and value.startswith("0.") else value
+            said = f"{name}{'~' if entry.running else ''} {value}".lstrip()
+            if entry.best is not None:
+                said += best.format(best=format_value(entry.best, digits), epoch=entry.best_epoch)
+            pieces += [(gap if pieces else "", ""), (entry.pen.glyph, style_of(entry.pen.color)), (" ", "")]
+            pieces.append((said, _POINTED if entry.is_pointed else ""))
+        yield pieces
 
 
 def written(value: float | None, digits: int) -> str:
     """Write a value that may not have been measured yet."""
     return "n/a" if value is None else format_value(value, digits)
-
-
-# From the longest to the shortest: the digits of a value, whether names are short, and what is said of the place.
-_READINGS = (
-    (4, False, "step {:,.0f} · epoch {:.4g} · {}"),
-    (4, True, "step {:,.0f} ep {:.4g} {}"),
-    (3, True, "step {:,.0f} ep {:.4g} {}"),
-    (3, True, "{:,.0f} ep {:.4g} {}"),
-)
 
 
 def reading_line(curves: Sequence[Curve], axis: Axis, x: float, width: int, tone: Tone) -> Text | None:
@@ -203,31 +176,23 @@ def reading_line(curves: Sequence[Curve], axis: Axis, x: float, width: int, tone
     """
     if (ruler := newest_at(curves, axis, x)) is None:
         return None
-    place, line = ruler.place(sample_at(ruler.along(axis), x)), Text()
-    for digits, is_short, words in _READINGS:
-        line = Text(words.format(place.step, place.epoch, clock(place.elapsed_s)), no_wrap=True)
+    place = ruler.place(sample_at(ruler.along(axis), x))
+    for digits, words in ((4, "step {:,.0f} · epoch {:.4g} · {}"), (3, "step {:,.0f} ep {:.4g} {}")):
+        line, before = Text(words.format(place.step, place.epoch, clock(place.elapsed_s)), no_wrap=True), ""
         is_whole = True
-        for name, curve in _named(curves, is_short=is_short):
+        for curve in curves:
+            bare = curve.name.removeprefix("val_")
+            name = _SHORT.get(bare, bare) if digits == 3 or bare == "learning_rate" else bare
+            if curve.is_validation:
+                name = "val" if bare == before else f"val {name}"
+            # Both curves of a metric stand close together, and metrics apart.
+            name, before = f"{' ' if bare == before else '  '}{name}{'~' if curve.running else ''} ", bare
             value = written(curve.at(axis, x), digits)
-            if is_whole := len(line) + len(name) + len(value) <= width:
-                color = pen_for(0, "braille", tone, is_validation=curve.is_validation).color
-                line.append(name, _DIM).append(value, style_of(color))
-            else:
+            if not (is_whole := len(line) + len(name) + len(value) <= width):
                 break
+            color = pen_for(0, "braille", tone, is_validation=curve.is_validation).color
+            line.append(name, _DIM).append(value, style_of(color))
         if is_whole and len(line) <= width:
             break
     line.truncate(width, overflow="ellipsis")
     return line
-
-
-def _named(curves: Sequence[Curve], *, is_short: bool) -> Iterator[tuple[str, Curve]]:
-    """Yield the curves with their names, both of a metric close together, and metrics apart."""
-    before = ""
-    for curve in curves:
-        bare = curve.name.removeprefix("val_")
-        name = _SHORT.get(bare, bare) if is_short or bare == "learning_rate" else bare
-        if curve.is_validation:
-            name = "val" if bare == before else f"val {name}"
-        gap = " " * ((1 if bare == before else 2) * (1 if is_short else 2))
-        yield f"{gap}{name}{'~' if curve.running else ''} ", curve
-        before = bare

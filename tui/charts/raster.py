@@ -37,7 +37,14 @@ def draw_line(xs: IndexArray, ys: IndexArray, width: int, height: int) -> DotGri
     ends = np.append(starts, len(xs))[1:] - 1
     columns = xs[starts]
     dots = draw_bars(columns, np.minimum.reduceat(ys, starts), np.maximum.reduceat(ys, starts), width, height)
-    _join(dots, columns, ys[ends], ys[starts])
+    # The straight parts from each column's last point to the next column's first one.
+    across, climb = np.diff(columns), ys[starts][1:] - ys[ends][:-1]
+    lengths = np.maximum(np.abs(across), np.abs(climb))
+    part = np.repeat(np.arange(len(lengths)), lengths)
+    share = (np.arange(len(part)) - np.repeat(lengths.cumsum() - lengths, lengths)) / lengths[part]
+    x = np.rint(columns[part] + share * across[part]).astype(np.int64)
+    y = np.rint(ys[ends][part] + share * climb[part]).astype(np.int64)
+    dots[y, x] = True
     return dots
 
 
@@ -48,18 +55,6 @@ def draw_bars(xs: IndexArray, low: IndexArray, high: IndexArray, width: int, hei
     np.add.at(edges, (high + 1, xs), -1)
     dots: DotGrid = edges.cumsum(axis=0)[:height] > 0
     return dots
-
-
-def _join(dots: DotGrid, columns: IndexArray, leaving: IndexArray, entering: IndexArray) -> None:
-    """Draw the straight parts from each column's last point to the next column's first one."""
-    across, climb = np.diff(columns), entering[1:] - leaving[:-1]
-    lengths = np.maximum(np.abs(across), np.abs(climb))
-    part = np.repeat(np.arange(len(lengths)), lengths)
-    along = np.arange(len(part)) - np.repeat(lengths.cumsum() - lengths, lengths)
-    share = along / lengths[part]
-    x = np.rint(columns[part] + share * across[part]).astype(np.int64)
-    y = np.rint(leaving[part] + share * climb[part]).astype(np.int64)
-    dots[y, x] = True
 
 
 def glyphs_of(dots: DotGrid, marker: Marker, plain: str) -> dict[tuple[int, int], str]:

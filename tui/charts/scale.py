@@ -183,12 +183,10 @@ def x_scale(left: float, right: float, columns: int, axis: Axis) -> Scale:
         if step >= least_step
     ]
     found.sort(key=_cost(3 if columns >= 24 else 2, columns))
-    return next((scale for scale in found if _has_room(scale, axis)), found[0])
-
-
-def _has_room(scale: Scale, axis: Axis) -> bool:
-    """Return whether the labels of a horizontal axis fit between its ticks."""
-    return scale.per_step >= max((len(tick.label) for tick in x_ticks(scale, axis)), default=0) + _LABEL_GAP
+    for scale in found:  # the first whose labels fit between its ticks
+        if scale.per_step >= max((len(tick.label) for tick in x_ticks(scale, axis)), default=0) + _LABEL_GAP:
+            return scale
+    return found[0]
 
 
 def _cost(least: int, most: int) -> Callable[[Scale], tuple[int, float]]:
@@ -237,7 +235,13 @@ def y_ticks(scale: Scale) -> list[Tick]:
     """Return the ticks of a vertical axis; none above 1 if nothing is, such as an accuracy of 1.2."""
     found = scale.round_values
     if scale.is_log:
-        return [Tick(cell, value, _power_label(value)) for cell, value in found]
+        ticks = []
+        for cell, value in found:
+            exponent = math.floor(value + _ROUNDING)
+            number = round(10.0 ** (value - exponent))
+            plain = f"{number * 10.0**exponent:g}" if -4 <= exponent <= 3 else f"{number}e{exponent}"
+            ticks.append(Tick(cell, value, plain))
+        return ticks
     if scale.high <= 1.0 and scale.first >= 0:
         found = [(cell, value) for cell, value in found if value <= 1.0 + _ROUNDING]
     labels = label_ticks([value for _, value in found])
@@ -249,12 +253,6 @@ def x_ticks(scale: Scale, axis: Axis) -> list[Tick]:
     unit, suffix = _time_unit(scale.high) if axis is Axis.TIME else (1.0, "")
     labels = label_ticks([value / unit for _, value in scale.round_values])
     return [Tick(cell, value, label + suffix) for (cell, value), label in zip(scale.round_values, labels, strict=True)]
-
-
-def _power_label(logarithm: float) -> str:
-    exponent = math.floor(logarithm + _ROUNDING)
-    number = round(10.0 ** (logarithm - exponent))
-    return f"{number * 10.0**exponent:g}" if -4 <= exponent <= 3 else f"{number}e{exponent}"
 
 
 def label_ticks(values: Sequence[float]) -> list[str]:

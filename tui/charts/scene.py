@@ -34,8 +34,8 @@ _TINY, _LARGEST = 1e-290, 1e300
 _MOST_CUT = 4096
 _BEST = "★"
 _GRID = "·"
+_ROUNDING = 1e-9  # of a step: a sample on the edge of the range is no spike
 _ABOVE = {"ascii": "^"}  # where the other one would look like the sign of a warning
-_APART = 2  # columns between two spikes that each have a mark
 _NO_LINE = Line(np.empty(0), np.empty(0))
 
 Cell: TypeAlias = tuple[int, int]
@@ -137,9 +137,10 @@ def build_scene(traces: Sequence[DrawnCurve], view: View) -> Scene | None:
     scene = Scene(x, y, view.axis, view.marker, x_ticks(x, view.axis), ticks)
     drawn = [_reduced(trace, scene) for trace in visible]
     crossings = itertools.product([tick.cell for tick in scene.x_ticks], [tick.cell for tick in ticks])
-    curves = _curves(drawn, scene)
     grid = Layer(dict.fromkeys(crossings, _GRID), None, is_dim=True)
-    layers = [grid, *curves, *_spikes(drawn, scene, _taken(curves))]
+    curves = _curves(drawn, scene)
+    taken = set[Cell]().union(*(layer.cells for layer in curves))
+    layers = [grid, *curves, *_spikes(drawn, scene, taken)]
     scene.layers.extend(layer for layer in layers if layer.cells)
     return scene
 
@@ -240,7 +241,19 @@ def _widen(low: float, high: float, *, is_log: bool) -> Extent:
 
 def _curves(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
     """Return the samples behind everything, then the lines, then points and stars."""
-    layers = [_behind(one, scene) for one in drawn if one.mean is not None]
+    layers = []
+    for one in drawn:
+        if one.low is not None:  # the band that they fill
+            across, _ = FINENESS[scene.marker]
+            columns = (scene.x.dots(one.low.x, 1)[:, np.newaxis] * across + np.arange(across)).ravel()
+            low, high = (scene.dots(line)[1].repeat(across) for line in (one.low, one.raw))
+            dots = draw_bars(columns, low, high, *scene.dot_grid)
+        elif one.mean is not None:
+            dots = _dots(one.raw, one.pen, scene)
+        else:
+            continue
+        faint = one.pen.faint
+        layers.append(Layer(glyphs_of(dots, scene.marker, "."), faint, is_dim=isinstance(faint, int)))
     layers += _line_layers(drawn, scene)
     # One glyph per sample, in the very cell in which the line runs, while they are far apart.
     for one in drawn:
@@ -248,13 +261,8 @@ def _curves(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
         if one.pen.has_points and len(set(points)) * _CELLS_A_POINT <= scene.x.cells:
             layers.append(Layer(dict.fromkeys(points, one.pen.glyph), one.pen.color))
     layers += [Layer(dict.fromkeys(scene.cells(one.best), _BEST), one.pen.color) for one in drawn]
-    taken = _taken(layers)
+    taken = set[Cell]().union(*(layer.cells for layer in layers))
     return layers + [_letters(one, scene, taken) for one in drawn if one.pen.has_letters]
-
-
-def _taken(layers: Sequence[Layer]) -> set[Cell]:
-    """Return the cells in which something is drawn."""
-    return set().union(*(layer.cells for layer in layers))
 
 
 def _dots(line: Line, pen: Pen, scene: Scene) -> DotGrid:
@@ -263,19 +271,6 @@ def _dots(line: Line, pen: Pen, scene: Scene) -> DotGrid:
         dash, gap = (1, 1) if scene.marker == "ascii" else (_DASH, _GAP)
         dots[:, np.arange(scene.dot_grid[0]) % (dash + gap) >= dash] = False
     return dots
-
-
-def _behind(drawn: DrawnCurve, scene: Scene) -> Layer:
-    """Return the samples as measured: the band that they fill, or a line."""
-    pen = drawn.pen
-    if drawn.low is not None:
-        across, _ = FINENESS[scene.marker]
-        columns = (scene.x.dots(drawn.low.x, 1)[:, np.newaxis] * across + np.arange(across)).ravel()
-        low, high = (scene.dots(line)[1].repeat(across) for line in (drawn.low, drawn.raw))
-        dots = draw_bars(columns, low, high, *scene.dot_grid)
-    else:
-        dots = _dots(drawn.raw, pen, scene)
-    return Layer(glyphs_of(dots, scene.marker, "."), pen.faint, is_dim=isinstance(pen.faint, int))
 
 
 def _line_layers(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
@@ -315,52 +310,31 @@ def _letters(drawn: DrawnCurve, scene: Scene, taken: set[Cell]) -> Layer:
 
 
 def _spikes(drawn: Sequence[DrawnCurve], scene: Scene, taken: set[Cell]) -> list[Layer]:
-    """Mark where samples lie beyond the vertical range, with the farthest value where there is room for it.
+    """Mark where samples lie beyond the vertical range: where each row of such samples is farthest from it.
 
-    Nothing is drawn into the cells that are taken.
+    The value stands beside the mark, where the row is empty or else over the curve of the spike.
     """
     layers = []
     for glyph, row, sign in ((_ABOVE.get(scene.marker, "▲"), scene.y.cells - 1, 1), ("▼", 0, -1)):
-        lines = [one.low if sign < 0 and one.low is not None else one.raw for one in drawn]
-        peaks = _peaks(lines, scene, sign)
-        labels = {at: format_value(10.0**value if scene.y.is_log else value, 3) for at, value in peaks.items()}
-        text = _beside(labels, glyph, scene.x.cells, {column for column, at in taken if at == row})
-        layers.append(Layer({(column, row): letter for column, letter in text.items()}, None))
+        edge = sign * scene.y.ends[sign > 0] + _ROUNDING * scene.y.step
+        farthest = np.full(scene.x.cells, -np.inf)  # times the sign, by column
+        for one in drawn:
+            line = one.low if sign < 0 and one.low is not None else one.raw
+            columns, far = scene.x.dots(line.x, 1), sign * line.y
+            outside = np.flatnonzero(far > edge)
+            np.maximum.at(farthest, columns[outside], far[outside])
+        found = np.flatnonzero(farthest > -np.inf)
+        spikes = np.split(found, np.flatnonzero(np.diff(found) > 1) + 1) if len(found) else []
+        peaks = [int(spike[farthest[spike].argmax()]) for spike in spikes]
+        cells = {(peak, row): glyph for peak in peaks}
+        for peak in peaks:
+            value = sign * float(farthest[peak])
+            label = format_value(10.0**value if scene.y.is_log else value, 3)
+            sides = (peak + 1, f" {label}"), (peak - len(label) - 1, f"{label} ")
+            for busy, (begin, text) in itertools.product((taken, set[Cell]()), sides):
+                around = {(column, row) for column in range(begin - 1, begin + len(text) + 1)} - {(peak, row)}
+                if 0 <= begin <= scene.x.cells - len(text) and not around & (busy | cells.keys()):
+                    cells |= {(begin + number, row): letter for number, letter in enumerate(text)}
+                    break
+        layers.append(Layer(cells, None))
     return layers
-
-
-def _peaks(lines: Sequence[Line], scene: Scene, sign: int) -> dict[int, float]:
-    """Return the farthest value of each spike by its column.
-
-    A spike is a row of samples beyond the range without a gap, above it if the sign is 1, below it if it is -1.
-    """
-    edge = sign * scene.y.ends[sign > 0]
-    farthest = np.full(scene.x.cells, -np.inf)  # times the sign, by column
-    for line in lines:
-        columns, far = scene.x.dots(line.x, 1), sign * line.y
-        outside = np.flatnonzero(far > edge)
-        for at in outside[:-1][np.diff(outside) == 1]:
-            between = slice(columns[at], columns[at + 1])
-            farthest[between] = np.maximum(farthest[between], edge)
-        np.maximum.at(farthest, columns[outside], far[outside])
-    found = np.flatnonzero(farthest > -np.inf)
-    spikes = np.split(found, np.flatnonzero(np.diff(found) > _APART) + 1) if len(found) else []
-    peaks = [int(spike[farthest[spike].argmax()]) for spike in spikes]
-    return {column: sign * float(farthest[column]) for column in peaks}
-
-
-def _beside(labels: dict[int, str], glyph: str, width: int, busy: set[int]) -> dict[int, str]:
-    """Return the characters of a row by column: glyphs, with their labels on the right or left.
-
-    Labels stand where the row is empty or else, once there are no others in the way, over the curve next to the spike.
-    """
-    row = dict.fromkeys(labels, glyph)
-    for column, label in labels.items():
-        right, left = (column + 1, f" {label}"), (column - len(label) - 1, f"{label} ")
-        for taken, (begin, text) in itertools.product((busy, set[int]()), (right, left)):
-            places = range(begin, begin + len(text))
-            around = {begin - 1, *places, places[-1] + 1} - {column}
-            if begin >= 0 and places[-1] < width and not (taken | row.keys()) & around:
-                row |= dict(zip(places, text, strict=True))
-                break
-    return row

@@ -10,7 +10,7 @@ import click
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.install import install_line
-from tpu_console.engine.runs.run_directory import RunDirectory, find_run
+from tpu_console.engine.runs.run_directory import find_run
 
 from ..following.comparison_tables import columns_of, notes_of, settings_of
 from ..terminal.output import say, width_of_output
@@ -21,7 +21,6 @@ from .options import command, complete_run, form_options, screen_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..charts.curve import Curve
     from ..following.comparison import Comparison
 
 
@@ -51,12 +50,21 @@ def compare(names: tuple[str, ...], metric: str, form: str | None) -> int:
             "The page has 5 MB, which is too much for a terminal.",
             remedy="Write it into a file: tpu-console runs compare --html > runs.html",
         )
-    runs = _runs(names)
+    from ..following import comparison_tables as tables
+    from ..following.comparison import MOST_RUNS, read_comparison, similar_runs
+
+    runs = list(dict.fromkeys(find_run(name) for name in names or (None,)))
+    if len(runs) == 1:
+        runs = similar_runs(runs[0])
+    if not 1 < len(runs) <= MOST_RUNS:
+        raise ConsoleError(
+            f"{len(runs)} runs are too many to compare."
+            if len(runs) > 1
+            else f"{runs[0].run_id} has no run to compare.",
+            remedy=f"Name 2 to {MOST_RUNS} runs: tpu-console runs compare RUN RUN",
+        )
     if form is None and has_terminal():
         return open_console(compared=runs, metric=metric)
-    from ..following import comparison_tables as tables
-    from ..following.comparison import read_comparison
-
     comparison = read_comparison(runs, metric)
     if form == "json":
         say([tables.as_json(comparison)])
@@ -72,49 +80,14 @@ def compare(names: tuple[str, ...], metric: str, form: str | None) -> int:
     return 0
 
 
-def _runs(names: tuple[str, ...]) -> list[RunDirectory]:
-    """Return the runs to compare; raise `ConsoleError` if a name is unclear, or the runs are too few or too many."""
-    from ..following.comparison import MOST_RUNS, similar_runs
-
-    runs = list(dict.fromkeys(find_run(name) for name in names or (None,)))
-    if len(runs) == 1:
-        runs = similar_runs(runs[0])
-        if len(runs) == 1:
-            raise ConsoleError(
-                f"There is no other run to compare with {runs[0].run_id}.",
-                why="No other run has its preset.",
-                remedy="Name the runs: tpu-console runs compare RUN RUN",
-            )
-    if len(runs) > MOST_RUNS:
-        raise ConsoleError(f"{len(runs)} runs are too many to compare.", remedy=f"Name at most {MOST_RUNS}.")
-    return runs
-
-
 _PLOT_PX = 340
 _COLORS = ("#1f83cc", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8468e0", "#868b93")  # on both pages
 _DASHES = ("solid", "dash", "dot")
 _STYLE = """
-:root { color-scheme: light dark; --text: #1c2430; --page: #fff; --line: #d5dae1; --best: #eef7ee; }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #d8dee6; --page: #12161c; --line: #343c47; --best: #1a2b20; }
-}
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color: var(--text); background: var(--page); }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color: #1c2430; }
 table { display: block; overflow-x: auto; }
-th, td { padding: .25rem .75rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-tr.best { background: var(--best); }
-"""
-_IN_THE_COLORS_OF_THE_PAGE = """
-const plot = document.getElementById("{plot_id}"), dark = matchMedia("(prefers-color-scheme: dark)");
-const paint = () => {
-  const colors = getComputedStyle(document.documentElement), of = name => colors.getPropertyValue(name).trim();
-  const look = {"font.color": of("--text"), "hoverlabel.bgcolor": of("--page"), "hoverlabel.bordercolor": of("--line")};
-  Object.keys(plot.layout).filter(name => /^[xy]axis/.test(name)).forEach(name => {
-    look[name + ".gridcolor"] = look[name + ".zerolinecolor"] = of("--line");
-  });
-  Plotly.relayout(plot, look);
-};
-dark.addEventListener("change", paint);
-paint();
+th, td { padding: .25rem .75rem; border-bottom: 1px solid #d5dae1; white-space: nowrap; }
+tr.best { background: #eef7ee; }
 """
 
 
@@ -141,7 +114,10 @@ def _page(comparison: Comparison) -> str:
 
 
 def _plots(comparison: Comparison) -> str:
-    """Return the plots, one below the other; a click on a run in the legend hides it in all of them."""
+    """Return the plots, one below the other; a click on a run in the legend hides it in all of them.
+
+    A curve has at most a thousand samples, with every extreme.
+    """
     try:
         from plotly.subplots import make_subplots
     except ImportError:
@@ -149,6 +125,7 @@ def _plots(comparison: Comparison) -> str:
             "Plots in HTML need Plotly, which is not installed.", remedy=install_line("plotly")
         ) from None
     from ..charts.curve import Axis
+    from ..charts.series import Series
     from ..widgets.compared_charts import compared_curves
 
     units = {Axis.STEP: "step", Axis.EPOCH: "epoch", Axis.TIME: "seconds"}
@@ -161,10 +138,22 @@ def _plots(comparison: Comparison) -> str:
     names = {run.mark: escape(f"{run.mark} {comparison.label_of(run)}") for run in comparison.runs}
     places: list[Sequence[Any]] = []
     named: set[str] = set()
-    for row, several in enumerate(curves.values(), 1):
-        for curve in several:
-            places.append(_add(figure, row, curve, names[curve.name[0]], is_named=curve.name[0] not in named))
-            named.add(curve.name[0])
+    for row, curve in ((row, curve) for row, several in enumerate(curves.values(), 1) for curve in several):
+        series, mark = Series(curve), curve.name[0]
+        lines, place = [series.raw_line(axis) for axis in Axis], ord(mark) - ord("A")
+        figure.add_scatter(
+            x=lines[0].x.tolist(),
+            y=lines[0].y.tolist(),
+            name=names[mark],
+            legendgroup=mark,
+            showlegend=mark not in named,
+            mode="lines+markers" if len(lines[0].x) < 100 else "lines",
+            line={"color": _COLORS[place % len(_COLORS)], "dash": _DASHES[place // len(_COLORS)]},
+            row=row,
+            col=1,
+        )
+        places.append([line.x.tolist() for line in lines])
+        named.add(mark)
     below = "xaxis" if len(curves) == 1 else f"xaxis{len(curves)}"
     buttons = [
         {
@@ -176,46 +165,18 @@ def _plots(comparison: Comparison) -> str:
     ]
     figure.update_layout(
         template="plotly_white",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
         hoverlabel={"namelength": -1},
         height=_PLOT_PX * len(curves) + 120,
         margin={"t": 140},
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#868b93", "activecolor": "#1f83cc"},
         hovermode="x unified",
         hoverdistance=-1,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1 + 75 / (_PLOT_PX * len(curves))},
         updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, "x": 1, "xanchor": "right", "y": 1,
-                      "yanchor": "bottom", "pad": {"b": 25}, "bgcolor": "#f0f2f5", "font": {"color": "#1c2430"}}],
+                      "yanchor": "bottom", "pad": {"b": 25},}],
     )  # fmt: skip
     figure.update_xaxes(showticklabels=True)
     figure.update_layout({f"{below}.title.text": units[Axis.STEP]})
     # The first of these buttons would upload the plots; the others select points, which is of no use here.
     config = {"displaylogo": False, "modeBarButtonsToRemove": ["sendChartToCloud", "select2d", "lasso2d"]}
-    plots: str = figure.to_html(
-        full_html=False, include_plotlyjs=True, post_script=_IN_THE_COLORS_OF_THE_PAGE, config=config
-    )
+    plots: str = figure.to_html(full_html=False, include_plotlyjs=True, config=config)
     return plots
-
-
-def _add(figure: Any, row: int, curve: Curve, name: str, *, is_named: bool) -> list[list[float]]:
-    """Add a curve, and return its positions along every axis; at most a thousand samples, with every extreme."""
-    from ..charts.curve import Axis
-    from ..charts.series import Series
-
-    series = Series(curve)
-    lines = [series.raw_line(axis) for axis in Axis]
-    place = ord(name[0]) - ord("A")
-    color, dash = _COLORS[place % len(_COLORS)], _DASHES[place // len(_COLORS)]
-    figure.add_scatter(
-        x=lines[0].x.tolist(),
-        y=lines[0].y.tolist(),
-        name=name,
-        legendgroup=name[0],
-        showlegend=is_named,
-        mode="lines+markers" if len(lines[0].x) < 100 else "lines",
-        line={"color": color, "dash": dash},
-        row=row,
-        col=1,
-    )
-    return [line.x.tolist() for line in lines]

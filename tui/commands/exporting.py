@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpu_console.engine.data.places import is_remote, locate
-from tpu_console.engine.errors import ConsoleError, did_you_mean
+from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 from tpu_console.engine.storage.paths import user_path
 from tpu_console.presets.files import preset_files
 
@@ -22,8 +22,6 @@ from .options import absolute, checkpoint_option, command, run_argument, trust_o
 from .preset_choice import chosen_preset, run_job_with_trust, run_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tpu_console.presets.catalog import Preset
 
 _STANDARD_OUTPUT = "-"
@@ -62,31 +60,24 @@ def export(name: str | None, checkpoint: str, force: bool, **forms: str | None) 
     if len(chosen) != 1:
         raise click.UsageError("Choose one of --script, --notebook, --savedmodel, --tflite and --onnx.")
     ((form, file),) = chosen.items()
-    options = {"run": name, "form": form, "force": force}
-    job, out = "export", absolute(file) if file else None
-    if form not in _CODE:
-        job, options = "convert", {**options, "checkpoint": checkpoint}
-    elif file == _STANDARD_OUTPUT:
-        with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
-            path = Path(folder) / "exported"
-            if code := _write(job, {**options, "out": str(path)}, is_shown=False):
-                return code
-            say(path.read_text(encoding="utf-8").splitlines())
-        return 0
-    return _write(job, {**options, "out": out})
-
-
-def _write(job: str, options: Mapping[str, Any], *, is_shown: bool = True) -> int:
-    """Run a job that writes a file, and say what it wrote; unless that is shown, on standard error and without it."""
-    result = run_job_with_trust(job, options)
-    if result is None:
-        return 1
-    lines = [labelled("run", run_line(options["run"], result["run"]))]
-    lines += [labelled("model", user_path(Path(result["model"])))] if "model" in result else []
-    if is_shown:
-        weighs = f", {size(result['bytes'])}" if "bytes" in result else ""
-        lines.append(labelled(str(options["form"]), f"{user_path(Path(result['out']))}{weighs}"))
-    (say if is_shown else complain)([*lines, *(labelled("differs", mark) for mark in result.get("marks", ()))])
+    is_code = form in _CODE
+    is_shown = not (is_code and file == _STANDARD_OUTPUT)
+    with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
+        out = (absolute(file) if file else None) if is_shown else str(Path(folder) / "exported")
+        options = {"run": name, "form": form, "force": force, "out": out}
+        result = run_job_with_trust(
+            *(("export", options) if is_code else ("convert", options | {"checkpoint": checkpoint}))
+        )
+        if result is None:
+            return 1
+        lines = [labelled("run", run_line(name, result["run"]))]
+        lines += [labelled("model", user_path(Path(result["model"])))] if "model" in result else []
+        if is_shown:
+            weighs = f", {size(result['bytes'])}" if "bytes" in result else ""
+            lines.append(labelled(form, f"{user_path(Path(result['out']))}{weighs}"))
+        (say if is_shown else complain)([*lines, *(labelled("differs", mark) for mark in result.get("marks", ()))])
+        if not is_shown:
+            say(Path(result["out"]).read_text(encoding="utf-8").splitlines())
     return 0
 
 
@@ -145,45 +136,30 @@ def predict(name: str | None, data: tuple[str, ...], out: str, **options: Any) -
     A model can contain code, such as a Lambda layer or a SavedModel. Code from your own runs on this machine is
     allowed. Other code runs only with --trust, or if you confirm on a terminal.
     """
-    options |= {"run": name, "data": list(data)}
-    if out != _STANDARD_OUTPUT:
-        return _predict(options, out)
+    is_shown = out != _STANDARD_OUTPUT
     with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
-        path = Path(folder) / "predictions.csv"
-        if code := _predict(options, str(path), is_shown=False):
-            return code
-        if path.with_suffix(".npz").exists():
+        path = Path(absolute(out) if is_shown else f"{folder}/predictions.csv")
+        result = run_job_with_trust("predict", options | {"run": name, "data": list(data), "out": str(path)})
+        if result is None:
+            return 1
+        rows, skipped = f"{plural(result['rows'], 'row')}: {listed(result['columns'], 8)}", result["skipped"]
+        lines = [labelled("run", run_line(name, result["run"])), labelled("model", user_path(Path(result["model"])))]
+        lines += [labelled("predictions", f"{rows}, in {user_path(Path(result['out']))}")] if is_shown else []
+        lines += [labelled("unpredicted", plural(skipped, "unreadable image"))] if skipped else []
+        (say if is_shown else complain)(lines)
+        if not result["is_whole"]:
+            complain(["Interrupted. The rows predicted so far are kept."])
+            return 130
+        if not is_shown and path.with_suffix(".npz").exists():
             raise ConsoleError("Predicted images do not fit into a table.", remedy="Name a file with --out.")
-        with path.open(encoding="utf-8") as file:
-            say(line.rstrip("\n") for line in file)
+        if not is_shown:
+            say(path.read_text(encoding="utf-8").splitlines())
     return 0
-
-
-def _predict(options: Mapping[str, Any], out: str, *, is_shown: bool = True) -> int:
-    result = run_job_with_trust("predict", {**options, "out": absolute(out)})
-    if result is None:
-        return 1
-    (say if is_shown else complain)(_summary(result, options["run"], is_shown=is_shown))
-    if not result["is_whole"]:
-        complain(["Interrupted. The rows predicted so far are kept."])
-        return 130
-    return 0
-
-
-def _summary(result: Mapping[str, Any], name: str | None, *, is_shown: bool) -> list[str]:
-    """Say what was written, and with which model."""
-    rows = f"{plural(result['rows'], 'row')}: {listed(result['columns'], 8)}"
-    skipped = result["skipped"]
-    return [
-        labelled("run", run_line(name, result["run"])),
-        labelled("model", user_path(Path(result["model"]))),
-        *([labelled("predictions", f"{rows}, in {user_path(Path(result['out']))}")] if is_shown else []),
-        *([labelled("unpredicted", f"{plural(skipped, 'unreadable image')}")] if skipped else []),
-    ]
 
 
 _FORMATS = ("image-csv", "image-folder")
-_FLAGS = {"images": "--images", "inputs": "--id-column", "label": "--label-column"}
+_FLAGS = {"images": "--images", "inputs": "--id-column", "label": "--label-column", "path": "SOURCE"}
+"""What this command calls keys of the configuration."""
 _SMALLEST_MB, _USUAL_MB, _LARGEST_MB = 10, 64, 100
 
 
@@ -233,90 +209,63 @@ def tfrecord(
     Images are shuffled with a fixed seed and stored unchanged. Every record is verified; schema.json is written last.
     If interrupted, the same command continues with the next shard.
     """
-    given = {"images": images, "inputs": inputs, "label": label or None}
-    dataset, options = _dataset(source, {key: value for key, value in given.items() if value is not None})
-    if skip_bad:
-        options["skip_bad"] = True
+    from tpu_console.engine.data.survey.formats import config_for
+
+    given = {"images": images, "inputs": inputs, "label": label or None, "skip_bad": skip_bad or None}
+    preset = _preset(source)
+    if preset is not None and preset.config.dataset not in _FORMATS:
+        used = preset.config.dataset
+        raise click.UsageError(f"{source} trains on {used}; only {' and '.join(_FORMATS)} can be converted.")
+    dataset = preset.config.dataset if preset is not None else _FORMATS[not _is_table(source)]
+    options = {**preset.config.data.options} if preset is not None else {"path": source}
+    options |= {key: value for key, value in given.items() if value is not None}
+
+    def with_flags(text: str) -> str:
+        for key, flag in _FLAGS.items():
+            text = text.replace(f"data.options.{key}", flag)
+        return text
 
     destination = dest if is_remote(dest) else absolute(dest)
     try:
+        config_for(dataset, options)
         result = run_job(
             "tfrecord",
             {"dataset": dataset, "options": options, "destination": destination, "shard_mb": shard_mb},
             when_interrupted="Finished shards are kept; the same command continues with the next one.",
         )
+    except ConfigError as error:
+        raise ConfigError([Problem("", with_flags(str(problem))) for problem in error.problems]) from error
     except ConsoleError as error:
-        parts = [error.what, error.why, error.remedy]
-        for key, flag in {**_FLAGS, "path": "SOURCE"}.items():  # this command has options for the configuration's keys
-            parts = [part.replace(f"data.options.{key}", flag) for part in parts]
-        raise ConsoleError(parts[0], why=parts[1], remedy=parts[2]) from error
-    say(_shard_lines(result))
+        parts = (with_flags(part) for part in (error.what, error.why, error.remedy))
+        raise ConsoleError(next(parts), why=next(parts), remedy=next(parts)) from error
+    total, kept = result["images"], result["shards"] - result["written"]
+    place = result["destination"] if is_remote(result["destination"]) else user_path(Path(result["destination"]))
+    skipped = f"; {result['left_out']:,} skipped" if result["left_out"] else ""
+    there = f", {kept:,} of them already there" if kept else ""
+    rows = [
+        [name, f"{count:,}", f"{100 * count / total:.1f}%"]
+        for name, count in zip(result["classes"], result["class_counts"], strict=True)
+    ]
+    columns = [Column("class", 9), Column("images", 8, right=True), Column("share", 5, right=True)]
+    say([labelled("shards", f"{plural(result['shards'], 'shard')} of {size(result['bytes'])} in {place}{there}"),
+         labelled("images", f"{total:,}, all verified{skipped}"),
+         labelled("to train", f'dataset = "tfrecord" and data.options.path = "{place}"'),
+         "",
+         *table(columns, rows, width_of_output())])  # fmt: skip
     return 0
-
-
-def _dataset(source: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the format of a source and its options."""
-    preset = _preset(source)
-    if preset is not None:
-        dataset = preset.config.dataset
-        if dataset not in _FORMATS:
-            raise click.UsageError(f"{source} trains on {dataset}; only {' and '.join(_FORMATS)} can be converted.")
-        return dataset, _checked(dataset, {**preset.config.data.options, **given})
-    dataset = "image-csv" if _is_table(source) else "image-folder"
-    return dataset, _checked(dataset, {"path": source, **given})
-
-
-def _preset(source: str) -> Preset | None:
-    """Return the preset that a source names; a file or folder of the same name takes precedence."""
-    if source.endswith(".toml"):
-        return chosen_preset(source)
-    if is_remote(source) or os.sep in source or _is_table(source) or Path(locate(source)).exists():
-        return None
-    names = preset_files()
-    if source not in names:
-        raise click.UsageError(f"There is no folder and no preset '{source}'; {did_you_mean(source, names)}")
-    return chosen_preset(source)
 
 
 def _is_table(source: str) -> bool:
     return source.lower().endswith((".csv", ".csv.gz"))
 
 
-def _checked(dataset: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Check options; name those that the format does not have in the error."""
-    from pydantic import ValidationError
-
-    from tpu_console.engine.data.kinds.table import KINDS
-
-    section = KINDS[dataset].Options
-    for key in options:
-        if key not in section.model_fields:
-            raise click.UsageError(f"{_FLAGS[key]} is for a CSV; for a folder, the subfolder names are the labels.")
-    try:
-        section.model_validate(options)
-    except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        key = str(detail["loc"][0])
-        raise click.UsageError(f"{_FLAGS.get(key, 'SOURCE')}: {detail['msg'].lower()}.") from error
-    return options
-
-
-def _shard_lines(result: Mapping[str, Any]) -> list[str]:
-    """Say what was written, and how many images each class has."""
-    dest, total = result["destination"], result["images"]
-    place = dest if is_remote(dest) else user_path(Path(dest))
-    kept = result["shards"] - result["written"]
-    shards = f"{plural(result['shards'], 'shard')} of {size(result['bytes'])} in {place}"
-    skipped = f"; {result['left_out']:,} skipped" if result["left_out"] else ""
-    rows = [
-        [name, f"{count:,}", f"{100 * count / total:.1f}%"]
-        for name, count in zip(result["classes"], result["class_counts"], strict=True)
-    ]
-    columns = [Column("class", 9), Column("images", 8, right=True), Column("share", 5, right=True)]
-    return [
-        labelled("shards", f"{shards}, {kept:,} of them already there" if kept else shards),
-        labelled("images", f"{total:,}, all verified{skipped}"),
-        labelled("to train", f'dataset = "tfrecord" and data.options.path = "{place}"'),
-        "",
-        *table(columns, rows, width_of_output()),
-    ]
+def _preset(source: str) -> Preset | None:
+    """Return the preset that a source names; a file or folder of the same name takes precedence."""
+    if source.endswith(".toml"):
+        return chosen_preset(source)
+    if is_remote(source) or os.sep in source or _is_table(source) or not source or Path(locate(source)).exists():
+        return None
+    names = preset_files()
+    if source not in names:
+        raise click.UsageError(f"There is no folder and no preset '{source}'; {did_you_mean(source, names)}")
+    return chosen_preset(source)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.presets.catalog import Preset
 
 _PIPE_CELLS = 100
 _FAILED, _BAD_USAGE = 1, 2
@@ -57,7 +56,16 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
     found, broken = all_presets(preset_files)
     width = width_of_output()
     if as_json:
-        say_json([_preset_dict(preset) for preset in found])
+        say_json([
+            {
+                "name": one.name,
+                "yours": not one.is_builtin,
+                "path": printable(str(one.path)),
+                **one.about.model_dump(),
+                "config": one.config.model_dump(mode="json"),
+            }
+            for one in found
+        ])  # fmt: skip
     else:
         say(as_lines(_PRESET_COLUMNS, found, width))
     if not as_json and sys.stdout.isatty():
@@ -78,16 +86,6 @@ _PRESET_COLUMNS = (
     Column("expected score", 2, value=lambda one: one.about.expected_score),
     Column("expected time", 1, value=lambda one: one.about.expected_time),
 )
-
-
-def _preset_dict(preset: Preset) -> dict[str, object]:
-    return {
-        "name": preset.name,
-        "yours": not preset.is_builtin,
-        "path": printable(str(preset.path)),
-        **preset.about.model_dump(),
-        "config": preset.config.model_dump(mode="json"),
-    }
 
 
 def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -138,20 +136,22 @@ def inspect(
     # A class or file name with a line feed stays one line; an error may have several.
     found = {**printable_values(found, sys.maxsize), "trouble": trouble}
     if as_json:
-        values = {"dataset": config.dataset, "options": config.data.options, **_catalogued(config.dataset), **found}
-        say_json(values)
+        values: dict[str, Any] = {"dataset": config.dataset, "options": config.data.options}
+        if (info := DATASETS.get(config.dataset)) is not None:
+            values |= {"title": info.title, "licence": info.licence, "download_bytes": info.download_bytes}
+            files = info.files
+            values["files"] = [{"path": str(one.location), "is_there": one.location.is_file()} for one in files]
+        say_json({**values, **found})
     else:
-        from ..text.inspection import Page
+        from ..text.inspection import page
 
         width = width_of_output() or _PIPE_CELLS
         depth = depth_of(os.environ, is_terminal=sys.stdout.isatty(), is_utf8=speaks_utf8())
-        say(Page(width, depth).lines(config.dataset, config.data.options, found))
+        say(page(config.dataset, config.data.options, found, width, depth))
         if trouble is None and guessed:
             say(_next_steps(dataset, changes, save))
     if trouble is None:
         return 0
-    if not as_json:
-        complain([""])
     complain_about(ConsoleError(trouble["what"], why=trouble["why"], remedy=trouble["remedy"]))
     if source:
         complain([f"Data source of this preset: {source}."])
@@ -175,11 +175,9 @@ def _configured(
     from tpu_console.engine.data.kinds.table import KINDS, dataset_names, is_name
     from tpu_console.engine.data.survey.formats import config_for, guess
 
-    changes = parsed(assignments)
-    is_named = is_name(name)
-    if name in dataset_names() or (is_user_reference(name) and not is_named):
+    changes, prefix = parsed(assignments), "data.options."
+    if name in dataset_names() or (is_user_reference(name) and not is_name(name)):
         # The path of a format is among the changes, so that only both together are a configuration.
-        prefix = "data.options."
         options = {key.removeprefix(prefix): value for key, value in changes if key.startswith(prefix)}
         others = [(key, value) for key, value in changes if not key.startswith(prefix)]
         return with_changes(config_for(name, options), others), "", changes, ""
@@ -189,27 +187,12 @@ def _configured(
         has_source = preset.config.dataset in KINDS and "data" in preset.about.model_fields_set
         source = with_keras_home(preset.about.data) if has_source else ""
         return with_changes(preset.config, changes), "", changes, source
-    if not is_named and os.sep not in name and not Path(name).exists() and not Path(locate(name)).exists():
-        message = (
-            f"There is no dataset, preset, file or folder '{name}'; {did_you_mean(name, [*dataset_names(), *presets])}"
-        )
-        raise ConfigError([Problem("", message)])
-    with ProgressLines.open() as downloads:
+    if not (is_name(name) or os.sep in name or Path(name).exists() or Path(locate(name)).exists()):
+        near = did_you_mean(name, [*dataset_names(), *presets])
+        raise ConfigError([Problem("", f"There is no dataset, preset, file or folder '{name}'; {near}")])
+    with ProgressLines() as downloads:
         (dataset, options), answers = decided(lambda answers: guess(name, [*changes, *answers], downloads.arrived))
     return with_changes(config_for(dataset, options), changes), dataset, [*changes, *answers], ""
-
-
-def _catalogued(dataset: str) -> dict[str, Any]:
-    """Return what is known about a built-in dataset without loading it."""
-    info = DATASETS.get(dataset)
-    if info is None:
-        return {}
-    return {
-        "title": info.title,
-        "licence": info.licence,
-        "download_bytes": info.download_bytes,
-        "files": [{"path": str(file.location), "is_there": file.location.is_file()} for file in info.files],
-    }
 
 
 def _next_steps(name: str, changes: Sequence[tuple[str, Any]], save: Path | None) -> list[str]:

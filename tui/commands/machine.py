@@ -22,7 +22,7 @@ from tpu_console.engine.storage.files import folder_size
 from tpu_console.engine.storage.paths import HOME_VARIABLE, cache_folder, user_path
 
 from ..terminal.output import complain, say, say_json, width_of_output
-from ..text.doctor_report import ReportLine, report_lines
+from ..text.doctor_report import report_lines
 from ..text.numbers import duration, plural, size
 from ..text.tables import Column, table
 from .options import PROGRAM, command, complete_accelerator, json_option
@@ -88,7 +88,10 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bo
         say_json({**report.as_dict(), **more})
     else:
         coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        say((_painted if coloured else str)(line) for line in report_lines(report, width))
+        for line in report_lines(report, width):
+            label, color = line.label.rstrip(), _COLOURS.get(line.look) if coloured else None
+            painted = click.style(label, fg=color, bold=True) if color is not None else label
+            say([f"{painted}{line.label[len(label) :]}{line.text}"])
     complain(last)
     return 130 if was_interrupted else 0 if report.is_well else 1
 
@@ -111,21 +114,12 @@ def _trained(
     complain([f"{plural(len(legs), 'training')}, each of at most {duration(limit)}; Ctrl-C stops."])
     test = SelfTest(legs, hardware, limit)
     test.run()
-    last: list[str] = []
+    last = [f"The runs with their logs are kept in {folder}."]
     if replace(report, groups=tuple(test.groups)).is_well and not test.was_interrupted:
         shutil.rmtree(folder, ignore_errors=True)
-    else:
-        last = [f"The runs with their logs are kept in {folder}."]
+        last = []
     whole = replace(report, groups=(*report.groups, *test.groups))
     return whole, {"trainings": test.figures}, last, test.was_interrupted
-
-
-def _painted(line: ReportLine) -> str:
-    """Colour a line's label."""
-    colour = _COLOURS.get(line.look)
-    label = line.label.rstrip()
-    gap = line.label[len(label) :]
-    return str(line) if colour is None else f"{click.style(label, fg=colour, bold=True)}{gap}{line.text}"
 
 
 @command("tpu-console cache", "tpu-console cache --clear", done="listed, or cleared", failed="not all cleared")

@@ -15,7 +15,6 @@ from tpu_console.engine.preflight.topologies import TOPOLOGIES
 
 from ..jobs.job_process import run_job
 from ..terminal.output import complain_about, say, say_json, width_of_output
-from ..text.tables import paragraphs
 from .options import command, complete_preset, json_option, preset_file_option, set_option, trust_option
 from .preset_choice import chosen_preset, parsed
 
@@ -119,7 +118,7 @@ def preflight(
 
     from ..jobs.preflights import GRACE_S, Choices, known_tpus, missing_compiler, remembered
 
-    config = _configured(name, assignments, batches, preset_files)
+    config, inspected = _configured(name, assignments, batches, preset_files)
     choices = Choices(
         known_tpus(tpus, "--on"),
         tuple(dict.fromkeys(batches or (known_batch(config),))),
@@ -128,7 +127,6 @@ def preflight(
         use_cache=not no_cache,
         limit=limit,
     )
-    inspected = _inspected(name, config, assignments)
     if (known := remembered(config, choices)) is not None:
         return _show(inspected, config, known, as_json=as_json)
 
@@ -145,8 +143,10 @@ def preflight(
     return code
 
 
-def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], extra: Sequence[Path]) -> RunConfig:
-    """Return the configuration of the preset or file, with ``--set`` applied.
+def _configured(
+    name: str, assignments: Sequence[str], batches: Sequence[int], extra: Sequence[Path]
+) -> tuple[RunConfig, str]:
+    """Return the configuration of the preset, file or function, and what `tpu-console inspect` calls the same input.
 
     Raises:
         ConfigError: There is no such preset, or the ``--set`` changes are invalid.
@@ -155,26 +155,16 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
     from tpu_console.engine.data.kinds.table import is_name
 
     changes = parsed(assignments)
-    if is_user_reference(name) and not is_name(name):
-        dataset = next((value for key, value in reversed(changes) if key == "dataset"), None)
-        if dataset is None:
-            message = "a model needs a dataset; for example --set dataset=cifar10"
-            raise ConfigError([Problem(name, message)])
-        options = {
-            key.partition("data.options.")[2]: value for key, value in changes if key.startswith("data.options.")
-        }
-        base = {"dataset": dataset, "model": name, "batch_size": [*batches, 128][0], "epochs": 1}
-        return with_changes(parse_config({**base, "data": {"options": options}}), changes)
-    return with_changes(chosen_preset(name, extra, assignments).config, changes)
-
-
-def _inspected(name: str, config: RunConfig, assignments: Sequence[str]) -> str:
-    """Return the arguments with which `tpu-console inspect` measures the same input."""
-    from tpu_console.engine.data.kinds.table import is_name
-
-    is_function = is_user_reference(name) and not is_name(name)
-    changes = [part for one in assignments if one.startswith(("data.", "augmentation.")) for part in ("--set", one)]
-    return shlex.join([config.dataset if is_function else name, *changes])
+    of_data = [part for one in assignments if one.startswith(("data.", "augmentation.")) for part in ("--set", one)]
+    if not is_user_reference(name) or is_name(name):
+        return with_changes(chosen_preset(name, extra, assignments).config, changes), shlex.join([name, *of_data])
+    given = dict(changes)
+    if "dataset" not in given:
+        raise ConfigError([Problem(name, "a model needs a dataset; for example --set dataset=cifar10")])
+    options = {key.partition("data.options.")[2]: value for key, value in changes if key.startswith("data.options.")}
+    base = {"dataset": given["dataset"], "model": name, "batch_size": [*batches, 128][0], "epochs": 1}
+    config = with_changes(parse_config({**base, "data": {"options": options}}), changes)
+    return config, shlex.join([config.dataset, *of_data])
 
 
 def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str], *, as_json: bool) -> int:
@@ -203,7 +193,7 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
 def _show(inspected: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
     """Show the verdicts and return the exit code."""
     from ..jobs.preflights import exit_code, read_verdicts
-    from ..text.verdicts import feeding_lines, verdict_lines
+    from ..text.verdicts import verdict_lines
 
     verdicts = read_verdicts(config, found)
     code = exit_code(verdicts)
@@ -212,8 +202,7 @@ def _show(inspected: str, config: RunConfig, found: Mapping[str, Any], *, as_jso
         say_json({"config": config.name, "exit_code": code, "versions": found["versions"], "verdicts": shown})
         return code
 
-    width = width_of_output()
-    say(paragraphs([verdict_lines(verdicts, width), feeding_lines(config, verdicts, inspected, width)]))
+    say(verdict_lines(config, verdicts, inspected, width_of_output()))
     return code
 
 

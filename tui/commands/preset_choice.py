@@ -47,11 +47,11 @@ def chosen_preset(name: str, extra: Sequence[Path] = (), assignments: Sequence[s
     if is_name(name):
         return _for_data(name, parsed(assignments))
     if name.endswith(".py") or (is_user_reference(name) and not name.endswith(".toml")):
-        function = name if is_user_reference(name) else f"{name}:FUNCTION"
-        use = f"--set model={function} (or dataset={function})"
-        message = f"is code, not a preset. A preset can use it: tpu-console run digits-cnn {use}"
+        message = "is code, not a preset. A preset can use it: tpu-console run digits-cnn --set model=FILE.py:FUNCTION"
         raise ConfigError([Problem(name, message)])
-    if name not in preset_files(extra) and _is_data(name):
+    place = Path(locate(name))
+    is_place = place.exists() if os.sep not in name else place.suffix != ".toml"
+    if name not in preset_files(extra) and name != "" and (is_remote(name) or (is_place and place.suffix != ".toml")):
         return _for_data(name, parsed(assignments))
     if name.endswith(".toml") or os.sep in name:
         preset = load_preset(Path(name).expanduser())
@@ -85,21 +85,10 @@ def _check_run_of(preset: Preset) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _is_data(name: str) -> bool:
-    """Return whether a name is that of data; raise `ConfigError` for a preset file without its ending."""
-    place = Path(locate(name))
-    if is_remote(name) or (place.suffix != ".toml" and (place.is_dir() or (place.suffix and place.is_file()))):
-        return True
-    file = Path(f"{name}.toml")
-    if os.sep not in name and file.is_file():
-        raise ConfigError([Problem("", f"There is no preset '{name}', but a file: write ./{file}")])
-    return os.sep in name and place.suffix != ".toml" and not place.exists()
-
-
 def _for_data(name: str, changes: list[tuple[str, Any]]) -> Preset:
     from tpu_console.presets.catalog import preset_for_data
 
-    with ProgressLines.open() as downloads:
+    with ProgressLines() as downloads:
         return decided(lambda answers: preset_for_data(name, [*changes, *answers], downloads.arrived))[0]
 
 

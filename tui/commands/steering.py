@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 _ANSWER_S = 5.0
 """Longest wait for a run's answer, which comes after the current execution: about a third of a second."""
 
-_HEARD_S = 2.0
-"""The same for a stop, which the run records as soon as it reads the request."""
-
 _LOOK_S = 0.1
+_WHEN_TRACED = "Steps are traced while a run trains."
 _KEYS = {"epochs", "learning_rate"}
 """What `set` can change; also the names of the requests."""
 
@@ -62,50 +60,45 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     if now and after:
         raise click.UsageError("--now and --after exclude each other.")
     details = _the_run(name)
-    run, is_silent = details.run, details.status is Status.SILENT
+    run = details.run
     if now:
         return _kill(details, asks=not yes)
     reader = _read_to_the_end(run)
     if after == "epoch":
         _require_engine(details)
     ask(run, Steering.STOP_AFTER_EPOCH if after == "epoch" else Steering.STOP, "requested with tpu-console stop")
-    if is_silent:
-        say([f"{run.run_id} is {silent_text(details.life.silent_s)}; {STOP_PENDING}."])
-        if (started := details.state.started) is not None:
-            say([f"If it never responds, kill process {started.pid} on {started.host}; unsaved work is lost."])
+    if details.status is Status.SILENT:
+        say([f"{run.run_id} is {silent_text(details.life.silent_s)}; {STOP_PENDING}.",
+             f"If it never responds: tpu-console stop {run.run_id} --now"])  # fmt: skip
         return 0
     what = "this epoch" if after == "epoch" else "its current steps"
     say([f"Stopping {run.run_id} after {what}; the model will be saved."])
-    _answer(
-        run, reader, lambda event: not isinstance(event, Steered) or event.action == Steering.STOP_AFTER_EPOCH, _HEARD_S
-    )
-    if details.state.phase != "validating" and (busy := busy_text(details.state, time.time())) and after != "epoch":
+    _answer(run, reader, lambda event: not isinstance(event, Steered) or event.action == Steering.STOP_AFTER_EPOCH)
+    if (busy := busy_text(details.state, time.time())) and after != "epoch":
         say([f"First {busy}. To kill it instead: tpu-console stop {run.run_id} --now"])
     return 0
 
 
-@command("tpu-console pause", "tpu-console pause digits-cnn", done=_DONE)
-@run_argument
-def pause(name: str | None) -> int:
-    """Pause RUN, by default the running one.
+def _request(asked: str, text: str) -> click.Command:
+    """Make a command that sends the request of its name."""
 
-    It keeps its devices and memory. `tpu-console continue` lets it go on.
-    """
-    return _steer(name, "pause")
+    @run_argument
+    def send(name: str | None) -> int:
+        return _steer(name, asked)
 
-
-@command("tpu-console continue", name="continue", done=_DONE)
-@run_argument
-def continue_(name: str | None) -> int:
-    """Resume a paused RUN; by default the running one."""
-    return _steer(name, "continue")
+    send.__doc__ = text
+    return command(f"tpu-console {asked}", f"tpu-console {asked} digits-cnn", name=asked, done=_DONE)(send)
 
 
-@command("tpu-console checkpoint", done=_DONE)
-@run_argument
-def checkpoint(name: str | None) -> int:
-    """Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one."""
-    return _steer(name, "checkpoint")
+pause = _request(
+    "pause",
+    "Pause RUN, by default the running one.\n\nIt keeps its devices and memory; `tpu-console continue` goes on.",
+)
+continue_ = _request("continue", "Resume a paused RUN; by default the running one.")
+checkpoint = _request(
+    "checkpoint",
+    "Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one.",
+)
 
 
 @command(
@@ -156,7 +149,7 @@ def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> 
     details = _the_run(name, has_to_train=False)
     run, other = details.run, None
     if before is not None and (other := read_traced(find_run(before))) is None:
-        raise ConsoleError(f"No steps of {before} were traced.", remedy="Steps are traced while a run trains.")
+        raise ConsoleError(f"No steps of {before} were traced.", remedy=_WHEN_TRACED)
     if details.status.is_live:
         _require_engine(details)
         reader = _read_to_the_end(run)
@@ -176,9 +169,9 @@ def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> 
             return 0
         if isinstance(answer, Steered):
             raise ConsoleError(f"No steps of {run.run_id} were traced: {answer.refused}.")
-    state, none = details.state, f"No steps of {run.run_id} were traced. That is done while a run trains."
+    state, none = details.state, f"No steps of {run.run_id} were traced."
     if not state.profiled and not state.compiled:
-        raise ConsoleError(f"No steps of {run.run_id} were traced.", remedy="Steps are traced while a run trains.")
+        raise ConsoleError(none, remedy=_WHEN_TRACED)
     other = other or read_traced_before(run, state.started) or traced_before(state)
     lines = profile_lines(state, width_of_output() or 80, none, other)
     if as_json:
@@ -217,9 +210,20 @@ def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> int:
 
 def _the_run(name: str | None, *, has_to_train: bool = True) -> Overview:
     """Read a run, by default the one that trains; end the command if it has to train and does not."""
-    from ..following.overview import read_details
+    from ..following.overview import read_details, read_overviews
 
-    details = read_details(find_run(name) if name else _the_live_run())
+    if name:
+        details = read_details(find_run(name))
+    else:
+        # Check processes first: this avoids reading the journals of the many runs that have ended.
+        candidates = [run for run in list_runs() if liveness_of(run) is not Liveness.DEAD]
+        live = [overview.run for overview in read_overviews(candidates) if overview.status.is_live]
+        if len(live) != 1:
+            remedy = (
+                f"Name one: {', '.join(run.run_id for run in live)}" if live else "To list your runs: tpu-console runs"
+            )
+            raise RunNotFoundError(f"{'Several runs are' if live else 'No run is'} training.", remedy=remedy)
+        details = read_details(live[0])
     if has_to_train and not details.status.is_live:
         say([f"{details.run.run_id} is not training: {details.status}."])
         raise click.exceptions.Exit(0)
@@ -240,15 +244,13 @@ def _read_to_the_end(run: RunDirectory) -> JournalReader:
     return reader
 
 
-def _answer(
-    run: RunDirectory, reader: JournalReader, is_it: Callable[[Answer], bool], limit_s: float = _ANSWER_S
-) -> Answer | None:
+def _answer(run: RunDirectory, reader: JournalReader, is_it: Callable[[Answer], bool]) -> Answer | None:
     """Wait for the run's answer, or its end; None if there is none in time.
 
     Raises:
         ConsoleError: The run refuses.
     """
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + _ANSWER_S
     while True:
         for record in reader.read():
             event = decode(record)
@@ -277,17 +279,3 @@ def _kill(details: Overview, *, asks: bool) -> int:
     end_now(run, "requested with tpu-console stop --now", responds=details.status is not Status.SILENT)
     say([f"Killed {run.run_id}; its checkpoints are kept."])
     return 0
-
-
-def _the_live_run() -> RunDirectory:
-    from ..following.overview import read_overviews
-
-    # Check processes first: this avoids reading the journals of the many runs that have ended.
-    candidates = [run for run in list_runs() if liveness_of(run) is not Liveness.DEAD]
-    live = [overview.run for overview in read_overviews(candidates) if overview.status.is_live]
-    if not live:
-        raise RunNotFoundError("No run is training.", remedy="To list your runs: tpu-console runs")
-    if len(live) > 1:
-        names = ", ".join(run.run_id for run in live)
-        raise RunNotFoundError("Several runs are training.", remedy=f"Name one: {names}")
-    return live[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from .preset_choice import chosen_preset, parsed, with_trust
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
@@ -121,8 +121,9 @@ def sweep(
         if preset is None:
             raise ConfigError([Problem("PRESET", "is missing; `tpu-console presets` lists them")])
         changes = [*parsed(assignments), *([("epochs", epochs)] if epochs is not None else [])]
-        config = chosen_preset(preset, preset_files, assignments).config
-        definition = _definition(config, over, changes, options, lr_find=lr_find)
+        definition = _definition(
+            chosen_preset(preset, preset_files, assignments).config, over, changes, options, lr_find
+        )
         write(plan_lines(definition))
         chosen = create_sweep(definition)
     process = start_driver(chosen)
@@ -131,7 +132,7 @@ def sweep(
 
 
 def _definition(
-    config: Any, over: Sequence[str], changes: list[tuple[str, Any]], options: dict[str, Any], *, lr_find: bool
+    config: Any, over: Sequence[str], changes: list[tuple[str, Any]], options: dict[str, Any], lr_find: bool
 ) -> Definition:
     """Return the definition of a sweep; raise `ConfigError` if the options do not fit together."""
     from tpu_console.engine.config.reading import with_changes
@@ -163,11 +164,21 @@ def _definition(
 def _follow(
     sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, write: Callable[[list[str]], object]
 ) -> int:
-    """Print a line whenever a run begins or ends, and the results at the end; return the exit code."""
+    """Print a line whenever a run begins or ends, and the results at the end; return the exit code.
+
+    Ctrl-C and SIGTERM stop the sweep and its run; the second one leaves.
+    """
     from ..following.sweep import SweepReader
 
-    reader, shown = SweepReader(sweep), dict[int, str]()
-    with _asks_to_stop(sweep) as leave:
+    reader, shown, heard = SweepReader(sweep), dict[int, str](), list[int]()
+
+    def hear(number: int) -> None:
+        heard.append(number)
+        if len(heard) == 1:
+            sweep.request("stop-run")
+            complain(["Stopping the sweep; its run is saved first. Press Ctrl-C again to leave."])
+
+    with interrupts_call(hear):
         while True:
             is_over = process.poll() is not None
             view = reader.read()
@@ -176,11 +187,12 @@ def _follow(
                 if status != shown.get(cell.cell.number, "waiting"):
                     write([_line(view, cell)])
                 shown[cell.cell.number] = status
-            if is_over or leave:
+            if len(heard) > 1:
+                complain([f"Left; {sweep.name} stops when its run is saved."])
+                return 130
+            if is_over:
                 break
             time.sleep(_LOOK_S)
-    if leave:
-        return 130
     if process.returncode:
         with suppress(OSError, IndexError), open_regular(sweep.log) as log:
             complain([f"Error: {log.read().decode('utf-8', 'replace').splitlines()[-1]}"])
@@ -189,25 +201,6 @@ def _follow(
     if not view.is_complete:
         write(["", labelled("go on", f"tpu-console sweep --resume {sweep.name}")])
     return int(bool(process.returncode) or bool(_UNHAPPY & {cell.status for cell in view.cells}))
-
-
-@contextmanager
-def _asks_to_stop(sweep: Sweep) -> Iterator[list[bool]]:
-    """Let Ctrl-C and SIGTERM stop the sweep and its run; after the second one, the yielded list is not empty."""
-    heard: list[int] = []
-    leave: list[bool] = []
-
-    def hear(number: int) -> None:
-        if heard:
-            leave.append(True)
-            complain([f"Left; {sweep.name} stops when its run is saved."])
-            return
-        heard.append(number)
-        sweep.request("stop-run")
-        complain(["Stopping the sweep; its run is saved first. Press Ctrl-C again to leave."])
-
-    with interrupts_call(hear):
-        yield leave
 
 
 def _line(view: SweepView, cell: SeenCell) -> str:
@@ -219,7 +212,7 @@ def _line(view: SweepView, cell: SeenCell) -> str:
     if (run := cell.run) is not None:
         if run.overview.best is not None and not cell.is_running:
             parts.append(f"{run.overview.best[0]} {metric(run.overview.best[1])}")
-        parts += [duration(run.overview.seconds())] if not cell.is_running else [run.overview.run.run_id]
+        parts.append(run.overview.run.run_id if cell.is_running else duration(run.overview.seconds()))
     else:
         parts.append(cell.refused)
     return "  ".join(parts)
@@ -260,11 +253,7 @@ def sweeps(name: str | None, stop: bool, form: str | None) -> int:
 
     if name is None and not (stop or form):
         found = [listed(sweep, {}) for sweep in list_sweeps()]
-        say(
-            as_lines(LIST_COLUMNS, found, width_of_output())
-            if found
-            else [f"{NO_SWEEP} Start one: tpu-console sweep digits-cnn --over batch_size=16,32"]
-        )
+        say(as_lines(LIST_COLUMNS, found, width_of_output()) if found else [f"{NO_SWEEP} See tpu-console sweep --help"])
         complain([one.problem for one in found if one.problem])
         return 0
     chosen = find_sweep(name or "")

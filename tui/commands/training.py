@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 _LIFE_S = 15.0
-_FROM_NOW_ON = {"watch": "attach", "stop": "stop"}
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,14 @@ def run(
     The run trains in its own process. Ctrl-C stops it and saves the model; a second Ctrl-C kills it. If the terminal
     closes, the run continues: `tpu-console attach` comes back to it. With --in-process, it ends with this command.
     """
+    from tpu_console.engine.config.reading import with_changes
+
     how = How(detach, in_process, as_json)
     given = [(name.replace("__", "."), value) for name, value in options.items() if value is not None]
     if resumed_name is not None:
         given.append(("name", resumed_name))
     chosen = chosen_preset(preset, preset_files, assignments)
-    config = _configured(chosen, assignments, given)
+    config = with_changes(chosen.config, [*parsed(assignments), *given])
     if resumed_name is not None:
         config = config.model_copy(update={"name": chosen.config.name})  # the name is the folder's, not the preset's
         code = _resumed(resumed_name, config, how)
@@ -146,26 +147,6 @@ def _resumed(name: str, config: RunConfig, how: How) -> int | None:
     except FinishedError as finished:
         say([] if how.as_json else [finished.what])
         return FINISHED
-
-
-def _configured(preset: Preset, assignments: Sequence[str], given: Sequence[tuple[str, Any]]) -> RunConfig:
-    """Apply ``--set`` and then the dedicated options; report all problems together."""
-    from tpu_console.engine.config.reading import with_changes
-
-    problems: list[Problem] = []
-    changes: list[tuple[str, Any]] = []
-    for text in assignments:
-        try:
-            changes += parsed([text])
-        except ConfigError as error:
-            problems += error.problems
-    try:
-        config = with_changes(preset.config, [*changes, *given])
-    except ConfigError as error:
-        problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    return config
 
 
 def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
@@ -287,23 +268,16 @@ def _watched(hosted: HostedRun | InProcessRun, how: How, resumed: int = 0) -> in
 
     `resumed` counts its resumptions, now included.
     """
-    from ..following.follow import follow
-
-    if how.detach and isinstance(hosted, HostedRun):
-        return _detached(hosted, how, resumed)
-    code = follow(hosted.run, as_json=how.as_json, kill=hosted.kill, resumed=resumed)
-    hosted.release()
-    return code
-
-
-def _detached(hosted: HostedRun, how: How, resumed: int) -> int:
-    """Wait until a run has started, then print how to attach to it."""
     from tpu_console.engine.runs.follower import LogTail
 
-    from ..following.follow import FAILED, wait_for_life
+    from ..following.follow import FAILED, follow, wait_for_life
     from ..text.run_lines import crashed_lines
 
     run = hosted.run
+    if not how.detach or isinstance(hosted, InProcessRun):
+        code = follow(run, as_json=how.as_json, kill=hosted.kill, resumed=resumed)
+        hosted.release()
+        return code
     life = wait_for_life(run, _LIFE_S, resumed=resumed)
     if life is Liveness.DEAD:
         what, *lines = crashed_lines(run, LogTail(run).read())
@@ -312,8 +286,8 @@ def _detached(hosted: HostedRun, how: How, resumed: int) -> int:
     if how.as_json:
         say([json.dumps({"run": run.run_id, "path": str(run.path), "pid": hosted.process.pid})])
         return 0
-    started = "Resumed" if resumed else "Started"
-    started += "" if life is Liveness.ALIVE else "; waiting for the first heartbeat:"
-    commands = (labelled(word, f"tpu-console {name} {run.run_id}") for word, name in _FROM_NOW_ON.items())
-    say([f"{started} {run.run_id}", *commands])
+    waits = "" if life is Liveness.ALIVE else "; waiting for the first heartbeat:"
+    say([f"{'Resumed' if resumed else 'Started'}{waits} {run.run_id}",
+         labelled("watch", f"tpu-console attach {run.run_id}"),
+         labelled("stop", f"tpu-console stop {run.run_id}")])  # fmt: skip
     return 0

@@ -83,21 +83,21 @@ async def _serve(listening: socket.socket, handler: Handler) -> None:
     """Answer requests until Ctrl-C or SIGTERM."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        # That there are too many connections is no error: it goes on when one closes.
+        if not (isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}):
+            loop.default_exception_handler(context)
+
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
-    loop.set_exception_handler(_on_error)
+    loop.set_exception_handler(report)
     runner = web.ServerRunner(web.Server(handler, access_log=None), shutdown_timeout=1.0)
     await runner.setup()
     await web.SockSite(runner, listening).start()
     await ended.wait()
     await runner.cleanup()
-
-
-def _on_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report an error of the event loop, but not that there are too many connections: it goes on when one closes."""
-    error = context.get("exception")
-    if not (isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}):
-        loop.default_exception_handler(context)
 
 
 def make_handler(token: str, hosts: Collection[str], arguments: Sequence[str] = ()) -> Handler:

@@ -167,49 +167,24 @@ class Comparison:
         if value == other:
             return f"{best.mark} and {second.mark} have the same best {self.metric}, {value:.4g}."
         sentence = f"{best.mark} is better than {second.mark}: {self.metric} {value:.4g} against {other:.4g}"
-        counts = self._examples_of(best) or 0, self._examples_of(second) or 0
+        counts = []
+        for run in (best, second):
+            metric, data = run.state.metric(self.metric.removeprefix("val_")), run.state.data
+            is_share = self.metric.startswith("val_") and metric.kind == MetricKind.SHARE and metric.is_mean
+            counts.append(data.validation_examples or 0 if is_share and data is not None else 0)
         if 0 in counts:
-            return f"{sentence}, {abs(value - other) / abs(other):.1%} better." if other else f"{sentence}."
-        right = round(value * counts[0]), round(other * counts[1])
-        chance = _chance(right, counts)
-        sentence += f", {right[0]:,} against {right[1]:,} of {counts[0]:,} examples"
-        if chance >= _LIKELY:
-            return f"{sentence}. Chance alone often gives such a difference (p = {chance:.2f})."
-        p = "p < 0.001" if chance < 1e-3 else f"p = {chance:.3f}"
-        return f"{sentence}. Chance alone rarely gives such a difference ({p})."
+            return f"{sentence}."
+        # How likely two shares of one true share differ at least so much: a two-sided test of two proportions.
+        right = [round(value * counts[0]), round(other * counts[1])]
+        pooled = sum(right) / sum(counts)
+        deviation = math.sqrt(pooled * (1.0 - pooled) * sum(1.0 / count for count in counts))
+        p = math.erfc(abs(value - other) / deviation / math.sqrt(2.0)) if deviation else 1.0
+        often = "often" if p >= _LIKELY else "rarely"
+        written = f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
+        return f"{sentence}. Chance alone {often} gives such a difference ({written})."
 
     def _value_of(self, run: ComparedRun) -> float | None:
         return score.best if (score := run.score(self.metric)) is not None else None
-
-    def _examples_of(self, run: ComparedRun) -> int | None:
-        """Return how many examples the metric counts; None if it is no share of the validation's examples."""
-        metric = run.state.metric(self.metric.removeprefix("val_"))
-        if run.state.data is None or metric.kind != MetricKind.SHARE or not metric.is_mean:
-            return None
-        return run.state.data.validation_examples or None if self.metric.startswith("val_") else None
-
-    @property
-    def partial_metrics(self) -> dict[str, list[ComparedRun]]:
-        """The metrics that not every run with epochs has, with the runs that have them."""
-        having: dict[str, list[ComparedRun]] = {}
-        for run in self.runs:
-            for name in run.metrics:
-                having.setdefault(name, []).append(run)
-        trained = sum(bool(run.state.epochs) for run in self.runs)
-        return {name: runs for name, runs in having.items() if len(runs) < trained}
-
-    @property
-    def without_settings(self) -> list[ComparedRun]:
-        """The runs that have no configuration, such as those of notebooks."""
-        return [run for run in self.runs if not run.settings]
-
-
-def _chance(right: Sequence[int], counts: Sequence[int]) -> float:
-    """Return how likely two shares of one true share differ at least so much: a two-sided test of two proportions."""
-    pooled = sum(right) / sum(counts)
-    deviation = math.sqrt(pooled * (1.0 - pooled) * sum(1.0 / count for count in counts))
-    shares = [part / count for part, count in zip(right, counts, strict=True)]
-    return math.erfc(abs(shares[0] - shares[1]) / deviation / math.sqrt(2.0)) if deviation else 1.0
 
 
 def comparison_of(runs: Sequence[ComparedRun], metric: str = "") -> Comparison:
@@ -238,12 +213,20 @@ class ComparedReader:
         self._settings: dict[str, Mapping[str, Any]] = {}
 
     def read(self) -> list[ComparedRun]:
-        """Read what is new of every run."""
+        """Read what is new of every run.
+
+        The settings are those that may be shown: of the configuration, or else of the journal; a notebook has none.
+        """
+        from tpu_console.engine.config.reading import current_keys
+        from tpu_console.engine.config.run_config import flat_values, flattened, without_secrets
+
         runs = []
         for mark, reader in zip(MARKS, self._readers, strict=False):
             overview, run_id = reader.details(), reader.run.run_id
             if run_id not in self._settings or overview.status.is_live:  # `resume` may change them
-                self._settings[run_id] = _settings(overview)
+                config, journal = overview.config(), overview.facts.config
+                own = flattened(current_keys(journal)) if config is None else flat_values(without_secrets(config))
+                self._settings[run_id] = own
             runs.append(ComparedRun(mark, overview, self._settings[run_id]))
         return runs
 
@@ -270,14 +253,3 @@ def similar_runs(run: RunDirectory) -> list[RunDirectory]:
     label = RunReader(run).overview().facts.label
     similar = (other for other in others if RunReader(other).overview().facts.label == label)
     return [run, *islice(similar, MOST_RUNS - 1)]
-
-
-def _settings(overview: Overview) -> dict[str, Any]:
-    """Return the settings that may be shown: of the configuration, or else of the journal; a notebook has none."""
-    from tpu_console.engine.config.reading import current_keys
-    from tpu_console.engine.config.run_config import flat_values, flattened, without_secrets
-
-    config = overview.config()
-    if config is not None:
-        return flat_values(without_secrets(config))
-    return flattened(current_keys(overview.facts.config))

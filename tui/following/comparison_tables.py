@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..text import tables
 from ..text.names import to_text
-from ..text.numbers import NONE, count, duration, listed
+from ..text.numbers import NONE, count, duration
 from ..text.numbers import metric as number
 from ..text.tables import Column, fields, in_markdown, paragraphs
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .comparison import ComparedRun, Comparison, Score
 
 _BEST = "★"
-_MOST_NAMES = 6
+_MOST_NOTES = 6
 
 
 def columns_of(comparison: Comparison) -> list[Column]:
@@ -67,15 +67,14 @@ def notes_of(comparison: Comparison) -> list[str]:
     notes = [comparison.verdict] if comparison.verdict else []
     if not comparison.metric and any(run.state.epochs for run in comparison.runs):
         notes.append("These runs share no metric; each shows its own.")
-    for name, runs in comparison.partial_metrics.items():
-        notes.append(f"Only {_marks(runs)} {'has' if len(runs) == 1 else 'have'} {name}.")
-    if runs := comparison.without_settings:
-        notes.append(f"{_marks(runs)} {'has' if len(runs) == 1 else 'have'} no configuration to compare.")
-    return [*notes[:_MOST_NAMES], *(run.overview.problem for run in comparison.runs if run.overview.problem)]
-
-
-def _marks(runs: Sequence[ComparedRun]) -> str:
-    return listed([run.mark for run in runs], _MOST_NAMES)
+    trained = [run for run in comparison.runs if run.state.epochs]
+    for name in dict.fromkeys(name for run in trained for name in run.metrics):
+        having = [run.mark for run in trained if name in run.metrics]
+        if len(having) < len(trained):
+            notes.append(f"With {name}: only {' '.join(having)}.")
+    if bare := [run.mark for run in comparison.runs if not run.settings]:
+        notes.append(f"Without a configuration to compare: {' '.join(bare)}.")
+    return [*notes[:_MOST_NOTES], *(run.overview.problem for run in comparison.runs if run.overview.problem)]
 
 
 def setting_text(value: Any) -> str:
@@ -127,31 +126,23 @@ def as_json(comparison: Comparison) -> str:
     """Write a comparison as one JSON object."""
     columns, best = results_of(comparison), comparison.best
     names = [run.overview.run.run_id for run in comparison.runs]
+    runs = []
+    for run in comparison.runs:
+        scores = {name: score for name in run.metrics if (score := run.score(name)) is not None}
+        metrics = {
+            name: {"best": one.best, "best_epoch": one.epoch, "final": tables.for_json(one.final)}
+            for name, one in scores.items()
+        }
+        runs.append({"preset": run.overview.facts.label, **tables.as_plain(columns, run), "metrics": metrics})
     content = {
         "metric": comparison.metric or None,
         "lower_is_better": comparison.lower_is_better if comparison.metric else None,
         "best": best.overview.run.run_id if best is not None else None,
-        "runs": [_run_dict(run, columns) for run in comparison.runs],
+        "runs": runs,
         "differences": {key: dict(zip(names, values, strict=True)) for key, values in comparison.differences.items()},
         "notes": notes_of(comparison),
     }
     return json.dumps(content, indent=2, ensure_ascii=False)
-
-
-def _run_dict(run: ComparedRun, columns: Sequence[Column]) -> dict[str, Any]:
-    scores = {name: score for name in run.metrics if (score := run.score(name)) is not None}
-    return {
-        "preset": run.overview.facts.label,
-        **tables.as_plain(columns, run),
-        "metrics": {
-            name: {
-                "best": score.best,
-                "best_epoch": score.epoch,
-                "final": str(score.final) if tables.is_infinite(score.final) else score.final,
-            }
-            for name, score in scores.items()
-        },
-    }
 
 
 def as_csv(comparison: Comparison) -> str:

@@ -1,10 +1,8 @@
-"""Follows a run on standard output until it ends: plain lines, or the journal's own lines.
-
-It also handles Ctrl-C: the first one asks the run to stop and save, the second one ends its process.
-"""
+"""Follows a run on standard output until it ends: plain lines, or the journal's own lines."""
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import time
@@ -85,42 +83,7 @@ FINISHED, FAILED, INTERRUPTED = 0, 1, 130
 Records = list[dict[str, Any]]
 
 
-class Interrupts:
-    """Ctrl-C and SIGTERM while a run is followed.
-
-    The second Ctrl-C ends the training process. Without one, when only watching, the first one leaves and the run goes
-    on.
-    """
-
-    def __init__(self, run: RunDirectory, kill: Callable[[], object] | None) -> None:
-        self._run = run
-        self._kill = kill
-        self.leaves = False  # whether to stop following immediately
-        self.happened = False  # whether there was a signal
-
-    def hear(self, number: int) -> None:
-        """Handle a signal."""
-        again, self.happened = self.happened, True
-        if self._kill is None:
-            self.leaves = True
-            complain([f"Detached; the run continues. To stop it: tpu-console stop {self._run.run_id}"])
-        elif not again:
-            self._ask()
-        elif number == signal.SIGINT:
-            self.leaves = True
-            self._kill()
-            complain([f"Killed {self._run.run_id}. To continue: {resume_command(self._run)}"])
-
-    def _ask(self) -> None:
-        try:
-            ask(self._run, Steering.STOP, "requested with Ctrl-C")
-        except OSError as error:
-            complain([f"Cannot ask the run to stop: {error.strerror}. Press Ctrl-C again to kill it."])
-        else:
-            complain(["Stopping after the current steps, then saving. Press Ctrl-C again to kill the run."])
-
-
-def follow(
+def follow(  # noqa: C901  one loop and its end
     run: RunDirectory,
     *,
     as_json: bool = False,
@@ -128,6 +91,9 @@ def follow(
     resumed: int = 0,
 ) -> int:
     """Print a run's progress to standard output until it ends.
+
+    The first Ctrl-C or SIGTERM asks the run to stop and save, a second Ctrl-C kills it. If this command only watches,
+    the first one leaves and the run goes on.
 
     Args:
         run: The run.
@@ -142,13 +108,16 @@ def follow(
         BrokenPipeError: The reader of standard output has gone.
         OSError: The journal cannot be read.
     """
-    interrupts = Interrupts(run, kill)
+    heard: list[int] = []
+
+    def leaves() -> bool:
+        return len(heard) > (kill is not None)
+
     end: RunFinished | RunFailed | None = None
-    printer = PlainPrinter(run)
-    reader = JournalReader(run.journal)
+    printer, reader = PlainPrinter(run), JournalReader(run.journal)
     heartbeat, next_look = HeartbeatWatch(run), 0.0
-    with interrupts_call(interrupts.hear):
-        while not interrupts.leaves:
+    with interrupts_call(lambda number: _hear(heard, number, run, kill)):
+        while not leaves():
             # Liveness first: whatever was written until its death is then in the journal read after it.
             if (now := time.monotonic()) >= next_look:
                 life, next_look = heartbeat.look(), now + BEAT_S
@@ -156,31 +125,54 @@ def follow(
             earlier, records, resumed = _since_resumed(read, resumed)
             printer.feed(earlier)
             if as_json:
-                _write_json(records)
+                for record in records:
+                    with suppress(orjson.JSONEncodeError):  # nested more deeply than any event: only the reader can
+                        sys.stdout.buffer.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+                sys.stdout.buffer.flush()
             elif not resumed:
                 say([*printer.feed(records), *printer.disk(life.waiting), *printer.idle(life)])
-            end = _end_of(records, end)
+            for record in records:
+                if record["type"] in {"RunFinished", "RunFailed", "RunResumed"}:
+                    event = decode(record)
+                    end = event if isinstance(event, RunFinished | RunFailed) else None
             if read:
                 continue
             if end is not None or life.liveness is Liveness.DEAD:
                 break
             time.sleep(POLL_S)
-    if interrupts.leaves:
+    if leaves():
         return INTERRUPTED
-    code = _conclude(run, end)
+    if not isinstance(end, RunFinished):
+        lines = [f"{run.run_id} was created but never started."]
+        if end is not None:
+            lines = failed_lines(end, run)
+        elif run.heartbeat.exists() or is_removed(run):
+            conclude_killed(run, StateReader(run).catch_up())
+            lines = crashed_lines(run, LogTail(run).read())
+        complain([f"Error: {lines[0]}", *lines[1:]])
     if reader.newer:
         complain(["Note: a newer tpu-console wrote this run; some of it is not shown. Update to see everything."])
     if reader.skipped:
         complain([f"Note: {plural(reader.skipped, 'line')} of the journal could not be read."])
-    return INTERRUPTED if interrupts.happened else code
+    return INTERRUPTED if heard else FINISHED if isinstance(end, RunFinished) else FAILED
 
 
-def _write_json(records: Records) -> None:
-    """Write records as the journal holds them."""
-    for record in records:
-        with suppress(orjson.JSONEncodeError):  # nested more deeply than any event: only the reader accepts it
-            sys.stdout.buffer.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
-    sys.stdout.buffer.flush()
+def _hear(heard: list[int], number: int, run: RunDirectory, kill: Callable[[], object] | None) -> None:
+    """Handle a signal, which is added to those that were heard; SIGTERM never kills, however often it comes."""
+    if heard and kill is not None and number != signal.SIGINT:
+        return
+    heard.append(number)
+    if kill is None:
+        complain([f"Detached; the run continues. To stop it: tpu-console stop {run.run_id}"])
+    elif len(heard) > 1:
+        kill()
+        complain([f"Killed {run.run_id}. To continue: {resume_command(run)}"])
+    else:
+        try:
+            ask(run, Steering.STOP, "requested with Ctrl-C")
+            complain(["Stopping after the current steps, then saving. Press Ctrl-C again to kill the run."])
+        except OSError as error:
+            complain([f"Cannot ask the run to stop: {error.strerror}. Press Ctrl-C again to kill it."])
 
 
 def _since_resumed(records: Records, times: int) -> tuple[Records, Records, int]:
@@ -190,35 +182,6 @@ def _since_resumed(records: Records, times: int) -> tuple[Records, Records, int]
         if not times:
             return records[:place], records[place:], 0
     return (records, [], times) if times else ([], records, 0)
-
-
-def _end_of(
-    records: Sequence[Mapping[str, Any]], before: RunFinished | RunFailed | None
-) -> RunFinished | RunFailed | None:
-    """Return the last event of a run that ended and was not resumed since."""
-    for record in reversed(records):
-        if record["type"] == "RunResumed":
-            return None
-        if record["type"] in {"RunFinished", "RunFailed"}:
-            event = decode(record)
-            if isinstance(event, RunFinished | RunFailed):
-                return event
-    return before
-
-
-def _conclude(run: RunDirectory, end: RunFinished | RunFailed | None) -> int:
-    """Say on standard error what went wrong, if anything did; return the exit code."""
-    if isinstance(end, RunFinished):
-        return FINISHED
-    if end is not None:
-        lines = failed_lines(end, run)
-    elif run.heartbeat.exists() or is_removed(run):
-        conclude_killed(run, StateReader(run).catch_up())
-        lines = crashed_lines(run, LogTail(run).read())
-    else:
-        lines = [f"{run.run_id} was created but never started."]
-    complain([f"Error: {lines[0]}", *lines[1:]])
-    return FAILED
 
 
 def wait_for_life(run: RunDirectory, limit_s: float, *, resumed: int = 0) -> Liveness:
@@ -297,43 +260,46 @@ class PlainPrinter:
         """Return a line if the run stopped or began to respond, or if nothing was said for a while."""
         if self.state.end is not None:
             return []
-        if life is not None and (lines := self._heard(life)) is not None:
+        if life is not None and life.liveness is Liveness.SILENT:
+            return self._silent(life)
+        if life is not None and life.liveness is not Liveness.DEAD and (lines := self._responding()):
             return lines
-        now = self._clock()
-        if now - self._quiet_since < self._silence_s:
+        if not self._is_due():
             return []
-        self._quiet_since = now
-        self._silence_s = min(2 * self._silence_s, LONGEST_SILENCE_S)
         progress = self.state.progress
         if life is not None and (stalled := stall_of(self.state, life)) is not None:
             return [labelled("stalled", stall_text(stalled))]
         if self.state.phase != Phase.TRAINING or progress is None or progress.step == self._reported_step:
-            return [waiting_line(self.state, now)]
+            return [waiting_line(self.state, self._clock())]
         self._reported_step = progress.step
         return [progress_line(self.state)]
 
-    def _heard(self, life: Life) -> list[str] | None:
-        """Say whether the run responds; None if it does, as it did before."""
-        if life.liveness is not Liveness.SILENT:
-            lines = self._responding()
-            return None if life.liveness is Liveness.DEAD or not lines else lines
+    def _is_due(self) -> bool:
+        """Return whether nothing was said for a while; then the next pause is twice as long."""
         now = self._clock()
-        first, self._silent_s = not self._silent_s, life.silent_s
-        lines = []
-        if first or now - self._quiet_since >= self._silence_s:
-            lines.append(labelled("silent", silent_text(life.silent_s) + (f". {WHY_SILENT}" if first else "")))
-            self._silence_s = FIRST_SILENCE_S if first else min(2 * self._silence_s, LONGEST_SILENCE_S)
-            self._quiet_since = now
+        if now - self._quiet_since < self._silence_s:
+            return False
+        self._quiet_since, self._silence_s = now, min(2 * self._silence_s, LONGEST_SILENCE_S)
+        return True
+
+    def _silent(self, life: Life) -> list[str]:
+        """Say now and then that the run does not respond, and once that it was asked to stop."""
+        lines, why = [], "" if self._silent_s else f". {WHY_SILENT}"
+        if not self._silent_s:
+            self._quiet_since, self._silence_s = -math.inf, FIRST_SILENCE_S / 2
+        self._silent_s = life.silent_s
+        if self._is_due():
+            lines.append(labelled("silent", f"{silent_text(life.silent_s)}{why}"))
         if (life.stop_waits or self.state.stop is not None) and not self._is_stop_reported:
             self._is_stop_reported = True
             lines.append(labelled("stopping", STOP_PENDING))
         return lines
 
     def _responding(self) -> list[str]:
-        """Say that the run responds again, if it did not before."""
-        if not self._silent_s:
-            return []
+        """Say that the run responds again; nothing if it did not stop to."""
         seconds, self._silent_s, self._is_stop_reported = self._silent_s, 0, False
+        if not seconds:
+            return []
         self._quiet_since, self._silence_s = self._clock(), FIRST_SILENCE_S
         return [labelled("responding", f"again, after {duration(seconds)}")]
 
@@ -355,12 +321,22 @@ class PlainPrinter:
                 return lines
             case AcceleratorReady():
                 return backend_lines(event)
+            case InputMeasured() if self.state.epochs and event.epoch <= self.state.epochs[-1].epoch:
+                return self._verdict()  # the rest of an ended epoch arrives after its end
             case InputMeasured():
-                return self._measured(event)
+                self._wait_s += event.wait_s
+                self._span_s += event.span_s
+                return []
             case HostLost():
                 return [labelled("lost", lost_text(event))]
             case EpochEnded():
-                return [self._epoch(event), *self._verdict()]
+                so_far = [self._best, event] if self._best is not None else [event]
+                monitor = self.state.metric(self.state.monitor)
+                self._best = best_epoch(so_far, self.state.monitor, lowest=monitor.lower_is_better)
+                waited = 100 * self._wait_s / self._span_s if self._span_s > 0 else None
+                self._wait_s = self._span_s = 0.0
+                line = epoch_line(event, self.state.fit, is_best=self._best is event, waited_percent=waited)
+                return [line, *self._verdict()]
             case Translated():
                 return [sample_line(sample) for sample in event.samples]
             case Noticed():
@@ -388,23 +364,6 @@ class PlainPrinter:
             return []
         seconds = self.state.phase_s[before.phase] - self._earlier_s.get(before.phase, 0.0)
         return [phase_line(before.phase, seconds, self.state)]
-
-    def _epoch(self, event: EpochEnded) -> str:
-        fit = self.state.fit
-        so_far = [self._best, event] if self._best is not None else [event]
-        monitor = self.state.metric(self.state.monitor)
-        self._best = best_epoch(so_far, self.state.monitor, lowest=monitor.lower_is_better)
-        waited = 100 * self._wait_s / self._span_s if self._span_s > 0 else None
-        self._wait_s = self._span_s = 0.0
-        return epoch_line(event, fit, is_best=self._best is event, waited_percent=waited)
-
-    def _measured(self, event: InputMeasured) -> list[str]:
-        """Add up the current epoch's waiting time; the rest of an ended epoch arrives after its end."""
-        if self.state.epochs and event.epoch <= self.state.epochs[-1].epoch:
-            return self._verdict()
-        self._wait_s += event.wait_s
-        self._span_s += event.span_s
-        return []
 
     def _verdict(self) -> list[str]:
         """Say what limits the run if that has changed, whether much of it is validation, and which hosts are slow."""

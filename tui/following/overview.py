@@ -147,9 +147,9 @@ class Overview:
 class RunReader:
     """Reads a run again and again, in any thread: what is new of its journal, and whether it is alive."""
 
-    def __init__(self, run: RunDirectory, watch: HeartbeatWatch | None = None) -> None:
+    def __init__(self, run: RunDirectory) -> None:
         self.run = run
-        self._watch = watch or HeartbeatWatch(run)
+        self._watch = HeartbeatWatch(run)
         self._states = StateReader(run)
         self._lock = threading.Lock()
 

@@ -114,15 +114,22 @@ class Sort(StrEnum):
     SIZE = "size"
 
 
+def _best(overview: Overview) -> tuple[str, float] | None:
+    if overview.best is None:
+        return None
+    metric, best = overview.best
+    return metric, best if overview.facts.lower_is_better else -best
+
+
 _VALUES: dict[Sort, Callable[[Overview], Any]] = {
     Sort.NAME: lambda one: one.name.lower(),
     Sort.PRESET: lambda one: one.facts.label,
     Sort.STATE: lambda one: one.status.value,
+    Sort.BEST: _best,
     Sort.TIME: lambda one: one.seconds(),
-    Sort.SPEED: lambda one: one.facts.examples_per_s,
-    Sort.SIZE: lambda one: one.size_bytes,
+    Sort.SPEED: lambda one: None if one.facts.examples_per_s is None else -one.facts.examples_per_s,
+    Sort.SIZE: lambda one: -one.size_bytes,
 }
-_LARGEST_FIRST = {Sort.SPEED, Sort.SIZE}
 
 
 def in_order(overviews: Iterable[Overview], sort: Sort) -> list[Overview]:
@@ -130,21 +137,11 @@ def in_order(overviews: Iterable[Overview], sort: Sort) -> list[Overview]:
 
     The best runs of each metric come first, the fastest and the largest ones, and those that took the least time.
     """
-    runs = list(overviews)
     if sort is Sort.STARTED:
-        return runs
-    value = _best if sort is Sort.BEST else _VALUES[sort]
-    keys: dict[int, Any] = {id(run): value(run) for run in runs}
-    known = [run for run in runs if keys[id(run)] is not None]
-    known.sort(key=lambda run: keys[id(run)], reverse=sort in _LARGEST_FIRST)
-    return known + [run for run in runs if keys[id(run)] is None]
-
-
-def _best(overview: Overview) -> tuple[str, float] | None:
-    if overview.best is None:
-        return None
-    metric, best = overview.best
-    return metric, best if overview.facts.lower_is_better else -best
+        return list(overviews)
+    valued = [(_VALUES[sort](run), run) for run in overviews]
+    known = sorted((pair for pair in valued if pair[0] is not None), key=lambda pair: pair[0])
+    return [run for _, run in [*known, *(pair for pair in valued if pair[0] is None)]]
 
 
 def with_tags(overviews: Iterable[Overview], tags: Collection[str], *, archived: bool = False) -> list[Overview]:
@@ -157,16 +154,7 @@ def with_tags(overviews: Iterable[Overview], tags: Collection[str], *, archived:
 def matches(overview: Overview, words: Iterable[str]) -> bool:
     """Return whether every word is part of what a list shows of a run; words are in lower case."""
     facts, annotations = overview.facts, overview.annotations
-    text = " ".join(
-        (
-            *(overview.run.run_id, annotations.title, facts.label, overview.status.value, facts.model, facts.dataset),
-            *(
-                facts.accelerator,
-                overview.changes,
-                facts.monitor,
-                annotations.note,
-                *(f"#{t}" for t in annotations.tags),
-            ),
-        )
-    ).lower()
+    shown = [overview.run.run_id, annotations.title, facts.label, overview.status.value, facts.model, facts.dataset]
+    shown += [facts.accelerator, overview.changes, facts.monitor, annotations.note]
+    text = " ".join([*shown, *(f"#{tag}" for tag in annotations.tags)]).lower()
     return all(word in text for word in words)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import asdict, replace
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.reading import run_command
@@ -13,7 +12,7 @@ from tpu_console.engine.config.run_config import RunConfig, journal_values, to_t
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.preflight.likely import efficiency_of
 from tpu_console.engine.runs.class_report import ClassReport, read_report
-from tpu_console.engine.runs.events import AcceleratorReady, RunFailed, RunFinished
+from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.plausible import MOST_METRICS
 from tpu_console.engine.sanitize import printable
@@ -29,12 +28,11 @@ from ..text.outcome import best_text, efficiency_line, output_pairs, output_plac
 from ..text.profile import compilation_lines
 from ..text.run_lines import crashed_lines, failed_lines, found, settled, trained_by
 from ..text.steering import budget_text, mirror_text, steered_text
-from ..text.tables import Column, as_lines, fields, paragraphs
+from ..text.tables import Column, as_lines, fields, for_json, paragraphs
 from .run_settings import settings_of
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.runs.state import RunState
 
     from .overview import Overview
 
@@ -53,6 +51,9 @@ def page(overview: Overview, width: int | None) -> list[str]:
     longest = max((len(duration(seconds)) for seconds in state.phase_s.values()), default=0)
     # What a notebook or script passed as `config`.
     passed = [(str(name), str(value)) for name, value in (state.started.config if state.started else {}).items()]
+    failure = failed_lines(state.end, run) if isinstance(state.end, RunFailed) else []
+    if overview.status is Status.CRASHED:
+        failure = crashed_lines(run, LogTail(run).read())
     sections = {
         "": [f"{run.run_id}{' (archived)' if overview.annotations.archived else ''}", *fields(_head(overview))],
         "Settings": _settings(config) if config is not None else fields(passed),
@@ -65,7 +66,7 @@ def page(overview: Overview, width: int | None) -> list[str]:
         "Alerts": [f"  epoch {alert.epoch}: {alert.message if state.end else alert.text}" for alert in state.alerts],
         "Notes": [f"  {notice}" for notice in state.notices],
         "Files": fields([("folder", user_path(run.path)), *output_pairs(run)]),
-        "Failure": _failure(overview),
+        "Failure": [f"  {line}" for line in failure],
     }
     return paragraphs([*([title] if title else []), *lines] for title, lines in sections.items() if lines)
 
@@ -87,16 +88,16 @@ def plain_values(overview: Overview) -> dict[str, Any]:
     return {
         **overview.as_dict(),
         "config": journal_values(config) if config is not None else None,
-        **{name: _plain(asdict(part)) if part is not None else None for name, part in parts.items()},
-        "hosts": [_plain(asdict(sampled)) for sampled in state.hosts.values()],
-        "steered": [_plain(asdict(event)) for event in state.steered],
-        "alerts": [_plain(asdict(alert)) for alert in state.alerts],
-        "compiled": [_plain(asdict(event)) for event in state.compiled],
-        "profiled": [_plain(asdict(event)) for event in state.profiled],
-        "lost": [_plain(asdict(event)) for event in state.lost],
+        **{name: for_json(asdict(part)) if part is not None else None for name, part in parts.items()},
+        "hosts": [for_json(asdict(sampled)) for sampled in state.hosts.values()],
+        "steered": [for_json(asdict(event)) for event in state.steered],
+        "alerts": [for_json(asdict(alert)) for alert in state.alerts],
+        "compiled": [for_json(asdict(event)) for event in state.compiled],
+        "profiled": [for_json(asdict(event)) for event in state.profiled],
+        "lost": [for_json(asdict(event)) for event in state.lost],
         "phase_seconds": dict(state.phase_s),
-        "efficiency": _plain(asdict(efficiency)) if (efficiency := efficiency_of(state)) else None,
-        "epoch_records": [_plain(asdict(epoch)) for epoch in state.epochs],
+        "efficiency": for_json(asdict(efficiency)) if (efficiency := efficiency_of(state)) else None,
+        "epoch_records": [for_json(asdict(epoch)) for epoch in state.epochs],
         "classes": report.as_dict() if report is not None else None,
         "notices": list(state.notices),
         "files": {name: printable(str(path)) for name, path in output_places(overview.run).items()},
@@ -146,47 +147,29 @@ def _settings(config: RunConfig) -> list[str]:
 
 
 def _machine(overview: Overview) -> list[tuple[str, str]]:
-    state, pairs = overview.state, []
+    """Say what trained the run, on which devices and hosts, where its time went, and what it found."""
+    state, hosts, pairs = overview.state, hosts_of(overview.state), []
     if state.started is not None:
         pairs.append(("trained by", trained_by(state.started)))
-    if state.accelerator is not None:
-        pairs += [
-            ("accelerator", found("connecting", state)),
-            ("backend", topology_text(state.accelerator)),
-            ("devices", "\n".join(_devices(state.accelerator))),
-        ]
-    pairs += _hosts(state)
-    if account := account_of(state):
-        pairs.append(("time", "\n".join(account)))
-    if state.data is not None:
-        pairs.append(("data", found("loading data", state)))
-    if state.model is not None:
-        pairs.append(("model", found("building", state)))
-    if state.fit is not None:
-        pairs.append(("training", settled(state.fit)))
-    return pairs
-
-
-def _devices(ready: AcceleratorReady) -> list[str]:
-    """List the devices, or the hosts if there are too many devices."""
-    if len(ready.replicas) <= _MOST_DEVICES:
-        return [f"{r.index}: {r.kind}, {r.device}" + (f" at {r.coordinates}" if r.coordinates else "")
-                for r in ready.replicas]  # fmt: skip
-    hosts = Counter((r.process, r.host, r.kind) for r in ready.replicas)
-    return [f"host {process} ({host}): {count} × {kind}" for (process, host, kind), count in hosts.items()]
-
-
-def _hosts(state: RunState) -> list[tuple[str, str]]:
-    """List the lost and slow hosts, and the last figures of each."""
-    hosts = hosts_of(state)
-    pairs = [("lost", lost_text(event)) for event in state.lost]
+    if (ready := state.accelerator) is not None:
+        devices = [f"{r.index}: {r.kind}, {r.device}" + (f" at {r.coordinates}" if r.coordinates else "")
+                   for r in ready.replicas]  # fmt: skip
+        if len(devices) > _MOST_DEVICES:
+            counts = Counter((r.process, r.host, r.kind) for r in ready.replicas)
+            devices = [f"host {process} ({host}): {n} × {kind}" for (process, host, kind), n in counts.items()]
+        pairs += [("accelerator", found("connecting", state)), ("backend", topology_text(ready))]
+        pairs.append(("devices", "\n".join(devices)))
+    pairs += [("lost", lost_text(event)) for event in state.lost]
     pairs += [("slow", slow_text(host)) for host in hosts.values() if host.behind]
     lines = []
     for process in state.hosts:
         figures = [gauge for gauge in gauges_of(state, process) if gauge.metric != "wait_percent"]
         text = ", ".join(f"{gauge.name} {gauge.value or f'n/a ({gauge.why_not})'}" for gauge in figures)
         lines.append(f"{hosts[process].name}: {text}")
-    return [*pairs, *([("hosts", "\n".join(lines))] if lines else [])]
+    pairs += [("hosts", "\n".join(lines)), ("time", "\n".join(account_of(state)))]
+    pairs += [("data", found("loading data", state)), ("model", found("building", state))]
+    pairs.append(("training", settled(state.fit) if state.fit is not None else ""))
+    return [(name, text) for name, text in pairs if text]
 
 
 def _epochs(overview: Overview) -> list[str]:
@@ -219,24 +202,3 @@ def _classes(run: RunDirectory, width: int | None) -> list[str]:
         )
     ]
     return paragraphs([f"  {line}" for line in block] for block in blocks)
-
-
-def _failure(overview: Overview) -> list[str]:
-    if isinstance(overview.state.end, RunFailed):
-        lines = failed_lines(overview.state.end, overview.run)
-    elif overview.status is Status.CRASHED:
-        lines = crashed_lines(overview.run, LogTail(overview.run).read())
-    else:
-        return []
-    return [f"  {line}" for line in lines]
-
-
-def _plain(value: Any) -> Any:
-    """Spell out the numbers that JSON cannot hold, as the journal does."""
-    if isinstance(value, float) and not isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value

@@ -22,11 +22,11 @@ from tpu_console.engine.sweeps.driver import refusal
 from tpu_console.engine.sweeps.search import is_pruned
 
 from ..text.names import Status
-from ..text.numbers import count, metric
+from ..text.numbers import count, metric, plural
 from .comparison import ComparedReader, ComparedRun, Comparison, comparison_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Definition, Sweep
@@ -91,7 +91,12 @@ class Row:
     values: tuple[Any, ...]  # a value for each axis
     cells: tuple[SeenCell, ...]  # its cells: one for each repetition
     metric: str = ""
-    speed_up: Spread | None = None  # how many times as many examples per second as the baseline; None if unknown
+    baseline: Spread | None = None  # the examples per second of its baseline; None if that is unknown
+
+    @property
+    def speed_up(self) -> Spread | None:
+        """How many times as many examples per second as the baseline; None if unknown."""
+        return ratio(self.examples_per_s, self.baseline)
 
     @property
     def runs(self) -> list[ComparedRun]:
@@ -106,35 +111,21 @@ class Row:
     @property
     def examples_per_s(self) -> Spread | None:
         """Examples per second."""
-        return self._figure(lambda run: run.overview.facts.examples_per_s)
-
-    @property
-    def seconds(self) -> Spread | None:
-        """Seconds to train, of runs that finished."""
-        return self._figure(lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None)
-
-    @property
-    def first_epoch_s(self) -> Spread | None:
-        """Seconds of the first epoch, with compilation."""
-        return self._figure(lambda run: run.first_epoch_s)
-
-    @property
-    def later_epoch_s(self) -> Spread | None:
-        """Seconds of each other epoch."""
-        return self._figure(lambda run: run.later_epoch_s)
+        return self.figure(lambda run: run.overview.facts.examples_per_s)
 
     @property
     def best(self) -> Spread | None:
         """The best value of the metric."""
-        return self._figure(lambda run: score.best if (score := run.score(self.metric)) is not None else None)
+        return self.figure(lambda run: score.best if (score := run.score(self.metric)) is not None else None)
 
     @property
     def loss(self) -> float:
         """The loss of the best epochs, which decides between equal values of the metric; infinite if unknown."""
-        loss = self._figure(lambda run: score.loss if (score := run.score(self.metric)) is not None else None)
+        loss = self.figure(lambda run: score.loss if (score := run.score(self.metric)) is not None else None)
         return loss.mid if loss is not None and math.isfinite(loss.mid) else math.inf
 
-    def _figure(self, of_run: Callable[[ComparedRun], float | None]) -> Spread | None:
+    def figure(self, of_run: Callable[[ComparedRun], float | None]) -> Spread | None:
+        """Return a figure of its runs; None if no run has it."""
         return spread_of([value for run in self.runs if (value := of_run(run)) is not None])
 
 
@@ -153,11 +144,6 @@ class SweepView:
         """The metric of the table; empty if the runs share none."""
         return self.definition.metric or comparison_of([cell.run for cell in self.cells if cell.run is not None]).metric
 
-    @property
-    def baseline(self) -> dict[str, Any]:
-        """The values that the baseline has; empty for a search, which compares nothing."""
-        return {} if self.definition.search else parse_baseline(self.definition.baseline, self.axes)
-
     def rows(self) -> list[Row]:
         """Return the table."""
         name = self.metric
@@ -166,19 +152,12 @@ class SweepView:
             key = repr(cell.cell.number if self.definition.search else cell.cell.values)
             known.setdefault(key, []).append(cell)
         rows = [Row(cells[0].cell.values, tuple(cells), name) for cells in known.values()]
-        if not (baseline := self.baseline):
+        if self.definition.search:  # it compares nothing
             return rows
+        baseline = parse_baseline(self.definition.baseline, self.axes)
         speeds = {repr(row.values): row.examples_per_s for row in rows}
         keys = [axis.key for axis in self.axes]
-        bases = [tuple(map(baseline.get, keys, row.values)) for row in rows]
-        return [
-            replace(row, speed_up=ratio(row.examples_per_s, speeds.get(repr(base))))
-            for row, base in zip(rows, bases, strict=True)
-        ]
-
-    def named(self, row: Row) -> str:
-        """Write a row's combination."""
-        return combination(self.axes, row.values)
+        return [replace(row, baseline=speeds.get(repr(tuple(map(baseline.get, keys, row.values))))) for row in rows]
 
     def counts(self) -> dict[str, int]:
         """Return how many cells are in each state."""
@@ -197,12 +176,12 @@ class SweepView:
             return self.definition.search == "grid" or bool(self.definition.storage)
         return self.done == len(self.cells)
 
-
-def state_of(view: SweepView) -> str:
-    """Return the state of a whole sweep, in a word."""
-    if view.is_driven:
-        return "stopping" if view.sweep.is_stopping else "running"
-    return "complete" if view.is_complete else "stopped"
+    @property
+    def state(self) -> str:
+        """The state of the whole sweep, in a word."""
+        if self.is_driven:
+            return "stopping" if self.sweep.is_stopping else "running"
+        return "complete" if self.is_complete else "stopped"
 
 
 class SweepReader:
@@ -227,7 +206,11 @@ class SweepReader:
         is_driven = self.sweep.is_driven
         runs = {number: self._run(run) for number, run in self.sweep.runs().items()}
         cells = self._cells or [Cell(number, values_in(self.axes, run.settings), None) for number, run in runs.items()]
-        seen = tuple(SeenCell(cell, runs.get(cell.number), self._refusal(cell, runs)) for cell in cells)
+        for cell in self._cells:
+            if cell.number not in self._refused and cell.number not in runs:
+                self._refused[cell.number] = cell.refused or refusal(cell.config)
+        refused = {number: why for number, why in self._refused.items() if number not in runs}
+        seen = tuple(SeenCell(cell, runs.get(cell.number), refused.get(cell.number, cell.refused)) for cell in cells)
         return SweepView(self.sweep, self.definition, self.axes, seen, is_driven)
 
     def _run(self, run: RunDirectory) -> ComparedRun:
@@ -242,18 +225,27 @@ class SweepReader:
             self._known[run.run_id] = (stamp, read)
         return read
 
-    def _refusal(self, cell: Cell, runs: Mapping[int, object]) -> str:
-        if cell.number in runs or self.definition.search:
-            return cell.refused
-        if cell.number not in self._refused:
-            self._refused[cell.number] = cell.refused or refusal(cell.config)
-        return self._refused[cell.number]
-
 
 def conclusion(view: SweepView) -> str:
-    """Say in one sentence what the sweep shows; empty if there is no result yet."""
-    rows = view.rows()
-    parts = [*_best_part(view, rows), *([] if view.definition.search else _speed_parts(view, rows))]
+    """Say in one sentence what the sweep shows: best, fastest and pruned combinations; empty without a result."""
+    rows, parts = view.rows(), []
+    if scored := _best_first(view, rows):
+        row, best = scored[0]
+        others = sum(metric(other.mid) == metric(best.mid) for _, other in scored) - 1
+        also = f" and {plural(others, 'other combination')}" if others else ""
+        named = combination(view.axes, row.values)
+        parts.append(f"the best {view.metric} is {metric(best.mid)}, with {named}{also}")
+    measured = [(row, row.examples_per_s) for row in rows if row.examples_per_s is not None]
+    if len(measured) > 1 and not view.definition.search:
+        row, speed = max(measured, key=lambda pair: pair[1].mid)
+        compared = ""
+        if row.speed_up is not None and speed != row.baseline:
+            within = "" if row.speed_up.is_certain else ", within the spread"
+            values = parse_baseline(view.definition.baseline, view.axes)
+            base = " ".join(f"{one.name}={shown(values[one.key])}" for one in view.axes if one.key in values)
+            compared = f", {speed_text(row.speed_up)} the speed of {base}{within}"
+        named = combination(view.axes, row.values)
+        parts.append(f"the fastest measured is {named}: {count(speed.mid)} examples/s{compared}")
     if pruned := view.counts().get(PRUNED):
         parts.append(f"{pruned} of {len(view.cells)} were pruned")
     sentence = "; ".join(parts)
@@ -264,13 +256,8 @@ def winner(view: SweepView, rows: Sequence[Row]) -> ComparedRun | None:
     """Return the run with the best metric, of the best combination; without one, the fastest; None without results."""
     if scored := _best_first(view, rows):
         return comparison_of(scored[0][0].runs, view.metric).best
-    runs = [
-        (run.overview.facts.examples_per_s, run)
-        for row in rows
-        for run in row.runs
-        if run.overview.facts.examples_per_s is not None
-    ]
-    return max(runs, key=lambda pair: pair[0])[1] if runs else None
+    runs = [run for row in rows for run in row.runs if run.overview.facts.examples_per_s is not None]
+    return max(runs, key=lambda run: run.overview.facts.examples_per_s or 0.0, default=None)
 
 
 def _best_first(view: SweepView, rows: Sequence[Row]) -> list[tuple[Row, Spread]]:
@@ -279,40 +266,6 @@ def _best_first(view: SweepView, rows: Sequence[Row]) -> list[tuple[Row, Spread]
     sign = 1 if Comparison(runs, view.metric).lower_is_better else -1
     scored = [(row, row.best) for row in rows if row.best is not None]
     return sorted(scored, key=lambda pair: (sign * pair[1].mid, pair[0].loss))
-
-
-def _best_part(view: SweepView, rows: Sequence[Row]) -> list[str]:
-    """Name the combination with the best metric, and say how many others look the same."""
-    if not (scored := _best_first(view, rows)):
-        return []
-    row, best = scored[0]
-    others = sum(metric(other.mid) == metric(best.mid) for _, other in scored) - 1
-    also = f" and {others} other {'combination' if others == 1 else 'combinations'}" if others else ""
-    return [f"the best {view.metric} is {metric(best.mid)}, with {view.named(row)}{also}"]
-
-
-def _speed_parts(view: SweepView, rows: Sequence[Row]) -> list[str]:
-    measured = [(row, row.examples_per_s) for row in rows if row.examples_per_s is not None]
-    if len(measured) < 2:
-        return []
-    row, speed = max(measured, key=lambda pair: pair[1].mid)
-    return [f"the fastest measured is {view.named(row)}: {count(speed.mid)} examples/s{_compared(view, row)}"]
-
-
-def _compared(view: SweepView, row: Row) -> str:
-    if row.speed_up is None or [view.baseline.get(axis.key) for axis in view.axes] == [*row.values]:
-        return ""
-    if all(view.baseline.get(axis.key, own) == own for axis, own in zip(view.axes, row.values, strict=True)):
-        return ", which is the baseline"
-    if not row.speed_up.is_certain:
-        return f", no faster than {_base_name(view)} within the spread ({speed_text(row.speed_up)})"
-    return f", {speed_text(row.speed_up)} the speed of {_base_name(view)}"
-
-
-def _base_name(view: SweepView) -> str:
-    named = [f"{axis.name}={shown(view.baseline[axis.key])}" for axis in view.axes if axis.key in view.baseline]
-    others = [axis.name for axis in view.axes if axis.key not in view.baseline]
-    return " ".join(named) + (f" with the same {' and '.join(others)}" if others else "")
 
 
 def speed_text(speed: Spread | None) -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sweeps.axes import SweptKey, shown
 
 from ..text import tables
+from ..text.names import Status
 from ..text.numbers import count, duration, metric
 from ..text.tables import Bar, Column, bar_chart, in_markdown, paragraphs
 from .run_list import epochs_text
-from .sweep import Row, Spread, SweepReader, SweepView, conclusion, speed_text, state_of, winner
+from .sweep import Row, Spread, SweepReader, SweepView, conclusion, speed_text, winner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +49,7 @@ class ListedSweep:
     @property
     def state(self) -> str:
         """Its state, in a word."""
-        return "unreadable" if self.view is None else state_of(self.view)
+        return "unreadable" if self.view is None else self.view.state
 
     @property
     def over(self) -> str:
@@ -83,7 +85,7 @@ LIST_COLUMNS = (
 
 
 def cell_rows(view: SweepView, rows: Sequence[Row]) -> dict[str, Row]:
-    """Return a row for each cell of a sweep by the cell's number, with the speed-up of all that are equal to it."""
+    """Return a row for each cell of a sweep by the cell's number."""
     known = {cell.cell.number: row for row in rows for cell in row.cells}
     return {str(cell.cell.number): replace(known[cell.cell.number], cells=(cell,)) for cell in view.cells}
 
@@ -115,15 +117,22 @@ def results_of(view: SweepView, rows: Sequence[Row]) -> list[Column]:
     own = [_axis(axis, place) for place, axis in enumerate(view.axes)]
     columns: list[Column] = [
         Column("state", 12, key="state", value=lambda row: row.status),
-        _figure("time", "seconds", lambda row: row.seconds, _around(duration), 10),
-        _figure("1st epoch", "first_epoch_s", lambda row: row.first_epoch_s, _around(duration), 6),
-        _figure("later", "later_epoch_s", lambda row: row.later_epoch_s, _around(duration), 5),
+        _figure("time", "seconds", _seconds, _around(duration), 10),
+        _figure(
+            "1st epoch", "first_epoch_s", lambda row: row.figure(lambda run: run.first_epoch_s), _around(duration), 6
+        ),
+        _figure("later", "later_epoch_s", lambda row: row.figure(lambda run: run.later_epoch_s), _around(duration), 5),
         _figure("examples/s", "examples_per_s", lambda row: row.examples_per_s, _around(count), 14),
         _figure(f"best {view.metric}".strip(), "best", lambda row: row.best, _around(metric), 13),
         _figure("speed-up", "speed_up", lambda row: row.speed_up, speed_text, 15),
         Column("remark", 4, key="remark", value=lambda row: row.cells[0].refused),
     ]
     return [*own, *(one for one in columns if any(one.value(row) not in (None, "") for row in rows))]
+
+
+def _seconds(row: Row) -> Spread | None:
+    """Return how long runs took that finished."""
+    return row.figure(lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None)
 
 
 def _axis(axis: SweptKey, place: int) -> Column:
@@ -184,12 +193,11 @@ def as_csv(view: SweepView) -> str:
     """Write one row for each combination, with the lowest and the highest of what was repeated, and its runs."""
     rows = view.rows()
     more: list[Column] = [
-        Column("", 0, key="examples_per_s_low", value=lambda row: row.examples_per_s, plain=lambda found: found.low),
-        Column("", 0, key="examples_per_s_high", value=lambda row: row.examples_per_s, plain=lambda found: found.high),
-        Column("", 0, key="speed_up_low", value=lambda row: row.speed_up, plain=lambda found: found.low),
-        Column("", 0, key="speed_up_high", value=lambda row: row.speed_up, plain=lambda found: found.high),
-        Column("", 0, key="runs", value=lambda row: " ".join(run.overview.run.run_id for run in row.runs)),
+        Column("", 0, key=f"{key}_{end}", value=attrgetter(key), plain=attrgetter(end))
+        for key in ("examples_per_s", "speed_up")
+        for end in ("low", "high")
     ]
+    more.append(Column("", 0, key="runs", value=lambda row: " ".join(run.overview.run.run_id for run in row.runs)))
     return tables.as_csv([*results_of(view, rows), *more], rows)
 
 

@@ -24,34 +24,6 @@ FASTEST_S, SLOWEST_S = 0.5, 2.0
 _SHARE = 0.02
 """Target share of one core for the console; the limit of the charts is in `tui.charts.chart`."""
 
-_JUDGED_S = 4.0
-
-
-class DeliveryPace:
-    """Chooses the seconds between two snapshots from the cost of drawing the last ones.
-
-    A pause of the run, or of the console itself, changes nothing: a snapshot costs as much as before. `drawing_s`
-    returns the processor time of the thread that draws.
-    """
-
-    def __init__(self, drawing_s: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
-        self._drawing_s = drawing_s
-        self._clock = clock
-        self.interval_s = FASTEST_S
-        self._snapshots = 0
-        self._since, self._before = clock(), drawing_s()
-
-    def judge(self) -> None:
-        """Update the interval if enough time has passed; called at each snapshot."""
-        self._snapshots += 1
-        now = self._clock()
-        if now - self._since < _JUDGED_S:
-            return
-        spent = self._drawing_s()
-        cost_s = (spent - self._before) / self._snapshots
-        self.interval_s = min(SLOWEST_S, max(FASTEST_S, cost_s / _SHARE))
-        self._since, self._before, self._snapshots = now, spent, 0
-
 
 def main_thread_s() -> float:
     """Return the processor time of the main thread, which draws; 0 on systems that do not report it (macOS)."""
@@ -78,7 +50,7 @@ class RunWatcher(threading.Thread):
     def __init__(
         self,
         run: RunDirectory,
-        on_news: Callable[[Snapshot], None],
+        on_news: Callable[[Snapshot], object],
         clock: Callable[[], float] = time.monotonic,
         drawing_s: Callable[[], float] = main_thread_s,
     ) -> None:
@@ -86,7 +58,8 @@ class RunWatcher(threading.Thread):
         self._run = run
         self._on_news = on_news
         self._clock = clock
-        self._pace = DeliveryPace(drawing_s, clock)
+        self._drawing_s = drawing_s
+        self._drawn_s, self.interval_s = drawing_s(), FASTEST_S
         self._follower = RunFollower(run)
         self._stopped = threading.Event()
         self._delivered: Snapshot | None = None
@@ -108,7 +81,7 @@ class RunWatcher(threading.Thread):
 
     def _look(self) -> None:
         now = self._clock()
-        if now - self._delivered_at < self._pace.interval_s:
+        if now - self._delivered_at < self.interval_s:
             return
         sizes = (*_stamp(self._run.journal), *_stamp(self._run.log))
         if sizes == self._seen and now - self._looked_at < LIVENESS_S:
@@ -116,7 +89,7 @@ class RunWatcher(threading.Thread):
         self._seen, self._looked_at = sizes, now
         try:
             while self._follower.advance() and not self._stopped.is_set():
-                if self._clock() - max(now, self._delivered_at) >= self._pace.interval_s:
+                if self._clock() - max(now, self._delivered_at) >= self.interval_s:
                     self._deliver(self._follower.snapshot)
             if self._follower.snapshot.crashed:
                 conclude_killed(self._run, self._follower.snapshot.state)
@@ -132,7 +105,9 @@ class RunWatcher(threading.Thread):
         if self._stopped.is_set() or (is_same and new == last):
             return
         self._delivered, self._delivered_at = new, self._clock()
-        self._pace.judge()
+        # So rarely that drawing takes its share; a pause changes nothing, because the last snapshot cost as much.
+        before, self._drawn_s = self._drawn_s, self._drawing_s()
+        self.interval_s = min(SLOWEST_S, max(FASTEST_S, (self._drawn_s - before) / _SHARE))
         self._on_news(new)
 
 

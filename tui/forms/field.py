@@ -25,21 +25,13 @@ class ControlKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OwnValue:
-    """A custom value that an open choice accepts besides its listed values.
+    """A custom value that an open choice accepts besides its listed values."""
 
-    Args:
-        label: Its name in the list.
-        asks: The name of its text field.
-        prefix: Written before the text, such as ``sim:``.
-        example: A value that shows the form.
-        first: What the text field holds at first.
-    """
-
-    label: str
-    asks: str
-    prefix: str
-    example: str
-    first: str = ""
+    label: str  # its name in the list
+    asks: str  # the name of its text field
+    prefix: str  # written before the text, such as ``sim:``
+    example: str  # a value that shows the form
+    first: str = ""  # what the text field holds at first
 
     def value(self, text: str) -> str:
         """Return the value of a text; a text with its own prefix, such as ``tpu:ADDRESS``, is already complete."""
@@ -48,31 +40,18 @@ class OwnValue:
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """One field.
+    """One field."""
 
-    Args:
-        key: Dotted key in the configuration.
-        group: Its heading.
-        label: Its name.
-        help: One line of help.
-        kind: The kind of its control.
-        choices: The listed values of a choice.
-        own: The custom value of an open choice.
-        default: The default as text; empty if there is none.
-        empty_is_default: Whether an empty text means the default rather than an empty list.
-        is_essential: Whether it is shown by default.
-    """
-
-    key: str
-    group: str
-    label: str
-    help: str
+    key: str  # dotted key in the configuration
+    group: str  # its heading
+    label: str  # its name
+    help: str  # one line of help
     kind: ControlKind
-    choices: tuple[str, ...] = ()
-    own: OwnValue | None = None
-    default: str = ""
-    empty_is_default: bool = True
-    is_essential: bool = False
+    choices: tuple[str, ...] = ()  # the listed values of a choice
+    own: OwnValue | None = None  # the custom value of an open choice
+    default: str = ""  # the default as text; empty if there is none
+    empty_is_default: bool = True  # whether an empty text means the default rather than an empty list
+    is_essential: bool = False  # whether it is shown by default
 
 
 def field_of(problem: Problem, fields: tuple[FieldSpec, ...]) -> FieldSpec | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -51,10 +51,7 @@ class NameSuggester(Suggester):
 class FieldRow(Widget):
     """One field. It draws its label, its help and its error itself: a widget takes some milliseconds to mount.
 
-    Args:
-        spec: The field.
-        text: Its text.
-        labels: The display texts of the listed values that have one.
+    The labels are the display texts of the listed values that have one.
     """
 
     DEFAULT_CSS = """
@@ -74,11 +71,7 @@ class FieldRow(Widget):
 
     @dataclass
     class Edited(Message):
-        """The field's text may have changed.
-
-        Args:
-            row: The field.
-        """
+        """The field's text may have changed."""
 
         row: FieldRow
 
@@ -104,12 +97,9 @@ class FieldRow(Widget):
                 return TickBox("", text == "true", compact=True, classes="control")
             case ControlKind.CHOICE | ControlKind.OPEN_CHOICE:
                 return Choice(self._options(), self._listed(text), classes="control")
-            case _:
-                empty = spec.default or (
-                    "none" if spec.kind in {ControlKind.LIST, ControlKind.NAMES, ControlKind.KEYWORDS} else ""
-                )
-                names = NameSuggester(spec.choices) if spec.choices else None
-                return Input(text, placeholder=empty, compact=True, classes="control", suggester=names)
+        is_plain = spec.kind in {ControlKind.TEXT, ControlKind.NUMBER}
+        empty, names = spec.default or ("" if is_plain else "none"), NameSuggester(spec.choices)
+        return Input(text, placeholder=empty, compact=True, classes="control", suggester=names)
 
     @cached_property
     def _own(self) -> Input:
@@ -133,18 +123,15 @@ class FieldRow(Widget):
         leads = [Content.styled(f"{self.spec.label} {sign}".rstrip(), style)]
         if self.has_class("-asks-own") and self.spec.own is not None:
             leads.append(Content.styled(f"{self.spec.own.asks:>{_LABEL - 1}}", style))
-        under: list[tuple[str, str]] = [(f"✗ {self.problem}", "$text-error")] if self.problem else []
-        at = _LABEL + _VALUE + 2 if width >= _BESIDE else _LABEL
-        if self.shows_help and at == _LABEL:
-            under.append((self.spec.help, _HELP))
-        elif self.shows_help:
+        under = [(f"✗ {self.problem}", "$text-error")] if self.problem else []
+        if self.shows_help and width >= _BESIDE:
+            at = _LABEL + _VALUE + 2
             beside = textwrap.wrap(self.spec.help, width - at)
             leads += [Content("")] * (len(beside) - len(leads))
-            rest = beside + [""] * (len(leads) - len(beside))
-            leads = [
-                Content.assemble(lead.pad_right(at - lead.cell_length), (line, _HELP))
-                for lead, line in zip(leads, rest, strict=True)
-            ]
+            for number, line in enumerate(beside):
+                leads[number] = Content.assemble(leads[number].pad_right(at - leads[number].cell_length), (line, _HELP))
+        elif self.shows_help:
+            under.append((self.spec.help, _HELP))
         room = max(_LEAST, width - _LABEL)
         return leads + [
             Content.assemble(" " * _LABEL, (line, style)) for text, style in under for line in textwrap.wrap(text, room)
@@ -174,11 +161,7 @@ class FieldRow(Widget):
         self._follow()
 
     def label_choices(self, labels: Mapping[str, str]) -> None:
-        """Show listed values with more descriptive texts.
-
-        Args:
-            labels: The display texts by value.
-        """
+        """Show listed values with more descriptive texts, by value."""
         self._labels = dict(labels)
         if isinstance(self._control, Choice):
             self._control.labels = self._options()
@@ -252,11 +235,7 @@ class Choice(Widget, can_focus=True):
     """Shows the chosen value, and opens Textual's `Select` in its place.
 
     A closed `Select` has six widgets and all its options, which would be mounted with the form. It also takes the arrow
-    keys, which belong to the form.
-
-    Args:
-        labels: The display texts by value.
-        value: The chosen value.
+    keys, which belong to the form. The labels are the display texts by value.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [bind("enter", "open", show=False)]
@@ -307,11 +286,11 @@ class Choice(Widget, can_focus=True):
         select = Select(options, value=self.value, allow_blank=False, compact=True)
         await self.mount(select)
         select.action_show_overlay()
-        self.watch(select, "expanded", partial(self._close_later, select), init=False)
 
-    def _close_later(self, select: Select[str]) -> None:
-        """Close the list when it has done what it does then."""
-        self.call_later(self._close, select)
+        def close() -> None:
+            self.call_later(self._close, select)  # when the list has done what it does then
+
+        self.watch(select, "expanded", close, init=False)
 
     def _close(self, select: Select[str]) -> None:
         """Take over the value and the focus."""

@@ -40,8 +40,6 @@ from .field import ControlKind, FieldSpec, OwnValue
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pydantic.fields import FieldInfo
-
     from tpu_console.presets import Preset
 
 ESSENTIAL = ("dataset", "model", "batch_size", "epochs", "optimizer.learning_rate", "accelerator")
@@ -50,21 +48,13 @@ ESSENTIAL = ("dataset", "model", "batch_size", "epochs", "optimizer.learning_rat
 
 @dataclass(frozen=True, slots=True)
 class OptionTable:
-    """A table of the configuration whose keys depend on a choice.
+    """A table of the configuration whose keys depend on a choice."""
 
-    Args:
-        key: The table's dotted key.
-        chooser: Key of the choice.
-        group: The heading of its fields.
-        sections: Returns the options by name, of names that have any.
-        holder: The section that the table is a field of.
-    """
-
-    key: str
-    chooser: str
-    group: str
-    sections: Callable[[], Mapping[str, type[Section]]]
-    holder: type[Section]
+    key: str  # its dotted key
+    chooser: str  # key of the choice
+    group: str  # the heading of its fields
+    sections: Callable[[], Mapping[str, type[Section]]]  # returns the options by name, of names that have any
+    holder: type[Section]  # the section that the table is a field of
 
     def slot(self, name: str) -> str:
         """Return the name under which the options of a choice are stored: all custom functions share one."""
@@ -131,30 +121,37 @@ GROUPS = tuple(dict.fromkeys([*list(_GROUPS.values())[:4], _OTHER, *_GROUPS.valu
 
 @cache
 def fields_of(section: type[Section] = RunConfig, prefix: str = "") -> tuple[FieldSpec, ...]:
-    """Return the fields of a configuration class and of the sections in it, by group, essential ones first.
-
-    Args:
-        section: The class.
-        prefix: The prefix of its keys, with the dot.
-    """
+    """Return the fields of a configuration class and of the sections in it, by group, essential ones first."""
     specs: list[FieldSpec] = []
     for name, info in section.model_fields.items():
         key = prefix + name
         if isinstance(info.default, Section):
             specs += fields_of(type(info.default), f"{key}.")
         elif key not in OPTION_TABLES:  # their fields depend on a choice: see `option_fields`
-            specs.append(_field(section, key, info))
+            kind, choices = _kind(key, info.annotation)
+            # An empty text is a value if it is a list that may be empty.
+            is_open = get_origin(info.annotation) is tuple and get_args(info.annotation)[-1] is Ellipsis
+            may_be_empty = is_open and not any(getattr(one, "min_length", 0) for one in info.metadata)
+            specs.append(
+                FieldSpec(
+                    key,
+                    _GROUPS.get(key.partition(".")[0], _OTHER),
+                    name.replace("_", " ").capitalize(),
+                    section.description(name).replace("`", ""),
+                    kind,
+                    choices,
+                    own=_OWN.get(key),
+                    default="" if info.is_required() else to_text(info.default),
+                    empty_is_default=not may_be_empty,
+                    is_essential=key in ESSENTIAL or info.is_required(),
+                )
+            )
     order = {group: number for number, group in enumerate(GROUPS)}
     return tuple(sorted(specs, key=lambda spec: (order.get(spec.group, len(order)), not spec.is_essential)))
 
 
 def option_fields(table: OptionTable, name: str) -> tuple[FieldSpec, ...]:
-    """Return the fields of the options of a model or dataset.
-
-    Args:
-        table: The options' table.
-        name: The chosen model or dataset. A custom one has a single free field; one without options has none.
-    """
+    """Return the fields of the options of a model or dataset: a custom one has a single free field."""
     section = table.sections().get(name)
     if section is not None:
         return fields_of(section, f"{table.key}.")
@@ -162,23 +159,6 @@ def option_fields(table: OptionTable, name: str) -> tuple[FieldSpec, ...]:
         return ()
     help_text = table.holder.description(table.key.rpartition(".")[2])
     return (FieldSpec(table.key, table.group, "Keyword arguments", help_text, ControlKind.KEYWORDS),)
-
-
-def _field(section: type[Section], key: str, info: FieldInfo) -> FieldSpec:
-    kind, choices = _kind(key, info.annotation)
-    name = key.rpartition(".")[2]
-    return FieldSpec(
-        key=key,
-        group=_GROUPS.get(key.partition(".")[0], _OTHER),
-        label=name.replace("_", " ").capitalize(),
-        help=section.description(name).replace("`", ""),
-        kind=kind,
-        choices=choices,
-        own=_OWN.get(key),
-        default="" if info.is_required() else to_text(info.default),
-        empty_is_default=not _may_be_empty(info),
-        is_essential=key in ESSENTIAL or info.is_required(),
-    )
 
 
 def _kind(key: str, annotation: Any) -> tuple[ControlKind, tuple[str, ...]]:
@@ -200,12 +180,6 @@ def _kind(key: str, annotation: Any) -> tuple[ControlKind, tuple[str, ...]]:
     return (ControlKind.TEXT if annotation is str else ControlKind.NUMBER), ()
 
 
-def _may_be_empty(info: FieldInfo) -> bool:
-    """Return whether an empty text is a value: a list that may be empty."""
-    is_open = get_origin(info.annotation) is tuple and get_args(info.annotation)[-1] is Ellipsis
-    return is_open and not any(getattr(m, "min_length", 0) for m in info.metadata)
-
-
 def to_value(spec: FieldSpec, text: str) -> object:
     """Parse a field's text as a plain value; an invalid text stays text, and the configuration rejects it.
 
@@ -221,39 +195,25 @@ def to_value(spec: FieldSpec, text: str) -> object:
         items = split_pieces(text)
         return items if spec.kind is ControlKind.NAMES else [_number(item) for item in items]
     if spec.kind is ControlKind.KEYWORDS:
-        return _keywords(text)
+        try:
+            return tomllib.loads(f"value = {{{text}}}")["value"]
+        except tomllib.TOMLDecodeError:
+            pairs = [part.partition("=") for part in text.split(",")]
+            if not all(key.strip().isidentifier() and value.strip() for key, _, value in pairs):
+                raise ValueError("write name=value with commas between, such as units=64, wide=true") from None
+            return dict(parse_assignment(part.strip()) for part in text.split(","))
     return _number(text) if spec.kind is ControlKind.NUMBER else text
 
 
 def _number(text: str) -> int | float | str:
     # Thousands separators and digits of other scripts are ambiguous; only plain numbers are accepted.
-    if not re.fullmatch(r"[+-]?[0-9]*\.?[0-9]*([eE][+-]?[0-9]+)?", text):
-        return text
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _keywords(text: str) -> dict[str, Any]:
-    try:
-        values: dict[str, Any] = tomllib.loads(f"value = {{{text}}}")["value"]
-    except tomllib.TOMLDecodeError:
-        pairs = [part.partition("=") for part in text.split(",")]
-        if not all(key.strip().isidentifier() and value.strip() for key, _, value in pairs):
-            raise ValueError("write name=value with commas between, such as units=64, wide=true") from None
-        values = dict(parse_assignment(part.strip()) for part in text.split(","))
-    return values
+    if re.fullmatch(r"[+-]?[0-9]+", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text) else text
 
 
 class Draft:
-    """The form's content for one preset.
-
-    Args:
-        preset: The preset it starts from.
-    """
+    """The form's content, which starts from a preset."""
 
     def __init__(self, preset: Preset) -> None:
         self.preset = preset
@@ -306,8 +266,17 @@ class Draft:
         values: dict[str, Any] = {}
         problems: list[Problem] = []
         for spec in self.fields():
+            text = self.text(spec)
+            *sections, last = spec.key.split(".")
+            table = OPTION_TABLES.get(".".join(sections))
+            is_unchosen = table is not None and text == spec.default and last not in self._base_options(table)
+            if is_unchosen or (not text.strip() and spec.empty_is_default):
+                continue  # a default that the user did not choose would only make the command longer
+            section = values
+            for name in sections:
+                section = section.setdefault(name, {})
             try:
-                self._put(values, spec)
+                section[last] = to_value(spec, text)
             except ValueError as error:
                 problems.append(Problem(spec.key, str(error)))
         try:
@@ -336,19 +305,6 @@ class Draft:
         # A quoted ~ is not the home folder to a shell.
         file = path if path == shlex.quote(path) else shlex.quote(printable(str(preset.path)))
         return f"{command} --preset-file {file}"
-
-    def _put(self, values: dict[str, Any], spec: FieldSpec) -> None:
-        text = self.text(spec)
-        if not text.strip() and spec.empty_is_default:
-            return
-        value = to_value(spec, text)
-        *sections, last = spec.key.split(".")
-        table = OPTION_TABLES.get(".".join(sections))
-        if table is not None and text == spec.default and last not in self._base_options(table):
-            return  # a default that the user did not choose would only make the command longer
-        for name in sections:
-            values = values.setdefault(name, {})
-        values[last] = value
 
     def _choice(self, table: OptionTable) -> str:
         """Return the text of the choice that a table of options depends on."""

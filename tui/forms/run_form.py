@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
@@ -17,7 +16,7 @@ from .field import FieldSpec, field_of
 from .field_row import FieldRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.errors import Problem
 
     from .fields import Draft
-
-_Key = TypeVar("_Key")
-_Child = TypeVar("_Child", bound="Widget")
 
 _FIRST = 24  # fields, more than are seen without scrolling
 
@@ -53,26 +49,10 @@ class FieldList(VerticalScroll, can_focus=False):
             focused.scroll_visible(animate=False)
 
     def action_go(self, by: int) -> None:
-        """Move the focus to another field, without wrapping around.
-
-        Args:
-            by: How many fields down.
-        """
+        """Move the focus some fields down, without wrapping around."""
         chain = [widget for widget in self.screen.focus_chain if self in widget.ancestors]
         if self.screen.focused in chain:
             chain[min(max(chain.index(self.screen.focused) + by, 0), len(chain) - 1)].focus()
-
-
-class FieldGroup(Vertical):
-    """Fields under one heading.
-
-    Args:
-        title: The heading.
-    """
-
-    def __init__(self, title: str) -> None:
-        self.title, self.heading = title, Static(title, classes="heading", markup=False)
-        super().__init__(self.heading)
 
 
 class RunForm(Vertical):
@@ -87,9 +67,8 @@ class RunForm(Vertical):
             height: auto; max-height: 1fr; scrollbar-size-vertical: 1;
             scrollbar-background: $background; scrollbar-color: $foreground 25%;
         }
-        FieldGroup { height: auto; }
-        .heading { text-style: bold; color: $text-primary; padding: 1 0 0 0; }
-        FieldGroup:first-child .heading { padding: 0; }
+        .heading { height: auto; width: 1fr; text-style: bold; color: $text-primary; padding: 1 0 0 0; }
+        .heading.-first { padding: 0; }
         #field-help { height: auto; color: $text-muted; }
     }
     """
@@ -122,21 +101,19 @@ class RunForm(Vertical):
 
     async def show_all(self, shows_all: bool) -> None:
         """Show every field, or only the essential ones and those with a problem."""
-        self.shows_all = shows_all
-        if not shows_all:
-            self._focus_what_stays()
+        self.shows_all, rows = shows_all, self._rows()
+        here = next((row for row in rows if row.has_focus_within), None)
+        if not shows_all and here is not None:
+            # The focus leaves a field that is about to be hidden, for the nearest one above it that stays.
+            staying = [row for row in rows[: rows.index(here) + 1] if self._is_shown(row)]
+            (staying or rows)[-1 if staying else 0].focus_control()
         await self._sync(_FIRST)  # what is seen at once; all of them take longer than a key press may wait
         self._say_how_to_see_more()
         self.call_after_refresh(self._sync)
         self.call_after_refresh(self.query_one(FieldList).keep_in_view)
 
     def label_choices(self, key: str, labels: Mapping[str, str]) -> None:
-        """Show the listed values of a field with more descriptive texts.
-
-        Args:
-            key: The field's key.
-            labels: The display texts by value.
-        """
+        """Show the listed values of a field with more descriptive texts, by value."""
         self._labels[key] = labels
         for row in self._rows():
             if row.spec.key == key:
@@ -216,70 +193,49 @@ class RunForm(Vertical):
             text = "Fewer fields (ctrl+o)" if self.shows_all else f"{more} more fields (ctrl+o)"
             self.query_one("#field-help", Static).update(text)
 
-    def _focus_what_stays(self) -> None:
-        """Move the focus out of a field that is about to be hidden, to the nearest one above it that stays."""
-        rows = self._rows()
-        here = next((row for row in rows if row.has_focus_within), None)
-        if here is None:
-            return
-        above = rows[: rows.index(here) + 1]
-        staying = [row for row in above if self._is_shown(row)]
-        (staying or rows)[-1 if staying else 0].focus_control()
-
     async def _sync(self, most: int | None = None) -> None:
         """Update the fields from the draft: remove, add at most so many, and set texts, only if they differ.
 
         Both the form and its screen call this, sometimes at the same time: one waits for the other.
         """
         async with self._syncing:
+            if (draft := self._draft) is None:
+                return
             with self.app.batch_update():
-                await self._sync_fields(most)
-
-    async def _sync_fields(self, most: int | None) -> None:
-        if (draft := self._draft) is None:
-            return
-        there = {row.spec: row for row in self._rows()}
-        # Once mounted, all fields stay: one with a problem is shown even among the essential ones.
-        takes_all = self.shows_all or any(not (spec.is_essential or spec in self._found) for spec in there)
-        wanted = [spec for spec in draft.fields() if takes_all or spec.is_essential or spec in self._found]
-        for spec, row in there.items():
-            if spec in wanted:
-                row.text = draft.text(spec)
-            else:
-                await row.remove()
-        wanted = [spec for number, spec in enumerate(wanted) if most is None or number < most or spec in there]
-        titles = list(dict.fromkeys(spec.group for spec in wanted))
-        await _fill(self.query_one(FieldList), titles, {one.title: one for one in self.query(FieldGroup)}, FieldGroup)
-        for group in self.query(FieldGroup):
-            specs = [spec for spec in wanted if spec.group == group.title]
-            await _fill(group, specs, there, self._new_row, start=1)
-            group.heading.display = self.shows_all or bool(self._found)
-        self._show_wanted()
+                there = {row.spec: row for row in self._rows()}
+                # Once mounted, all fields stay: one with a problem is shown even among the essential ones.
+                takes_all = self.shows_all or any(not (spec.is_essential or spec in self._found) for spec in there)
+                wanted = [spec for spec in draft.fields() if takes_all or spec.is_essential or spec in self._found]
+                for spec, row in there.items():
+                    if spec in wanted:
+                        row.text = draft.text(spec)
+                    else:
+                        await row.remove()
+                wanted = [spec for number, spec in enumerate(wanted) if most is None or number < most or spec in there]
+                new: list[Widget] = [self._new_row(spec) for spec in wanted if spec not in there]
+                headed = {heading.name for heading in self.query(".heading")}
+                places: dict[object, int] = {}
+                for spec in wanted:
+                    if spec.group not in places and spec.group not in headed:
+                        new.append(Static(spec.group, name=spec.group, classes="heading", markup=False))
+                    places.setdefault(spec.group, len(places))
+                    places[spec] = len(places)
+                fields = self.query_one(FieldList)
+                await fields.mount_all(new)
+                # By the field, or by the group that is a heading's name.
+                fields.sort_children(key=lambda child: places.get(getattr(child, "spec", child.name), -1))
+                self._show_wanted()
 
     def _show_wanted(self) -> None:
         for row in self._rows():
             row.display = self._is_shown(row)
-        for group in self.query(FieldGroup):
-            group.display = any(row.display for row in group.query(FieldRow))
+        groups = [*dict.fromkeys(row.spec.group for row in self._rows() if row.display)]
+        for heading in self.query(".heading"):
+            heading.display = (self.shows_all or bool(self._found)) and heading.name in groups
+            heading.set_class(heading.name in groups[:1], "-first")
 
     def _new_row(self, spec: FieldSpec) -> FieldRow:
         text = self._draft.text(spec) if self._draft is not None else ""
         row = FieldRow(spec, text, self._labels.get(spec.key))
         row.set_reactive(FieldRow.shows_help, self._shows_help)
         return row
-
-
-async def _fill(
-    parent: Widget,
-    wanted: Sequence[_Key],
-    there: Mapping[_Key, _Child],
-    new: Callable[[_Key], _Child],
-    start: int = 0,
-) -> None:
-    """Add the missing children, each after its predecessor, the first one at the place `start`."""
-    above: Widget | None = None
-    for is_there, keys in groupby(wanted, there.__contains__):
-        children = [there[key] if is_there else new(key) for key in keys]
-        if not is_there:
-            await parent.mount_all(children, after=above, before=start if above is None else None)
-        above = children[-1]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from tpu_console.engine.children import kill_with_children, start_module
@@ -51,10 +51,8 @@ class JobProcess:
         grace_s: float | None = None,
         start: Start | None = None,
     ) -> None:
-        self._name = name
-        self._log = log_file(name)
-        self._limit_s = limit_s
-        self._grace_s = grace_s
+        self._name, self._log = name, log_file(name)
+        self._limit_s, self._grace_s = limit_s, grace_s
         self._began_at = time.monotonic()
         self._asked_at: float | None = None
         self._is_late = False
@@ -90,12 +88,18 @@ class JobProcess:
         kill_with_children(self._process)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Yield the job's progress and notes until it closes its output; an empty record while it is silent."""
-        for record in self._said():
-            if record.get("kind") in {"result", "error"}:
-                self._last = record
-            else:
-                yield record
+        """Yield the job's progress and notes until it closes its output; an empty record while it is silent.
+
+        It wakes up now and then to handle signals and enforce limits.
+        """
+        assert self._process.stdout is not None  # noqa: S101  opened as a pipe
+        reader = MessageReader(self._process.stdout)
+        while (messages := reader.read() if select.select([reader], [], [], _POLL_S)[0] else [{}]) is not None:
+            for record in messages:
+                if record.get("kind") in {"result", "error"}:
+                    self._last = record
+                else:
+                    yield record
             now = time.monotonic()
             if self._limit_s is not None and now - self._began_at > self._limit_s:
                 self._is_late = True
@@ -112,35 +116,18 @@ class JobProcess:
             KeyboardInterrupt: It was asked to end, and has no result.
         """
         code = self._process.wait()
-        last = dict(self._last)
-        kind = last.pop("kind", "")
+        kind, see = self._last.pop("kind", ""), f"Log: {user_path(self._log)}"
         if kind == "result":
-            return last
+            return self._last
         if self.was_asked_to_end:
             raise KeyboardInterrupt
         if self._is_late and self._limit_s is not None:
             text = f"The {self._name} job had no result after {duration(self._limit_s)} and was stopped."
-            raise ConsoleError(text, remedy=self._see())
+            raise ConsoleError(text, remedy=see)
         if kind == "error":
-            raise error_of(last, user_path(self._log))
+            raise error_of(self._last, user_path(self._log))
         text = f"The process of the {self._name} job ended without a result."
-        raise ConsoleError(text, why=exit_cause(code), remedy=self._see())
-
-    def _said(self) -> Iterator[dict[str, Any]]:
-        """Read the job's messages; wakes up now and then to handle signals and enforce limits."""
-        assert self._process.stdout is not None  # noqa: S101  opened as a pipe
-        reader = MessageReader(self._process.stdout)
-        while True:
-            if not select.select([reader], [], [], _POLL_S)[0]:
-                yield {}
-                continue
-            messages = reader.read()
-            if messages is None:
-                return
-            yield from messages
-
-    def _see(self) -> str:
-        return f"Log: {user_path(self._log)}"
+        raise ConsoleError(text, why=exit_cause(code), remedy=see)
 
 
 def log_file(name: str) -> Path:
@@ -188,9 +175,19 @@ def run_job(
         ConsoleError: The job failed, took too long, or its process died.
         KeyboardInterrupt: It was interrupted; the user has seen a message.
     """
-    shown = ProgressLines()
-    shown.wait("starting…")
-    with JobProcess(name, options, limit_s=limit_s, grace_s=grace_s, start=start) as job, _interrupts_reach(job):
+    with ExitStack() as stack:
+        shown = stack.enter_context(ProgressLines())
+        shown.wait("starting…")
+        job = stack.enter_context(JobProcess(name, options, limit_s=limit_s, grace_s=grace_s, start=start))
+        if threading.current_thread() is threading.main_thread():
+
+            def hear(number: int) -> None:
+                if not job.was_asked_to_end:
+                    job.ask_to_end()
+                elif number == signal.SIGINT:
+                    job.kill()
+
+            stack.enter_context(interrupts_call(hear))
         for record in job.records():
             match record.get("kind"):
                 case "progress":
@@ -205,22 +202,3 @@ def run_job(
             shown.finish()
             complain([f"Interrupted. {when_interrupted}"])
             raise
-        finally:
-            shown.finish()
-
-
-@contextmanager
-def _interrupts_reach(job: JobProcess) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM ask the job to end while the block runs; works only in the main thread."""
-
-    def hear(number: int) -> None:
-        if not job.was_asked_to_end:
-            job.ask_to_end()
-        elif number == signal.SIGINT:
-            job.kill()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    with interrupts_call(hear):
-        yield

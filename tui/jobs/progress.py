@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tpu_console.engine.data.download import Arrived
 
@@ -19,7 +19,7 @@ from ..text.numbers import duration, size, whole_duration
 from ..text.tables import labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 EVERY_S = 5.0
 """Longest time between two lines in a pipe while there is progress."""
@@ -58,12 +58,6 @@ class Step:
         """Whether everything is done."""
         return self.total is not None and self.done >= self.total and not self.only_takes_time
 
-    def left_text(self, seconds: float) -> str:
-        """Say how long a step that only takes time will go on after so many seconds; empty if that is unknown."""
-        if self.total is None:
-            return ""
-        return f"about {whole_duration(self.total - seconds)} left" if seconds < self.total else "longer than expected"
-
 
 class JobProgress:
     """The step that a job is at, since when, and how much of it was done then."""
@@ -95,21 +89,22 @@ class JobProgress:
         """
         if (step := self.step) is None:
             return ""
-        seconds, is_settled = self.seconds, self.seconds >= _SETTLED_S
-        if step.only_takes_time:
-            text = ", ".join(filter(None, [duration(seconds) if is_settled else "", step.left_text(seconds)]))
-            return f"{step.what}  {text}" if text else step.what
-        parts = [_share(step)]
-        moved = step.done - self._began_with
-        if moved > 0 and is_settled:
+        seconds, drawn = self.seconds, ""
+        moved, is_settled = step.done - self._began_with, seconds >= _SETTLED_S
+        parts = [] if step.only_takes_time else [_share(step)]
+        if is_settled and (step.only_takes_time or not moved):
+            parts.append(duration(seconds) if step.only_takes_time else f"{duration(seconds)} so far")
+        elif is_settled and moved > 0:
             parts.append(_rate(moved / seconds, step.unit))
-            if step.total is not None:
-                parts.append(f"{duration((step.total - step.done) * seconds / moved)} left")
-        elif not moved and is_settled:
-            parts.append(f"{duration(seconds)} so far")
-        filled = _BAR_CELLS * min(step.done, step.total) // step.total if bar and step.total else None
-        drawn = "" if filled is None else f"{'█' * filled}{'░' * (_BAR_CELLS - filled)}  "
-        return f"{step.what}  {drawn}{', '.join(parts)}"
+        if step.only_takes_time and step.total is not None:
+            left = step.total - seconds
+            parts.append(f"about {whole_duration(left)} left" if left > 0 else "longer than expected")
+        elif is_settled and moved > 0 and step.total is not None:
+            parts.append(f"{duration((step.total - step.done) * seconds / moved)} left")
+        if bar and step.total:
+            filled = _BAR_CELLS * min(step.done, step.total) // step.total
+            drawn = f"{'█' * filled}{'░' * (_BAR_CELLS - filled)}  "
+        return f"{step.what}  {drawn}{', '.join(parts)}".rstrip()
 
     def ended(self) -> str:
         """Say what the step did and how long it took; empty if it did not take long enough to say so."""
@@ -118,10 +113,8 @@ class JobProgress:
             return ""
         if step.only_takes_time:
             return f"{step.what}  {duration(seconds)}"
-        share = _amount(step.done, step.unit) if step.is_over or step.total is None else _share(step)
-        moved = step.done - self._began_with
-        rate = f", {_rate(moved / seconds, step.unit)}" if moved > 0 and seconds >= _SETTLED_S else ""
-        return f"{step.what}  {share} in {duration(seconds)}{rate}"
+        share = _amount(step.done, step.unit) if step.is_over else _share(step)
+        return f"{step.what}  {share} in {duration(seconds)}"
 
 
 class ProgressLines:
@@ -135,15 +128,11 @@ class ProgressLines:
         self._is_open = False  # the step's end was not printed yet
         self._is_drawn = False  # the current line will be rewritten
 
-    @classmethod
-    @contextmanager
-    def open(cls) -> Iterator[ProgressLines]:
-        """Show what a block does; the cursor is at the start of a line after it."""
-        lines = cls()
-        try:
-            yield lines
-        finally:
-            lines.finish()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
 
     def arrived(self, news: object) -> None:
         """Show how much of a download has arrived."""

@@ -193,37 +193,35 @@ class Prewarmer:
         needed, environment = choice.framework.environment(config), launch_environment()
         is_harmless = not choice.missing and not (choice.framework.takes_tpu_when_imported and hardware.tpu)
         with self._lock:
-            if self._host is not None:
-                if self._host.fits(environment, needed):
-                    return
-                self._host.end()
-                self._host = None
-            if (
-                is_harmless
-                and not self._is_closed
-                and may_warm(free_memory_bytes(), os.getloadavg()[0], usable_cores())
-            ):
+            if self._host is not None and self._host.fits(environment, needed):
+                return
+            self._end()
+            is_idle = may_warm(free_memory_bytes(), os.getloadavg()[0], usable_cores())
+            if is_harmless and is_idle and not self._is_closed:
                 self._host = WarmHost.start(environment, needed)
 
     def take(self, config: RunConfig) -> WarmHost | None:
         """Return the process if it is what a new one for a configuration would be."""
-        with self._lock:
-            host, self._host = self._host, None
-        if host is None:
-            return None
         from tpu_console.engine.accelerators.backend import choose_backend
         from tpu_console.engine.process.launch import launch_environment
 
-        framework = choose_backend(config, detect_hardware()).framework
-        if host.fits(launch_environment(), framework.environment(config)):
+        with self._lock:
+            host = self._host
+            if host is not None:
+                framework = choose_backend(config, detect_hardware()).framework
+                if not host.fits(launch_environment(), framework.environment(config)):
+                    self._end()
+                    return None
+            self._host = None
             return host
-        host.end()
-        return None
 
     def close(self) -> None:
         """End the process that nobody took."""
         with self._lock:
             self._is_closed = True
-            if self._host is not None:
-                self._host.end()
-                self._host = None
+            self._end()
+
+    def _end(self) -> None:
+        if self._host is not None:
+            self._host.end()
+            self._host = None

@@ -80,11 +80,9 @@ class SelfTest:
         try:
             run = prepare_run(leg.config)
             problem = self._wait(run, start_host(run), began, name)
-        except ConsoleError as error:
-            return Trained(seconds=time.monotonic() - began, problem=str(error))
-        except OSError as error:
-            problem = f"{one_line(error)}; set TMPDIR to a folder on another disk."
-            return Trained(seconds=time.monotonic() - began, problem=problem)
+        except (ConsoleError, OSError) as error:
+            hint = f"{one_line(error)}; set TMPDIR to a folder on another disk." if isinstance(error, OSError) else ""
+            return Trained(seconds=time.monotonic() - began, problem=hint or str(error))
         return Trained(StateReader(run).catch_up(), time.monotonic() - began, problem)
 
     def _wait(self, run: RunDirectory, process: subprocess.Popen[bytes], began: float, name: str) -> str:

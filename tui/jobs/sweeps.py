@@ -55,10 +55,8 @@ def plan_lines(definition: Definition) -> list[str]:
     repeated = f", each {definition.repeat} times with other seeds" if definition.repeat > 1 else ""
     lines = [labelled("runs", f"{len(runs)}, of {of}{repeated}")]
     named = [f"{combination(axes, cell.values)}: {refused[cell.number]}" for cell in cells if cell.number in refused]
-    named = [*dict.fromkeys(named)]
-    lines += [labelled("refused", text) for text in named[:_MOST_REFUSED]]
-    if len(named) > _MOST_REFUSED:
-        lines.append(labelled("", f"and {len(named) - _MOST_REFUSED} more"))
-    unknown = f"; no run like {len(runs) - len(known)} of them was trained here yet" if len(known) < len(runs) else ""
-    about = f"about {whole_duration(max(1.0, sum(known)))} for {plural(len(known), 'run')}" if known else "unknown"
-    return [*lines, labelled("time", f"{about}{unknown}")]
+    lines += [labelled("refused", text) for text in [*dict.fromkeys(named)][:_MOST_REFUSED]]
+    about = "unknown"
+    if known:
+        about = f"about {whole_duration(max(1.0, sum(known)))} for {plural(len(known), 'run')}"
+    return [*lines, labelled("time", about)]

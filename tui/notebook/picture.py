@@ -199,23 +199,20 @@ class _Chart:
             of: The units of the place, as of `annotate`.
             **look: As of `annotate`.
         """
+        from matplotlib.font_manager import findfont, get_font
+
         look = {"size": 10.5, "color": _TEXT, "ha": "left", "va": "baseline", "weight": "normal"} | look
         fixed = {"family": "DejaVu Sans", "style": "normal", "usetex": False, "parse_math": False}
         units = {"xycoords": of, "textcoords": "offset points", "annotation_clip": False}
-        written = self._axes.annotate(_drawable(text), at, away, **units, **fixed, **look)
+        # The font that comes with matplotlib has no glyph for some letters.
+        known = get_font(findfont("DejaVu Sans")).get_charmap()
+        text = "".join(letter if ord(letter) in known else "?" for letter in text)
+        written = self._axes.annotate(text, at, away, **units, **fixed, **look)
         written.set(path_effects=[], sketch_params=None)
 
 
 def _color(series: Series) -> str:
     return _VALIDATION if series.curve.is_validation else _TRAIN
-
-
-def _drawable(text: str) -> str:
-    """Replace what the font that comes with matplotlib has no glyph for."""
-    from matplotlib.font_manager import findfont, get_font
-
-    known = get_font(findfont("DejaVu Sans")).get_charmap()
-    return "".join(letter if ord(letter) in known else "?" for letter in text)
 
 
 _NEWEST = 10
@@ -244,7 +241,9 @@ def head(run: RunDirectory, view: HeaderView, note: str) -> dict[str, str]:
     overfits = " ".join((overfitting(state) or ("",))[: 1 if outcome is not None else 2])
     warnings = [text for text in (overfits, *state.notices[-1:], note) if text]
     lines = [*facts, *([best] if best else []), *warnings]
-    html = f"<b>{escape(view.run_id)}</b> &nbsp; {escape(doing)}{_bar(view)}"
+    html = f"<b>{escape(view.run_id)}</b> &nbsp; {escape(doing)}"
+    if (total := state.steps_total) and state.progress is not None and outcome is None:
+        html += f' &nbsp; <progress value="{min(state.progress.step, total)}" max="{total}"></progress>'
     html += "".join(f"<br>{escape(fact)}" for fact in facts)
     html += f"<br><b>{escape(best)}</b>" if best else ""
     html += "".join(f"<br>⚠ {escape(text)}" for text in warnings)
@@ -255,10 +254,22 @@ def head(run: RunDirectory, view: HeaderView, note: str) -> dict[str, str]:
 
 
 def tables(state: RunState) -> dict[str, str]:
-    """Return what is below the picture: the newest epochs with the best one, and the replicas."""
+    """Return what is below the picture: the newest epochs, below the best one if it is older, and the replicas."""
+    found: list[tuple[Sequence[Column], list[list[str]], int | None]] = []
+    if state.epochs:
+        best, newest = state.best_epoch(), list(state.epochs[-_NEWEST:])
+        shown = newest if best is None or best in newest else [best, *newest]
+        names = metrics_in_order(state, dict.fromkeys(name for epoch in shown for name in epoch.logs))
+        columns = [one for one in columns_for(names, _ALL) if any(one.value(epoch) is not None for epoch in shown)]
+        rows = [
+            [f"{BEST if epoch is best else ' '} {epoch.epoch}", *(column.written(epoch, none="") for column in columns)]
+            for epoch in shown
+        ]
+        at = next((number for number, epoch in enumerate(shown) if epoch is best), None)
+        found.append(([Column("epoch", 100, right=True), *columns], rows, at))
     replicas = table_of(state, _ALL, 0)
-    rows = [[line.cells.get(column.title, "") for column in replicas.columns] for line in replicas.lines]
-    found = [*_epochs(state), *([(replicas.columns, rows, None)] if rows else [])]
+    if rows := [[line.cells.get(column.title, "") for column in replicas.columns] for line in replicas.lines]:
+        found.append((replicas.columns, rows, None))
     return {
         "text/html": "".join(as_html(*part) for part in found),
         "text/plain": "\n\n".join("\n".join(table(columns, rows, _PLAIN)) for columns, rows, _ in found),
@@ -278,28 +289,3 @@ def _progress(view: HeaderView) -> str:
     parts += [f"{count(pace.examples_per_s)} examples/s"] if pace.examples_per_s is not None else []
     parts += [f"{clock(pace.run_left_s)} left"] if pace.run_left_s is not None and not view.is_stuck else []
     return " · ".join(parts)
-
-
-def _bar(view: HeaderView) -> str:
-    """Return a bar of the whole run while it trains."""
-    total, progress = view.state.steps_total, view.state.progress
-    if not total or progress is None or view.snapshot.is_over:
-        return ""
-    return f' &nbsp; <progress value="{min(progress.step, total)}" max="{total}"></progress>'
-
-
-def _epochs(state: RunState) -> list[tuple[Sequence[Column], list[list[str]], int | None]]:
-    """Return a table of the newest epochs, below the best one if it is older, and the best one's row; or nothing."""
-    if not state.epochs:
-        return []
-    best = state.best_epoch()
-    newest = list(state.epochs[-_NEWEST:])
-    shown = newest if best is None or best in newest else [best, *newest]
-    names = metrics_in_order(state, dict.fromkeys(name for epoch in shown for name in epoch.logs))
-    columns = [column for column in columns_for(names, _ALL) if any(column.value(epoch) is not None for epoch in shown)]
-    rows = [
-        [f"{BEST if epoch is best else ' '} {epoch.epoch}", *(column.written(epoch, none="") for column in columns)]
-        for epoch in shown
-    ]
-    at = next((number for number, epoch in enumerate(shown) if epoch is best), None)
-    return [([Column("epoch", 100, right=True), *columns], rows, at)]

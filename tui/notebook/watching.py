@@ -97,15 +97,6 @@ def kernel() -> Any:
     return getattr(shell, "kernel", None)
 
 
-def _hears_while_busy() -> bool:
-    """Return whether buttons work while a cell runs: if the page opened a thread for messages in the kernel.
-
-    JupyterLab 4.4 and newer do so in ipykernel 7.
-    """
-    manager = getattr(getattr(kernel(), "shell_channel_thread", None), "manager", None)
-    return manager is not None and bool(manager.list_subshell())
-
-
 class _Output:
     """One output of the cell that makes it; its content is replaced when it changes.
 
@@ -235,8 +226,13 @@ class _Buttons:
             getattr(widget.comm, "__dict__", {}).pop("_reply_subshell_id", None)
 
     def show_if_heard(self) -> None:
-        """Show them once the kernel hears them."""
-        if self._widgets and (self._is_kernel_free or _hears_while_busy()):
+        """Show them once the kernel hears them.
+
+        While a cell runs, it does if the page opened a thread for messages, as JupyterLab 4.4 and newer do in
+        ipykernel 7.
+        """
+        manager = getattr(getattr(kernel(), "shell_channel_thread", None), "manager", None)
+        if self._widgets and (self._is_kernel_free or (manager is not None and manager.list_subshell())):
             shown = {"version_major": 2, "version_minor": 0, "model_id": self._widgets[0].model_id}
             self._output.show({"application/vnd.jupyter.widget-view+json": shown, "text/plain": " "})
 
@@ -261,7 +257,13 @@ def run_line(line: str) -> None:
     command, *arguments = shlex.split(line) or ["--help"]
     is_drawn = not _PLAIN & {*arguments}
     if command == "run" and is_drawn:
-        _run(arguments)
+        # In its own process, which goes on if the kernel ends.
+        detached = [sys.executable, "-m", "tpu_console", "run", *arguments, "--detach", "--json"]
+        started = subprocess.run(detached, capture_output=True, text=True, check=False)
+        print(started.stderr, end="", file=sys.stderr)
+        if started.returncode == 0:
+            # It says nothing if `--resume-if-exists` found a run that trains or has finished.
+            watch(json.loads(started.stdout)["path"] if started.stdout else None)
     elif command == "attach" and is_drawn and len(arguments) < 2:
         watch(*arguments)
     elif command == "web" and is_drawn:
@@ -270,17 +272,6 @@ def run_line(line: str) -> None:
         with _start([command, *arguments]) as process:
             for printed in process.stdout:
                 print(printed, end="")
-
-
-def _run(arguments: Sequence[str]) -> None:
-    """Start a run in its own process, which goes on if the kernel ends, and watch it."""
-    started = subprocess.run(
-        _command(["run", *arguments, "--detach", "--json"]), capture_output=True, text=True, check=False
-    )
-    print(started.stderr, end="", file=sys.stderr)
-    if started.returncode == 0:
-        # It says nothing if `--resume-if-exists` found a run that trains or has finished.
-        watch(json.loads(started.stdout)["path"] if started.stdout else None)
 
 
 def _serve(arguments: Sequence[str]) -> None:
@@ -304,16 +295,7 @@ def _serve(arguments: Sequence[str]) -> None:
 
 def _start(arguments: Sequence[str], **options: Any) -> Any:
     """Start a command, whose output can be read."""
-    streams: dict[str, Any] = {
-        "stdin": subprocess.DEVNULL,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.STDOUT,
-        "text": True,
-        # Not what C code set behind Python's back: readline sets COLUMNS to 80, and tables would be cut at it.
-        "env": os.environ,
-    }
-    return subprocess.Popen(_command(arguments), **streams, **options)
-
-
-def _command(arguments: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "tpu_console", *arguments]
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    # Not what C code set behind Python's back: readline sets COLUMNS to 80, and tables would be cut at it.
+    streams |= {"text": True, "env": os.environ}
+    return subprocess.Popen([sys.executable, "-m", "tpu_console", *arguments], **streams, **options)

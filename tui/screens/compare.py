@@ -15,7 +15,7 @@ from ..charts.window import Window
 from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..text.keys import bind
 from ..text.numbers import plural
-from ..widgets.basics import ScrollingText, is_closing
+from ..widgets.basics import ScrollingText, call_back
 from ..widgets.chart_grid import ChartBar, ChartPane
 from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
 from ..widgets.pane_tabs import PaneTabs
@@ -138,11 +138,6 @@ class CompareScreen(ChartedScreen):
         self.set_interval(_LOOK_S, self._look, name="look at runs to compare")
 
     @property
-    def charts(self) -> ComparedGrid:
-        """The charts."""
-        return self.query_one(ComparedGrid)
-
-    @property
     def curves(self) -> dict[str, list[Curve]]:
         """The curves of all runs that are shown, by metric."""
         return self._curves
@@ -163,14 +158,8 @@ class CompareScreen(ChartedScreen):
         from ..following.comparison import ComparedReader, comparison_of  # NumPy and more: after the first frame
 
         self._reader = self._reader or ComparedReader(self._runs)
-        runs = self._reader.read()
-        self.app.call_from_thread(self._take, comparison_of(runs, self._metric))
-
-    def _take(self, comparison: Comparison) -> None:
-        self._is_reading = False
-        if not is_closing(self):
-            self._comparison = comparison
-            self._show()
+        self._comparison, self._is_reading = comparison_of(self._reader.read(), self._metric), False
+        call_back(self, self._show)
 
     def _look(self) -> None:
         """Read the runs again if one of them may have changed."""
@@ -186,17 +175,21 @@ class CompareScreen(ChartedScreen):
             self._hidden = {run.mark for run in comparison.ranked[_MOST_CURVES:]}
         shown = [run for run in comparison.runs if run.mark not in self._hidden]
         labels = {run.mark: comparison.label_of(run) for run in shown}
-        hidden = len(comparison.runs) - len(shown)
-        more = f" {plural(hidden, 'run')} without curves; space shows one." if hidden else ""
+        unseen = len(comparison.runs) - len(shown)
+        more = f" {plural(unseen, 'run')} without curves; space shows one." if unseen else ""
         self.query_one("#verdict", Static).update((comparison.verdict + more).strip())
         self._curves = compared_curves(shown, comparison.metric, is_relative=self._is_relative)
-        self.charts.compare(self._curves, labels, is_relative=self._is_relative)
-        columns, hidden_marks = columns_of(comparison), self._hidden
+        self.query_one(ComparedGrid).compare(self._curves, labels, is_relative=self._is_relative)
+        columns, hidden = columns_of(comparison), self._hidden
+
+        def color(run: ComparedRun) -> Style | str:
+            """Return the look of a run's letter, which is that of its curves."""
+            pen = run_pen(run.mark, self.app.current_theme)
+            return "dim" if run.mark in hidden else Style.from_rich_style(style_of(pen.color))
+
         columns[:2] = [
-            replace(
-                columns[0], value=lambda run: f"{run.mark}{'★' if run is comparison.best else ' '}", look=self._color
-            ),
-            replace(columns[1], value=comparison.label_of, look=lambda run: _FAINT * (run.mark in hidden_marks)),
+            replace(columns[0], value=lambda run: run.mark + ("★" if run is comparison.best else " "), look=color),
+            replace(columns[1], value=comparison.label_of, look=lambda run: _FAINT * (run.mark in hidden)),
         ]
         self.query_one(ResultTable).show({run.mark: run for run in comparison.runs}, columns)
         width = self.size.width * 2 // 5 if self.has_class("-wide") else self.size.width
@@ -205,19 +198,11 @@ class CompareScreen(ChartedScreen):
         self.query_one("#differences Static", Static).update("\n".join(lines).strip("\n"))
         self.draw_bar()
 
-    def _color(self, run: ComparedRun) -> Style | str:
-        """Return the look of a run's letter, which is that of its curves."""
-        return (
-            "dim"
-            if run.mark in (self._hidden or ())
-            else Style.from_rich_style(style_of(run_pen(run.mark, self.app.current_theme).color))
-        )
-
     def on_resize(self) -> None:
         """Fit the table of differences to the width."""
         self.call_after_refresh(self._show)
 
-    def reading_at(self, x: float, width: int) -> RichText | None:
+    def reading_at(self, x: float, width: int) -> RichText:
         """Write the value of every run at a place on the axis."""
         shown = {chart.title: self._curves.get(chart.title, ()) for chart in self.grid.on_page}
         return reading_line(shown, self.axis, x, self.app.current_theme, width)

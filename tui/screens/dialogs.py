@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import on
-from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette
 from textual.containers import Vertical
 from textual.content import Content
@@ -82,12 +81,8 @@ class Asking(ModalScreen[Answer]):
 class Confirmation(Asking[str]):
     """Asks whether to do something; returns the way to do it, and an empty text for no.
 
-    Args:
-        question: The question.
-        explanation: What happens then.
-        yes: The label of the button, or those of several ways by name; y takes the first one.
-        no: The label of the other button.
-        is_careful: Whether enter, at first, means no, because yes cannot be undone.
+    `yes` is the label of the button, or those of several ways by name, of which y takes the first one. With
+    `is_careful`, enter means no at first, because yes cannot be undone.
     """
 
     HINT = "enter, y: yes · esc, n: no"
@@ -249,23 +244,14 @@ def show_error(app: App[Any], error: ConsoleError, when_trusted: Callable[[], ob
 
 def error_dialog(error: ConsoleError) -> TextDialog:
     """Make the dialog that says what happened, why, and what to do next."""
-    lines = [Content.styled(error.what, "bold")]
-    if error.why:
-        lines.append(Content.assemble(("Why: ", "dim"), error.why))
-    if error.remedy:
-        lines.append(Content.assemble(("What to do: ", "dim"), error.remedy))
-    text = Content("\n\n").join(lines)
-    return TextDialog("Error", lambda _columns: text, kind="error")
+    parts = [Content.styled(error.what, "bold")]
+    parts += [Content.assemble(("Why: ", "dim"), error.why)] if error.why else []
+    parts += [Content.assemble(("What to do: ", "dim"), error.remedy)] if error.remedy else []
+    return TextDialog("Error", lambda _columns: Content("\n\n").join(parts), kind="error")
 
 
 class Palette(CommandPalette):
-    """Textual's palette, but a page key before its list is shown and two choices at once do no harm."""
-
-    def dismiss(self, result: Any = None) -> AwaitComplete:
-        """Close once: a second choice, arriving after the first, would close the screen below."""
-        if self.is_active:
-            return super().dismiss(result)
-        return AwaitComplete()
+    """Textual's palette, but a page key before its list is shown does no harm."""
 
     def _action_command_list(self, action: str) -> None:
         with suppress(KeyError):  # moving by a page needs the lines of the list, and a hidden one has none
@@ -278,18 +264,11 @@ _FIGURES = (
     ("replica", "A copy of the model on one device (a TPU core, a GPU). All replicas train together."),
     ("global batch", "Examples per step: the batch per replica times the number of replicas."),
     ("loss", "What training minimizes. It falls quickly at first, then slowly."),
-    ("accuracy", "The share of examples classified correctly; 1.0 is all of them."),
-    (
-        "val_…",
-        "The same metric on validation data. If it gets worse while training improves, the model is overfitting.",
-    ),
+    ("val_…", "The same metric on validation data. If only it gets worse, the model is overfitting."),
     ("ms/step", "Milliseconds per step, without compilation and validation."),
     ("examples/s", "Examples per second on all replicas. Use it to compare machines and batch sizes."),
     ("lr", "Learning rate: how far each step moves the weights."),
-    (
-        "compile",
-        "Time of the first execution, which includes compilation. Not part of the time left.",
-    ),
+    ("compile", "Time of the first execution, which includes compilation. Not part of the time left."),
     ("time left", "Estimated from recent steps and, for the run, from past validations."),
     ("★", "The best epoch so far, by the monitored metric."),
     ("smooth", "A moving average of the curves; the samples stay visible, dimmed."),
@@ -297,12 +276,7 @@ _FIGURES = (
     ("!, !×3", "Below a chart, an alert or NaN; three that are close together."),
     ("memory", "Memory in use, as the device's runtime reports it. Below the rows: why a figure is missing."),
     ("duty", "Share of recent time the device was busy, as the TPU runtime reports it."),
-    ("coords", "The chip's position in the TPU mesh."),
-    ("(1)", "A missing or partial figure; the note with this number gives the reason."),
-    (
-        "slow",
-        "A host whose replicas ran more than 10% slower than the median host in the last ten seconds.",
-    ),
+    ("slow", "A host whose replicas ran more than 10% slower than the median host in the last ten seconds."),
     ("waits", "Share of time spent waiting for input data. A faster device would not help."),
     ("detach", "Leaves this screen. Training continues in its own process; `tpu-console attach` comes back."),
 )

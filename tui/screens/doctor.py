@@ -67,23 +67,20 @@ class DoctorScreen(Screen[None]):
         """Start checking the machine."""
         self.action_look_again()
 
+    @work(thread=True, exclusive=True, name="doctor")
     def action_look_again(self) -> None:
         """Look at the machine again."""
-        self.query_one(Title).show("doctor: checking …")
-        self._examine()
-
-    @work(thread=True, exclusive=True, name="doctor")
-    def _examine(self) -> None:
         from tpu_console.engine.doctor.doctor import examine
         from tpu_console.engine.machine.environment import look_around
 
-        report = examine((self._look or look_around)())
-        call_back(self, self._show, report)
+        call_back(self, self.query_one(Title).show, "doctor: checking …")
+        self._report = report = examine((self._look or look_around)())
 
-    def _show(self, report: Report) -> None:
-        self._report = report
-        self._draw()
-        self.query_one(Title).show(f"doctor: {report.summary}")
+        def show() -> None:
+            self._draw()
+            self.query_one(Title).show(f"doctor: {report.summary}")
+
+        call_back(self, show)
 
     def on_resize(self) -> None:
         """Wrap the report again for the new width."""
@@ -94,9 +91,8 @@ class DoctorScreen(Screen[None]):
             return
         box = self.query_one("#report", ScrollingText)
         lines = report_lines(self._report, max(40, box.content_size.width - 1))[:-2]  # the title has the summary
-        looks = [_STYLES.get(line.look, "") for line in lines]
-        colored = [
-            Content.assemble((line.label, look), (line.text, "" if line.label else look))
-            for line, look in zip(lines, looks, strict=True)
-        ]
+        colored = []
+        for line in lines:
+            look = _STYLES.get(line.look, "")
+            colored.append(Content.assemble((line.label, look), (line.text, "" if line.label else look)))
         box.query_one(Static).update(Content("\n").join(colored))

@@ -26,11 +26,11 @@ from tpu_console.engine.errors import ConsoleError
 
 from ..text.keys import bind
 from ..text.plan_text import PlanLine, laid_out
-from ..widgets.basics import is_closing
+from ..widgets.basics import call_back
 from .parts import HELP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
@@ -87,22 +87,10 @@ class Offer:
         return all(word in text for word in words)
 
 
-def presets_found(presets: Iterable[Preset]) -> list[Offer]:
-    """Return presets as they can be found."""
-    return [Offer(one.name, f"preset: {one.about.title}", one.about.reproduces, one) for one in presets]
-
-
-def fields_found(fields: Iterable[FieldSpec]) -> list[Offer]:
-    """Return fields of the form as they can be found."""
-    return [Offer(f"{one.group}: {one.label}", f"setting: {one.help}", one.key, one) for one in fields]
-
-
 class Find(ModalScreen["Preset | FieldSpec | None"]):
     """The dialog; returns a preset that was given or is for data, a field, or None.
 
-    Args:
-        given: The presets and fields, in the order in which they are offered.
-        folder: Where to look for data.
+    The given presets and fields are offered in their order.
     """
 
     DEFAULT_CSS = """
@@ -131,10 +119,12 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
         HELP,
     ]
 
-    def __init__(self, given: Sequence[Offer] = (), folder: Path | None = None) -> None:
+    def __init__(self, presets: Iterable[Preset], fields: Iterable[FieldSpec], *, fields_first: bool) -> None:
         super().__init__()
-        self._given = given
-        self._folder = folder or (KAGGLE_INPUT if KAGGLE_INPUT.is_dir() else Path.cwd())
+        found = [Offer(one.name, f"preset: {one.about.title}", one.about.reproduces, one) for one in presets]
+        settings = [Offer(f"{one.group}: {one.label}", f"setting: {one.help}", one.key, one) for one in fields]
+        self._given = [*settings, *found] if fields_first else [*found, *settings]
+        self._folder = KAGGLE_INPUT if KAGGLE_INPUT.is_dir() else Path.cwd()
         self._here: list[Offer] = []  # what lies in the folder
         self._names: list[Offer] = []  # names of data
         self._offers: list[Offer] = []  # those that fit what was typed
@@ -168,25 +158,24 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
         from tpu_console.engine.data.kinds.table import known_names
         from tpu_console.engine.data.survey.formats import lying_in
 
-        ends_at, here = time.monotonic() + _LONGEST_LISTING_S, f"{Path.cwd()}{os.sep}"
+        ends_at, here, found = time.monotonic() + _LONGEST_LISTING_S, f"{Path.cwd()}{os.sep}", list[Offer]()
         with suppress(RuntimeError, OSError):  # the console was left meanwhile, or the folder cannot be read
             depth = 1 if self._folder == Path.cwd() else 3  # Kaggle's datasets have folders in folders
             for path, what in islice(lying_in(self._folder, depth), _MOST_HERE):
-                found = Offer(path.removeprefix(here), what)
-                self.app.call_from_thread(self._take_offers, [*self._here, found])
+                found.append(Offer(path.removeprefix(here), what))
+                call_back(self, self._take_offers, [*found])
                 if time.monotonic() > ends_at:
                     break
         with suppress(RuntimeError):
             names = [Offer(*each) for each in known_names().items()]
             names.sort(key=lambda offer: ON_THIS_MACHINE not in offer.about)
-            self.app.call_from_thread(self._take_offers, self._here, names)
+            call_back(self, self._take_offers, found, names)
 
     def _take_offers(self, here: list[Offer], names: list[Offer] | None = None) -> None:
         self._here, self._names = here, names or []
-        if not is_closing(self):
-            if names is not None:
-                self.query_one(Vertical).border_title = "Find"
-            self._offer()
+        if names is not None:
+            self.query_one(Vertical).border_title = "Find"
+        self._offer()
 
     def _offer(self) -> None:
         """Offer what lies here for an empty field, and else what has all of the words in it."""
@@ -251,33 +240,32 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
             self._look_at(self.query_one(Input).value.strip())
 
     def _look_at(self, data: str) -> None:
-        if data:
-            self._say([PlanLine("", "looking …")])
-            # A name is asked for elsewhere, which may take two minutes: leaving does not wait for this thread.
-            given = (data, tuple(self._answers.items()))
-            threading.Thread(target=self._look, args=given, name="look at data", daemon=True).start()
+        if not data:
+            return
+        self._say([PlanLine("", "looking …")])
+        answers = tuple(self._answers.items())
 
-    def _look(self, data: str, answers: tuple[tuple[str, Any], ...]) -> None:
-        """Look at the data."""
-        from tpu_console.engine.data.kinds.table import is_name
-        from tpu_console.engine.data.survey.formats import UndecidedError
-        from tpu_console.presets import preset_for_data
+        def look() -> None:
+            from tpu_console.engine.data.kinds.table import is_name
+            from tpu_console.engine.data.survey.formats import UndecidedError
+            from tpu_console.presets import preset_for_data
 
-        def arrived(news: object) -> None:
-            self.app.call_from_thread(self._say, [PlanLine("", str(news))])
+            def arrived(news: object) -> None:
+                self.app.call_from_thread(self._say, [PlanLine("", str(news))])
 
-        found: Preset | ConsoleError
-        try:
-            found, question = preset_for_data(data if is_name(data) else locate(data), answers, arrived), None
-        except UndecidedError as error:
-            found, question = error, error.question
-        except ConsoleError as error:
-            found, question = error, None
-        with suppress(RuntimeError):  # the console was left meanwhile
-            self.app.call_from_thread(self._show, (data, dict(answers)), found, question)
+            found: Preset | ConsoleError
+            try:
+                found, question = preset_for_data(data if is_name(data) else locate(data), answers, arrived), None
+            except ConsoleError as error:
+                found, question = error, error.question if isinstance(error, UndecidedError) else None
+            with suppress(RuntimeError):  # the console was left meanwhile
+                call_back(self, self._show, (data, dict(answers)), found, question)
+
+        # A name is asked for elsewhere, which may take two minutes: leaving does not wait for this thread.
+        threading.Thread(target=look, name="look at data", daemon=True).start()
 
     def _show(self, given: tuple[str, dict[str, Any]], found: Preset | ConsoleError, question: Question | None) -> None:
-        if is_closing(self) or given != (self.query_one(Input).value.strip(), self._answers):
+        if given != (self.query_one(Input).value.strip(), self._answers):
             return
         self._ask(question)
         if question is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,14 +16,26 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import Alerted, RunFinished, RunStarted
 from tpu_console.engine.runs.follower import Snapshot
-from tpu_console.engine.runs.run_directory import is_named, list_runs
+from tpu_console.engine.storage.paths import user_path
 
 from ..following.run_settings import Setting, read_settings
 from ..following.watcher import RunWatcher
 from ..terminal.display import call_attention
-from ..text.hosts import hosts_of
+from ..text.hosts import hosts_of, topology_text
 from ..text.keys import bind
-from ..text.outcome import can_resume, farewell_to, has_classes, has_model, is_finished, outcome_of
+from ..text.numbers import duration, plural, shape
+from ..text.outcome import (
+    can_resume,
+    farewell_to,
+    has_classes,
+    has_model,
+    is_finished,
+    next_commands,
+    outcome_of,
+    output_pairs,
+)
+from ..text.run_lines import trained_by
+from ..text.steering import mirror_text
 from ..widgets.basics import call_back, is_closing
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane
 from ..widgets.notices import NoticeBar, OutcomeBox, notices_of
@@ -33,8 +44,7 @@ from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.run_header import RunHeader
 from ..widgets.side_panes import ProfilePane, SettingsPane, WaitingPane
 from ..widgets.system_pane import SystemPane
-from .details import details_dialog
-from .dialogs import error_dialog
+from .dialogs import TextDialog, error_dialog, in_blocks
 from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen
 from .live_panes import LEFT, PANES, RIGHT
 from .live_steering import RunControls
@@ -61,6 +71,7 @@ _CLOCK_S = 0.9
 # Classes that `live.tcss` lays the screen out by, from so many columns and rows on.
 _WIDTHS = [(0, "-narrow"), (120, "-wide"), (170, "-roomy")]
 _HEIGHTS = [(0, "-short"), (30, "-medium"), (42, "-tall")]
+_DETAIL = 21  # cells of a label in the details
 _TINY = 16  # with fewer rows, a chart needs those of the panes below it
 
 
@@ -118,18 +129,16 @@ class LiveScreen(ChartedScreen):
         super().__init__(marker)
         self.run_directory = run
         self.controls = RunControls(self, run, self._draw)
-        self._watcher = RunWatcher(run, self._tell)
+        self._watcher = self._new_watcher()
         self._clock: Timer | None = None
-        self._drawn_state: RunState | None = None
         self._heard: tuple[Alerted, ...] = ()
         self._host = 0
         self._settings: Sequence[Setting] = ()
         self._has_read_files = False
-        self._has_similar = True  # until it was looked
 
     def compose(self) -> ComposeResult:
         """Lay the panes out; `live.tcss` says which are seen at which size."""
-        yield RunHeader(self.run_directory, self._opened_at())
+        yield RunHeader(self.run_directory)
         yield OutcomeBox()
         yield NoticeBar()
         yield Static(id="filtered")
@@ -150,22 +159,19 @@ class LiveScreen(ChartedScreen):
                         yield widget
         yield KeysFooter()
 
-    def _opened_at(self) -> float:
-        try:
-            return self.run_directory.config.stat().st_mtime
-        except OSError:
-            return time.time()
-
     def on_mount(self) -> None:
         """Begin to follow the run."""
         self._clock = self.set_interval(_SPIN_S, self._turn, name="live screen clock")
         # After the first frame: reading takes the processor from drawing.
         self.call_after_refresh(self._watcher.start)
 
+    def _new_watcher(self) -> RunWatcher:
+        return RunWatcher(self.run_directory, lambda snapshot: self.post_message(self.Updated(snapshot)))
+
     def follow_again(self) -> None:
         """Follow the run from the beginning of its journal, after it was resumed."""
         self._watcher.stop()
-        self._watcher = RunWatcher(self.run_directory, self._tell)
+        self._watcher = self._new_watcher()
         self.controls.snapshot = Snapshot()
         self.controls.has_asked_to_stop = False
         self.remove_class("-failed", "-curveless")
@@ -194,10 +200,6 @@ class LiveScreen(ChartedScreen):
 
         call_back(self, take)
 
-    def _tell(self, snapshot: Snapshot) -> None:
-        """Post the watcher's snapshot; called from its thread."""
-        self.post_message(self.Updated(snapshot))
-
     @property
     def snapshot(self) -> Snapshot:
         """The latest snapshot of the run."""
@@ -224,42 +226,33 @@ class LiveScreen(ChartedScreen):
         if started is not None and not self.snapshot.is_reading and not self._has_read_files:
             self._has_read_files = True
             self._read_files(started)
+        state, heard = self.snapshot.state, self._heard
+        self._heard = state.alerts
         with self.app.batch_update():
             self._draw()
-            self._ring()
             controls.report_answers()
+            if state.alerts and state.alerts[-1] not in heard and not self.snapshot.is_reading and not self.is_over:
+                call_attention(self.app, f"{self.run_directory.run_id}: {state.alerts[-1].text}")
             if controls.is_paused != was_paused:
                 self.refresh_bindings()
             if self.is_over and not was_over:
-                self._conclude()
+                # Make room for how the run ended: above all for a failure, which the log explains.
+                self.refresh_bindings()
+                self.set_class(not state.train, "-curveless")
+                if not isinstance(state.end, RunFinished):
+                    self.add_class("-failed")
+                    self.query_one(PaneTabs).current = "log"
             await asyncio.sleep(0)  # until every widget has asked to be painted: all show the news in the same frame
-
-    def _conclude(self) -> None:
-        """Make room for how the run ended: above all for a failure, which the log explains."""
-        self.refresh_bindings()
-        self.set_class(not self.snapshot.state.train, "-curveless")
-        if not isinstance(self.snapshot.state.end, RunFinished):
-            self.add_class("-failed")
-            self.query_one(PaneTabs).current = "log"
-
-    def _ring(self) -> None:
-        """Call for attention if there is a new alert."""
-        state = self.snapshot.state
-        heard, self._heard = self._heard, state.alerts
-        newest = state.alerts[-1] if state.alerts else None
-        if newest is not None and newest not in heard and not self.snapshot.is_reading and not self.is_over:
-            call_attention(self.app, f"{self.run_directory.run_id}: {newest.text}")
 
     def _draw(self) -> None:
         """Pass every widget its part of the latest snapshot."""
         snapshot, state = self.snapshot, self.snapshot.state
         header = self.query_one(RunHeader)
-        is_unreadable = bool(self.snapshot.trouble) and state.started is None
         is_stopping = self.controls.has_asked_to_stop
-        header.show(snapshot, is_stopping=is_stopping, is_reading=self.snapshot.is_reading, is_unreadable=is_unreadable)
-        outcome = None if self.snapshot.is_reading else outcome_of(self.run_directory, snapshot)
+        header.show(snapshot, is_stopping=is_stopping)
+        outcome = None if snapshot.is_reading else outcome_of(self.run_directory, snapshot)
         self.query_one(OutcomeBox).show(outcome)
-        self.query_one(NoticeBar).show(notices_of(self.snapshot, is_stopping=is_stopping, past_alerts=False))
+        self.query_one(NoticeBar).show(notices_of(snapshot, is_stopping=is_stopping, past_alerts=False))
         self.set_class(self.is_waiting, "-waiting")
         if self.is_waiting:
             self.query_one(WaitingPane).show(header.view)
@@ -270,8 +263,7 @@ class LiveScreen(ChartedScreen):
                 pane.show(widget, header.view)
         self.query_one(PaneTabs).panes = {pane.name: pane.label for pane in PANES if pane.name in self.panes}
         self.query_one("#side").set_class("samples" in self.panes, "-samples")
-        if state is not self._drawn_state:
-            self._drawn_state = state
+        if state is not self.state:
             self.state = state
             self.grid.show(state)
             self.draw_bar()
@@ -295,22 +287,24 @@ class LiveScreen(ChartedScreen):
                 self.query_one(WaitingPane).show(header.view)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer stopping until the run is over, and class scores and a similar run after that."""
-        if action == "steer":
-            pauses = parameters[0] in {"pause", "continue"}
-            return not self.is_over and (not pauses or self.controls.is_paused == (parameters[0] == "continue"))
-        if action == "again" and not (self.is_over and self._settings):
-            return False
-        if action == "compare" and not (self.is_over and (self._has_similar or self._selected())):
-            return False
-        if action == "classes" and not has_classes(self.snapshot.state):
-            return False
-        if action == "predict" and not (self.is_over and has_model(self.run_directory)):
-            return False
-        if action == "export" and not (self.is_over and self.run_directory.config.exists()):
-            return False
-        if action == "resume" and not (self.is_over and can_resume(self.run_directory, self.snapshot)):
-            return False
+        """Offer stopping until the run is over, and what its files allow after that."""
+        run = self.run_directory
+        match action:
+            case "steer":
+                pauses = parameters[0] in {"pause", "continue"}
+                return not self.is_over and (not pauses or self.controls.is_paused == (parameters[0] == "continue"))
+            case "again":
+                return self.is_over and bool(self._settings)
+            case "compare":
+                return self.is_over
+            case "classes":
+                return has_classes(self.snapshot.state)
+            case "predict":
+                return self.is_over and has_model(run)
+            case "export":
+                return self.is_over and run.config.exists()
+            case "resume":
+                return self.is_over and can_resume(run, self.snapshot)
         return super().check_action(action, parameters)
 
     def action_steer(self, what: str) -> None:
@@ -320,13 +314,10 @@ class LiveScreen(ChartedScreen):
     def action_host(self) -> None:
         """Show the next of several hosts in the panes that show one."""
         numbers = tuple(hosts_of(self.snapshot.state))
-        if len(numbers) < 2:
-            return
-        self._host = after(numbers, self._host) if self._host in numbers else numbers[0]
-        for pane in self.query(ReplicaPanel):
-            pane.choose(self._host)
-        for system in self.query(SystemPane):
-            system.choose(self._host)
+        if len(numbers) > 1:
+            self._host = after(numbers, self._host) if self._host in numbers else numbers[0]
+            self.query_one(ReplicaPanel).choose(self._host)
+            self.query_one(SystemPane).choose(self._host)
 
     def action_details(self) -> None:
         """Show the details of the run."""
@@ -357,28 +348,15 @@ class LiveScreen(ChartedScreen):
     def action_compare(self) -> None:
         """Compare the run with those that are selected in the list of runs, or else with others of its preset."""
         from ..following.comparison import similar_runs
+        from .runs import RunsScreen
 
-        selected = self._selected()
+        lists = [screen for screen in self.app.screen_stack if isinstance(screen, RunsScreen)]
+        selected = [run for screen in lists for run in screen.selected if run != self.run_directory]
         runs = [self.run_directory, *selected] if selected else similar_runs(self.run_directory)
         if len(runs) > 1:
             self.post_message(CompareRuns(runs))
         else:
             self.notify("There is no other run of this preset to compare with.", markup=False)
-
-    def _selected(self) -> list[RunDirectory]:
-        """Return the other runs that are selected in the list of runs."""
-        from .runs import RunsScreen
-
-        lists = [screen for screen in self.app.screen_stack if isinstance(screen, RunsScreen)]
-        return [run for screen in lists for run in screen.selected if run != self.run_directory]
-
-    @work(thread=True, name="look for similar runs")
-    def on_screen_resume(self) -> None:
-        """Look whether there is another run to compare with; a name is enough to offer it."""
-        label = re.sub(r"-\d+$", "", self.run_directory.run_id[16:])
-        others = (run for run in list_runs(self.run_directory.path.parent) if run != self.run_directory)
-        self._has_similar = any(is_named(run.run_id, label) for run in others)
-        call_back(self, self.refresh_bindings)
 
     def action_predict(self) -> None:
         """Predict new data."""
@@ -465,3 +443,51 @@ class LiveScreen(ChartedScreen):
         charts = self.grid.on_page
         if isinstance(self.focused, ChartPane) and self.focused not in charts:
             self.set_focus(next(iter(charts), None))
+
+
+def details_dialog(
+    run: RunDirectory, snapshot: Snapshot, notices: Sequence[str], settings: Sequence[Setting]
+) -> TextDialog:
+    """Make the dialog with the details of a run: the most urgent notices and the changed settings come first."""
+    state = snapshot.state
+    changed = [(one.key, one.text) for one in settings if one.preset is not None]
+    same = [(one.key, one.text) for one in settings if one.preset is None]
+    facts = {
+        "Notices": [("", notice) for notice in notices],
+        "Changed from the preset": changed,
+        "What next": next_commands(run, state) if snapshot.is_over else [],
+        "Run": _run_facts(run, state),
+        "Phases": [(name, duration(s)) for name, s in state.phase_s.items()],
+        "Files": [("folder", user_path(run.path)), *output_pairs(run)],
+        "As in the preset" if changed else "Settings": same,
+    }
+    return TextDialog("Details", lambda room: in_blocks(facts, room, _DETAIL, "dim"))
+
+
+def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
+    facts = [("run", run.run_id)]
+    if (started := state.started) is not None:
+        facts.append(("trained by", trained_by(started)))
+    if (ready := state.accelerator) is not None:
+        facts.append(("accelerator", f"{ready.accelerator} ({ready.reason.rstrip('.')})"))
+        facts.append(("backend", topology_text(ready)))
+        facts.append(("versions", ", ".join(f"{name} {version}" for name, version in ready.versions.items())))
+    if (data := state.data) is not None:
+        classes = [plural(data.classes, "class", "classes")] if data.classes else []
+        shapes = [shape(data.input_shape)] if data.input_shape else []  # several inputs have no single one
+        if shapes or classes:
+            facts.append(("one example", ", ".join([*shapes, *classes])))
+        if data.remainder:
+            facts.append(("dropped", f"{data.remainder:,} examples per epoch (a different set each time)"))
+    if (model := state.model) is not None:
+        trainable = f"{model.trainable_parameters:,} of {model.parameters:,} parameters trainable"
+        facts.append(("model", f"{model.name}: {model.layers} layers, {trainable}"))
+    if (fit := state.fit) is not None:
+        reason = f" ({fit.execution_reason})" if fit.execution_reason else ""
+        facts.append(("steps per execution", f"{fit.steps_per_execution}{reason}"))
+        facts.append(("monitored metric", state.monitor))
+    if (kept := state.checkpoint) is not None:
+        facts.append(("best model", f"{kept.path} (epoch {kept.epoch}, {kept.monitor} {kept.value:.4f})"))
+    if state.mirror is not None:
+        facts.append(("mirror", f"{state.mirror.place}: {mirror_text(state)}"))
+    return [(label, text) for label, text in facts if text]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from rich.text import Text
 from textual import on
 from textual.content import Content
 from textual.reactive import reactive
@@ -28,13 +29,12 @@ from ..text.keys import bind
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, all_curves, read_curves
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.system_pane import SystemPane
-from .dialogs import ValueDialog
+from .dialogs import ValueDialog, ask_user
 from .parts import MarkerChosen, after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.text import Text
     from textual.binding import BindingType
 
 
@@ -97,14 +97,6 @@ VIEWS = KeyedStore[ChartView]("views.json", ChartView)
 """By preset."""
 
 
-def _number(text: str) -> float:
-    """Return the number that a text says, with commas or without; NaN if it says none."""
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return math.nan
-
-
 class ChartedScreen(Screen[None]):
     """Has a `ChartGrid` whose charts share one look, one window and one cursor."""
 
@@ -121,7 +113,6 @@ class ChartedScreen(Screen[None]):
         super().__init__()
         self.set_reactive(ChartedScreen.marker, marker)
         self.state = RunState()
-        self._all_curves: tuple[RunState | None, Mapping[str, Sequence[Curve]]] = (None, {})
         self._followed_share = FOLLOWED_SHARES[-1]
         self._filter = ""
         self._preset = ""
@@ -142,9 +133,7 @@ class ChartedScreen(Screen[None]):
     @property
     def curves(self) -> Mapping[str, Sequence[Curve]]:
         """The curves of all charts, by title."""
-        if self._all_curves[0] is not self.state:
-            self._all_curves = self.state, all_curves(self.state)
-        return self._all_curves[1]
+        return all_curves(self.state)
 
     def dress(self, chart: ChartPane) -> None:
         """Give a chart the look of the others."""
@@ -181,9 +170,9 @@ class ChartedScreen(Screen[None]):
         else:
             bar.show_reading(self.reading_at(self.cursor, self.size.width - 2))
 
-    def reading_at(self, x: float, width: int) -> Text | None:
-        """Write the values of the curves at a place on the axis; None if there are none."""
-        return reading_line(self.read_curves, self.axis, x, width, tone_of(self.app.current_theme))
+    def reading_at(self, x: float, width: int) -> Text:
+        """Write the values of the curves at a place on the axis."""
+        return reading_line(self.read_curves, self.axis, x, width, tone_of(self.app.current_theme)) or Text()
 
     @on(ChartGrid.Rearranged)
     def _show_page(self) -> None:
@@ -218,14 +207,12 @@ class ChartedScreen(Screen[None]):
 
     def action_cursor_far(self, direction: int) -> None:
         """Move the cursor by a tenth of what is visible, at least to the next sample."""
-        if self.cursor is None:
-            self.action_cursor(direction)
-            return
-        left, right = resolved(self.window, self._extent)
-        there = snapped(self.cursor + direction * (right - left) / 10, self.read_curves, self.axis)
-        least = moved(self.cursor, self.read_curves, self.axis, direction)
-        if least is not None:
-            self._put_cursor(max(there, least) if direction > 0 else min(there, least))
+        curves, (left, right) = self.read_curves, resolved(self.window, self._extent)
+        there = moved(self.cursor, curves, self.axis, direction)
+        if self.cursor is not None and there is not None:
+            far = snapped(self.cursor + direction * (right - left) / 10, curves, self.axis)
+            there = max(there, far) if direction > 0 else min(there, far)
+        self._put_cursor(there)
 
     def action_cursor_end(self, side: str) -> None:
         """Move the cursor to the first or the last sample that is shown."""
@@ -245,17 +232,20 @@ class ChartedScreen(Screen[None]):
     def action_go_to(self) -> None:
         """Ask for a place on the axis, and move the cursor to the sample nearest to it."""
 
-        def problem(text: str) -> str:
-            return "" if math.isfinite(_number(text)) else "Enter a number."
+        def place(text: str) -> float:
+            try:
+                return float(text.replace(",", ""))
+            except ValueError:
+                return math.nan
 
-        def go_to(text: str | None) -> None:
-            if text:
-                self._put_cursor(snapped(_number(text), self.read_curves, self.axis))
+        def problem(text: str) -> str:
+            return "" if math.isfinite(place(text)) else "Enter a number."
 
         if self.read_curves:
             (left, right), unit = self._extent, "seconds" if self.axis is Axis.TIME else f"{self.axis.value}s"
             about = f"The curves go from {left:,.4g} to {right:,.7g} {unit}."
-            self.app.push_screen(ValueDialog(f"Go to {self.axis.value}", about, f"{right:.0f}", problem), go_to)
+            dialog = ValueDialog(f"Go to {self.axis.value}", about, f"{right:.0f}", problem)
+            ask_user(self.app, dialog, lambda text: self._put_cursor(snapped(place(text), self.read_curves, self.axis)))
 
     def _put_cursor(self, cursor: float | None) -> None:
         """Move the cursor, and the window with it."""
@@ -384,28 +374,20 @@ class ChartedScreen(Screen[None]):
             VIEWS.put(self._preset, ChartView(self.axis.value, self._kept_marker, self.grid.order, tabs.current))
 
     def use_view(self, preset: str, view: ChartView | None) -> None:
-        """Look at the charts as at those of the last run of a preset, and from now on keep what the user changes.
-
-        What the user changed before it was read stays, and is kept too.
-        """
+        """Look at the charts as at those of the last run of a preset, unless the user has changed something by now."""
         self._preset = preset
-        if view is None or view.axis not in {axis.value for axis in Axis}:  # written by another version
-            if self._has_chosen:
-                self.keep_view()
-            return
-        if view.marker in MARKERS and self._kept_marker == "braille":
-            self._kept_marker = view.marker
-            if self.marker == "braille":  # any other one is the terminal's or the user's choice
-                self.choose_marker(view.marker)
-        if not self.grid.order:
-            self.grid.reorder(view.order)
         if self._has_chosen:
             self.keep_view()
-            return
-        self.axis = Axis(view.axis)
-        tabs = self.query_one(PaneTabs)
-        if view.pane in tabs.panes and not self.has_class("-failed"):  # then the log is seen
-            tabs.current = view.pane
+        elif view is not None and view.axis in {axis.value for axis in Axis}:  # else another version has written it
+            self.axis = Axis(view.axis)
+            self.grid.reorder(view.order)
+            if view.marker in MARKERS:
+                self._kept_marker = view.marker
+                if self.marker == "braille":  # any other one is the terminal's choice
+                    self.choose_marker(view.marker)
+            tabs = self.query_one(PaneTabs)
+            if view.pane in tabs.panes and not self.has_class("-failed"):  # then the log is seen
+                tabs.current = view.pane
 
     def choose_marker(self, marker: Marker) -> None:
         """Draw with a marker here and on all other screens."""

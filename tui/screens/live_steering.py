@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -101,9 +102,6 @@ class RunControls:
 
     def _ask_first(self, dialog: Asking[str], action: Steering) -> None:
         """Ask the user, then the run: for the value that was typed, or whether to do it at all."""
-        if self._source == RunSource.NOTEBOOK:
-            self._notify("This run trains in a notebook, so it can only be stopped after a step.", severity="warning")
-            return
 
         def request(answer: str) -> None:
             if self.is_over:
@@ -111,58 +109,54 @@ class RunControls:
             else:
                 self._ask(action, answer if isinstance(dialog, ValueDialog) else "")
 
-        ask_user(self._screen.app, dialog, request)
+        if self._source == RunSource.NOTEBOOK:
+            self._notify("This run trains in a notebook, so it can only be stopped after a step.", severity="warning")
+        else:
+            ask_user(self._screen.app, dialog, request)
 
     def steer(self, what: str) -> None:
         """Ask the user about one of the requests that `Steering` names, then the run."""
-        action = Steering(what)
+        action, state = Steering(what), self._state
         match action:
             case Steering.STOP:
                 self._stop()
             case Steering.EPOCHS:
-                self._epochs()
+                now = f"The run has {state.fit.epochs:,} epochs. " if state.fit is not None else ""
+                explanation = f"{now}Type another number, or +5 for five more. Finished epochs are kept."
+                self._ask_first(ValueDialog("Number of epochs", explanation, "20 or +5", epochs_problem), action)
+            case Steering.LEARNING_RATE if schedule := schedule_of(state):
+                text = f"The learning rate follows a schedule ({schedule}), and only a constant one can be changed."
+                self._notify(text, severity="warning")
             case Steering.LEARNING_RATE:
-                self._rate()
+                rate = state.epochs[-1].learning_rate if state.epochs else None
+                now = f"In epoch {state.epochs[-1].epoch} it was {learning_rate(rate)}. " if rate is not None else ""
+                explanation = f"{now}A new one takes effect with the next execution, usually within a second."
+                self._ask_first(ValueDialog("Learning rate", explanation, "0.0005", rate_problem), action)
             case _:
                 title, explanation, yes, no = _QUESTIONS[action]
                 self._ask_first(Confirmation(title, explanation, yes=yes, no=no), action)
 
-    def _epochs(self) -> None:
-        """Ask for another number of epochs."""
-        state = self._state
-        now = f"The run has {state.fit.epochs:,} epochs. " if state.fit is not None else ""
-        explanation = f"{now}Type another number, or +5 for five more. Finished epochs are kept."
-        dialog = ValueDialog("Number of epochs", explanation, "20 or +5", epochs_problem)
-        self._ask_first(dialog, Steering.EPOCHS)
-
-    def _rate(self) -> None:
-        """Ask for another learning rate."""
-        if schedule := schedule_of(self._state):
-            text = f"The learning rate follows a schedule ({schedule}), and only a constant one can be changed."
-            self._notify(text, severity="warning")
-            return
-        epochs = self._state.epochs
-        rate = epochs[-1].learning_rate if epochs else None
-        now = f"In epoch {epochs[-1].epoch} it was {learning_rate(rate)}. " if rate is not None else ""
-        explanation = f"{now}A new one takes effect with the next execution, usually within a second."
-        dialog = ValueDialog("Learning rate", explanation, "0.0005", rate_problem)
-        self._ask_first(dialog, Steering.LEARNING_RATE)
-
     def _stop(self) -> None:
         """Ask when to stop, then ask the run to do so."""
-        state, source, snapshot = self._state, self._source, self.snapshot
+        state, source = self._state, self._source
         busy = busy_text(state, time.time())
-        kill: dict[str, str] = {Steering.END_NOW: "Kill now"} if source == RunSource.PROCESS else {}
         has_trained, is_user_code = state.progress is not None, source == RunSource.NOTEBOOK
-        loses = f" {self._lost()}" if kill and has_trained else ""
+        kill: dict[str, str] = {Steering.END_NOW: "Kill now"} if source == RunSource.PROCESS else {}
+        loses = ""
+        if kill and has_trained:
+            loses = " Killing it loses all of its work: there is no checkpoint yet."
+            with suppress(OSError, ValueError):  # there may be none
+                saved_at = max(file.stat().st_mtime for file in self._run.checkpoints.glob("state-*.ckpt"))
+                ago = whole_duration(time.time() - saved_at)
+                loses = f" Killing it loses the work since its last checkpoint, {ago} ago."
         if self.is_stopping and state.stop is not None and state.stop.after != StopAfter.EPOCH:
             what = f"The run is stopping; {busy or 'its current steps finish and the model is saved'}.{loses}"
             title = "Kill training?" if kill else "Stopping"
             ask_user(self._screen.app, Confirmation(title, what, yes=kill, no="Wait", is_careful=True), self.stop_if)
             return
         said = [f"{busy.capitalize()}, and finishes that first."] if busy else []
-        if snapshot.is_silent:
-            said = [f"It is {silent_text(snapshot.silent_s)}, and stops when it responds."]
+        if self.snapshot.is_silent:
+            said = [f"It is {silent_text(self.snapshot.silent_s)}, and stops when it responds."]
         if is_user_code:
             said.append("Training ends, and your code goes on. To train on later, run it again.")
         elif has_trained:
@@ -172,19 +166,8 @@ class RunControls:
         choices: dict[str, str] = {Steering.STOP: "After this step" if has_trained else "As soon as it can"}
         if has_trained and not is_user_code:  # an epoch that has not begun cannot be finished
             choices[Steering.STOP_AFTER_EPOCH] = "After this epoch"
-        explanation = " ".join(said) + loses
-        question = Confirmation("Stop training?", explanation, yes=choices | kill, no="Keep training")
+        question = Confirmation("Stop training?", " ".join(said) + loses, yes=choices | kill, no="Keep training")
         ask_user(self._screen.app, question, self.stop_if)
-
-    def _lost(self) -> str:
-        """Say what is lost if the run is killed."""
-        try:
-            saved_at = max((file.stat().st_mtime for file in self._run.checkpoints.glob("state-*.ckpt")), default=None)
-        except OSError:
-            saved_at = None
-        if saved_at is None:
-            return "Killing it loses all of its work: there is no checkpoint yet."
-        return f"Killing it loses the work since its last checkpoint, {whole_duration(time.time() - saved_at)} ago."
 
     def stop_if(self, choice: str) -> None:
         """Ask the run to stop as chosen.
@@ -193,17 +176,16 @@ class RunControls:
         """
         if choice != Steering.STOP and self.is_over:
             return
-        if choice == Steering.END_NOW:
-            # In a thread: it may take seconds to see whether the process responds.
-            kill = partial(self._kill, responds=not self.snapshot.is_silent)
-            self._screen.run_worker(kill, name="kill", thread=True)
-        else:
+        if choice != Steering.END_NOW:
             self._ask(Steering(choice))
+            return
 
-    def _kill(self, *, responds: bool) -> None:
-        from tpu_console.engine.process.launch import end_now
+        def kill() -> None:
+            from tpu_console.engine.process.launch import end_now
 
-        try:
-            end_now(self._run, _BY, responds=responds)
-        except (ConsoleError, OSError) as error:
-            self._screen.app.call_from_thread(self._notify, f"Cannot kill the run: {error}", severity="error")
+            try:
+                end_now(self._run, _BY, responds=not self.snapshot.is_silent)
+            except (ConsoleError, OSError) as error:
+                self._screen.app.call_from_thread(self._notify, f"Cannot kill the run: {error}", severity="error")
+
+        self._screen.run_worker(kill, name="kill", thread=True)  # it may take seconds to see whether it responds

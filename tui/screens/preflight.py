@@ -37,13 +37,12 @@ from .parts import HELP, QUIT, KeysFooter, Title
 from .run_jobs import JobDialog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.findings import Finding
 
     from ..jobs.job_process import Start
 
@@ -146,38 +145,34 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     @on(Checkbox.Changed)
     def _check(self) -> None:
         """Show problems of the choices while they are typed."""
+        if self._choices() is not None and self.query_one(VerdictTable).record is None:
+            self._show_words()
+
+    def _choices(self) -> Choices | None:
+        """Return what is typed and ticked; None if something is wrong with it, which is shown."""
+        line, problem, choices = self.query_one("#choice-problem", Static), "", None
         try:
-            self._choices()
+            tpus = known_tpus([self.query_one("#tpus", Input).value], _TPUS)
+            words = [word.strip() for word in self.query_one("#batches", Input).value.split(",") if word.strip()]
+            if not words or not all(word.isdecimal() and int(word) for word in words):
+                raise ConfigError([Problem(_BATCHES, "need positive whole numbers, such as 32, 128")])
         except ConfigError as error:
-            self._show_problem(str(error))
+            problem = str(error)
         else:
-            self._show_problem("")
-            if self.query_one(VerdictTable).record is None:
-                self._show_words()
-
-    def _choices(self) -> Choices:
-        """Return what is typed and ticked, or raise `ConfigError`."""
-        tpus = known_tpus([self.query_one("#tpus", Input).value], _TPUS)
-        batches = _batches(self.query_one("#batches", Input).value)
-        precisions = tuple(name for name in PRECISIONS if self.query_one(f"#{name}", Checkbox).value)
-        is_searched = self.query_one("#search", Checkbox).value
-        return Choices(tpus, batches, precisions or (self._config.precision,), search=is_searched)
-
-    def _show_problem(self, problem: str) -> None:
-        line = self.query_one("#choice-problem", Static)
+            precisions = tuple(name for name in PRECISIONS if self.query_one(f"#{name}", Checkbox).value)
+            is_searched = self.query_one("#search", Checkbox).value
+            batches = tuple(dict.fromkeys(map(int, words)))
+            choices = Choices(tpus, batches, precisions or (self._config.precision,), search=is_searched)
         line.update(problem)
         line.set_class(not problem, "-empty")
+        return choices
 
     @on(Input.Submitted)
     def action_judge(self) -> None:
-        """Start the check."""
-        try:
-            choices = self._choices()
-            known = remembered(self._config, choices)
-        except ConfigError as error:
-            self._show_problem(str(error))
+        """Start the check, unless all of its results are known."""
+        if (choices := self._choices()) is None:
             return
-        if known is not None:
+        if (known := remembered(self._config, choices)) is not None:
             self._end(known)
         else:
             self._do(choices.jobs(self._config, missing_compiler()), choices.stuck_s)
@@ -195,9 +190,8 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             else:
                 self.call_after_refresh(self._end, outcome)  # while the dialog was open, layouts were put off
 
-        self.app.push_screen(
-            JobDialog("Checking with the TPU compiler", "Each choice that is done is kept.", start), end
-        )
+        dialog = JobDialog("Checking with the TPU compiler", "Each choice that is done is kept.", start)
+        self.app.push_screen(dialog, end)
 
     def _end(self, outcome: dict[str, Any] | ConsoleError | None) -> None:
         """Show how the job ended: its verdicts, why there are none, or that it was cancelled."""
@@ -220,13 +214,9 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         status.update(text)
         status.set_class(is_bad, "-bad")
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Show the details of the choice under the cursor."""
-        event.stop()
-        self._show_words()
-
+    @on(DataTable.RowHighlighted)
     def on_resize(self) -> None:
-        """Wrap the text again for the new width."""
+        """Show the details of the choice under the cursor, wrapped for the width."""
         self.call_after_refresh(self._show_words)
 
     def _show_words(self, error: ConsoleError | None = None) -> None:
@@ -237,41 +227,20 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             title, lines = choice_text(verdict), detail_lines(self._config, verdict, self._preset, room)
         else:
             title = "" if error is None else "\n".join(part for part in (error.what, error.why, error.remedy) if part)
-            lines = advice_lines(self._advice(), room)
-            if error is None:
-                lines = [*lines, "", *textwrap.wrap(_AFTERWARDS, room)]
-        words = [Content.styled(title, "bold"), _colored(lines)]
-        self.query_one("#words", Static).update(Content("\n").join(words if title else words[1:]))
+            lines = []
+            if (choices := self._choices()) is not None:
+                chosen = {"batch_size": choices.batches[0], "precision": choices.precisions[0]}
+                lines += advice_lines(advice_for(self._config.model_copy(update=chosen), choices.tpus), room)
+            lines += ["", *textwrap.wrap(_AFTERWARDS, room)] if error is None else []
+        parts = [Content.styled(title, "bold")] if title else []
+        for line in lines:
+            name = line[:NAME_CELLS]  # with which a line may begin
+            style = _LABELS.get(name.rstrip(), "") if len(line) > NAME_CELLS else ""
+            parts.append(Content.assemble((name, style), line[NAME_CELLS:]))
+        self.query_one("#words", Static).update(Content("\n").join(parts))
 
-    def _advice(self) -> tuple[Finding, ...]:
-        try:
-            choices = self._choices()
-        except ConfigError:
-            return ()
-        chosen = self._config.model_copy(update={"batch_size": choices.batches[0], "precision": choices.precisions[0]})
-        return advice_for(chosen, choices.tpus)
-
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    @on(DataTable.RowSelected)
+    def _use(self) -> None:
         """Go back and put the batch and precision under the cursor into the form."""
-        event.stop()
         if (verdict := self.query_one(VerdictTable).record) is not None:
             self.dismiss((verdict.replica_batch, verdict.precision))
-
-
-def _colored(lines: Iterable[str]) -> Content:
-    """Color the names that lines begin with."""
-    parts = []
-    for line in lines:
-        name = line[:NAME_CELLS]
-        style = _LABELS.get(name.rstrip()) if len(line) > NAME_CELLS else None
-        parts.append(Content(line) if style is None else Content.assemble((name, style), line[NAME_CELLS:]))
-    return Content("\n").join(parts)
-
-
-def _batches(text: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    wrong = [word for word in words if not word.isdecimal() or int(word) < 1]
-    if wrong or not words:
-        message = f"'{wrong[0]}' is not a positive whole number" if wrong else "is empty"
-        raise ConfigError([Problem(_BATCHES, f"{message}; try 32, 128")])
-    return tuple(dict.fromkeys(int(word) for word in words))

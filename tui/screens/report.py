@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from ..terminal.display import AsciiOnly
 from ..text.cells import BAR
-from ..text.confusion import MISTAKES, READING, SCORE_COLUMNS, headline, mistake_text, scrolling_layout, worst_first
+from ..text.confusion import MISTAKES, READING, SCORE_COLUMNS, headline, layout_of, mistake_text, worst_first
 from ..text.keys import bind
 from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.events import DescendantFocus, Resize
 
-    from tpu_console.engine.runs.class_report import ClassReport, ClassScore
+    from tpu_console.engine.runs.class_report import ClassReport
 
 
 _PANES = ("matrix", "classes", "mistakes", "pictures")
@@ -102,7 +102,7 @@ class ReportScreen(Screen[None]):
         yield PaneTabs({name: f"{number} {name}" for number, name in enumerate(self._panes, 1)})
         with Container(id="panes"):
             yield MatrixPane(self._report)
-            scores = RecordTable(_SCORES, "classes")
+            scores = RecordTable((SCORE_COLUMNS[0], _BAR, *SCORE_COLUMNS[1:]), "classes")
             scores.border_title, scores.cursor_type = "classes, worst first", "none"
             yield scores.add_class("pane")
             with ScrollingText(id="mistakes", classes="pane") as mistakes:
@@ -150,18 +150,12 @@ class ReportScreen(Screen[None]):
 _LEVELS = (0.05, 0.2, 0.5, 0.8)
 """Shares of a row at which a cell of the matrix becomes a shade stronger."""
 
-_BAR_CELLS = 10
 _POOR = 0.5
-
-
-def _look(one: ClassScore) -> str:
-    return "$text-error" if one.f1 is not None and one.f1 < _POOR else "$text-accent"
-
-
-_SCORES = (
-    SCORE_COLUMNS[0],
-    Column("", 0, value=lambda one: BAR * bar_cells(one.f1 or 0.0, _BAR_CELLS), look=_look),
-    *SCORE_COLUMNS[1:],
+_BAR = Column(
+    "",
+    0,
+    value=lambda one: BAR * bar_cells(one.f1 or 0.0, 10),
+    look=lambda one: "$text-error" if one.f1 is not None and one.f1 < _POOR else "$text-accent",
 )
 
 
@@ -193,11 +187,11 @@ class MatrixPane(RowsPane):
         super().__init__("matrix", "matrix")
         self.border_subtitle = READING
         self._report = report
-        self._plan = scrolling_layout(report, 0)
+        self._plan = layout_of(report, 0)
 
     def rows_changed(self) -> None:
         """Choose the layout for the pane's width; if none fits, the tightest one with counts, which scrolls."""
-        self._plan = scrolling_layout(self._report, self.size.width)
+        self._plan = layout_of(self._report, self.size.width)
         super().rows_changed()
 
     def widest(self) -> int:

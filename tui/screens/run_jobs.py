@@ -62,6 +62,10 @@ def predict(app: App[Any], run: RunDirectory) -> None:
 
     out = _free(f"{run.run_id}-predictions", ".csv")
 
+    def problem(data: str) -> str:
+        path = data.partition(".py:")[0] + ".py" if ".py:" in data else data
+        return "" if "://" in data or Path(path).expanduser().exists() else f"There is no {path}."
+
     def start(data: str) -> None:
         # The whole path, also before the name of a function in it.
         whole = data if "://" in data else str(Path(data).expanduser().absolute())
@@ -75,18 +79,13 @@ def predict(app: App[Any], run: RunDirectory) -> None:
         return
     what = f"Takes {wanted}. → completes its path.\n\nWill be saved to\n{user_path(out)}"
     example = "a file or folder, or mine.py:function"
-    ask_user(app, ValueDialog("Predict what?", what, example, _problem, PathSuggester()), start)
+    ask_user(app, ValueDialog("Predict what?", what, example, problem, PathSuggester()), start)
 
 
 def _free(stem: str, suffix: str) -> Path:
     """Return a file of the current folder that does not exist yet."""
     names = (f"{stem}{f'-{number}' if number > 1 else ''}{suffix}" for number in count(1))
     return next(path for name in names if not (path := Path.cwd() / name).exists())
-
-
-def _problem(data: str) -> str:
-    path = data.partition(".py:")[0] + ".py" if ".py:" in data else data
-    return "" if "://" in data or Path(path).expanduser().exists() else f"There is no {path}."
 
 
 def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> None:
@@ -104,9 +103,8 @@ def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> 
             marks = "".join(f"\nDiffers: {mark}" for mark in outcome.get("marks", ()))
             app.notify(f"{cancelled}Saved to {out}{rows}{marks}", markup=False)
 
-    app.push_screen(
-        JobDialog(doing, f"Will be saved to {out}.", lambda: JobProcess(name, options, grace_s=_GRACE_S)), end
-    )
+    dialog = JobDialog(doing, f"Will be saved to {out}.", lambda: JobProcess(name, options, grace_s=_GRACE_S))
+    app.push_screen(dialog, end)
 
 
 class JobDialog(Asking["dict[str, Any] | ConsoleError | None"]):

@@ -15,11 +15,11 @@ from textual.worker import get_current_worker
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.annotations import Annotations, read_annotations, write_annotations
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
-from tpu_console.engine.storage.paths import runs_folder, sweeps_folder, user_path
+from tpu_console.engine.storage.paths import runs_folder, user_path
 
 from ..following.run_list import SCREEN_COLUMNS, Sort, in_order, matches, with_tags
 from ..text.keys import bind
-from ..text.names import Status, short_name
+from ..text.names import Status
 from ..text.numbers import metric, plural
 from ..text.tables import Column
 from ..widgets.basics import call_back
@@ -101,7 +101,6 @@ class RunsScreen(Screen[None]):
         self._written_on: list[RunDirectory] = []
         self._listed_ns = 0
         self._is_looking = False
-        self._sweeping: list[str] = []
 
     def compose(self) -> ComposeResult:
         """Lay out the title, the table and the lines on the chosen run."""
@@ -119,74 +118,53 @@ class RunsScreen(Screen[None]):
         self.set_interval(_LOOK_S, self._turn, name="look at runs")
 
     def _turn(self) -> None:
-        if not self.is_current:
+        if not self.is_current or self._is_looking:
             return
-        self._look_for_sweeps()
         if self._listed_ns and _changed_ns() != self._listed_ns:
             self.action_refresh_runs()
-        elif not self._is_looking and any(one.status.is_live for one in self._known.values()):
+        elif any(one.status.is_live for one in self._known.values()):
             self._is_looking = True
             self._look_again()
 
     def on_screen_resume(self) -> None:
         """Read the runs, also after coming back from one."""
         self.action_refresh_runs()
-        self._look_for_sweeps()
 
     @work(thread=True, exclusive=True, name="read runs")
     def action_refresh_runs(self) -> None:
         """Read the runs one by one, because a long journal takes a while, and show them in batches."""
         self._listed_ns = _changed_ns()
         runs = list_runs()
-        call_back(self, self._list, runs)
+        call_back(self, self._show, [], runs)
         # The journal reader imports NumPy: wait until the table is shown, and do not block key presses.
         from ..following.overview import RunReader
 
-        worker = get_current_worker()
-        seen: list[Overview] = []
-        shown_at = time.monotonic()
+        worker, seen, shown_at = get_current_worker(), list["Overview"](), time.monotonic()
         for run in runs:
             if worker.is_cancelled:
                 return
-            reader = self._readers.setdefault(run.run_id, RunReader(run))
-            seen.append(reader.overview())
-            if time.monotonic() - shown_at > _SHOW_S:
+            seen.append(self._readers.setdefault(run.run_id, RunReader(run)).overview())
+            if run is runs[-1] or time.monotonic() - shown_at > _SHOW_S:
                 call_back(self, self._show, seen)
                 seen, shown_at = [], time.monotonic()
-        call_back(self, self._show, seen)
-
-    @work(thread=True, exclusive=True, group="sweeps", name="look for running sweeps")
-    def _look_for_sweeps(self) -> None:
-        if not sweeps_folder().is_dir():
-            return
-        from tpu_console.engine.sweeps.folder import running_sweeps
-
-        found = [sweep.name for sweep in running_sweeps()]
-        if found != self._sweeping and not get_current_worker().is_cancelled:
-            self._sweeping = found
-            call_back(self, self._arrange)
 
     @work(thread=True, group="live runs", name="look at live runs")
     def _look_again(self) -> None:
         """Read what is new of the runs that may change; a long journal takes longer than a turn."""
+        live = [self._readers.get(run_id) for run_id, one in self._known.items() if one.status.is_live]
         try:
-            for run_id in [run_id for run_id, one in self._known.items() if one.status.is_live]:
-                if (reader := self._readers.get(run_id)) is not None:
-                    call_back(self, self._show, [reader.details()])
+            call_back(self, self._show, [reader.details() for reader in live if reader is not None])
         finally:
             self._is_looking = False
 
-    def _list(self, runs: list[RunDirectory]) -> None:
-        """Take in the list of runs; known ones keep their content until they are read again."""
-        self._runs = {run.run_id: run for run in runs}
-        for table in (self._known, self._readers, self._selected):
-            for gone in table.keys() - self._runs.keys():
-                del table[gone]
-        self._arrange()
-
-    def _show(self, seen: Sequence[Overview]) -> None:
-        """Fill the rows of some runs with what was read."""
-        self._known |= {overview.run.run_id: overview for overview in seen}
+    def _show(self, seen: Sequence[Overview], runs: Sequence[RunDirectory] | None = None) -> None:
+        """Fill the rows of some runs with what was read; a new list of runs keeps what is known of them."""
+        if runs is not None:
+            self._runs = {run.run_id: run for run in runs}
+            for table in (self._known, self._readers, self._selected):
+                for gone in table.keys() - self._runs.keys():
+                    del table[gone]
+        self._known |= {overview.run.run_id: overview for overview in seen if overview.run.run_id in self._runs}
         self._arrange()
 
     def _arrange(self) -> None:
@@ -198,12 +176,10 @@ class RunsScreen(Screen[None]):
         self._table.show({one.run.run_id: one for one in in_order(shown, self._sort)})
         self._describe()
         parts = [f"runs, {'newest first' if self._sort is Sort.STARTED else f'sorted by {self._sort}'}"]
-        parts += [f"sweep {short_name(name)} is running: b" for name in self._sweeping]
         parts += [f"reading {len(self._runs) - len(known):,} more"] if len(known) < len(self._runs) else []
         parts += [f"{len(shown):,} of {len(known):,}"] if len(shown) < len(known) else []
         parts += [f"filter: {self._words}"] if self._words else []
         parts += [f"{len(self._selected)} selected"] if self._selected else []
-        parts += ["r sets up another one like it"] if len(self._runs) == 1 else []
         self.query_one(Title).show(" · ".join(parts))
 
     @property
@@ -213,26 +189,20 @@ class RunsScreen(Screen[None]):
     @on(DataTable.RowHighlighted)
     def _describe(self) -> None:
         """Show the folder of the run under the cursor, and what does not fit into its row."""
-        run = self._runs.get(self._table.chosen)
-        if run is not None:
-            text = self._description(run)
-        elif self._runs:
-            text = "No run matches." if self._known else ""
-        else:
-            text = f"No runs in {user_path(runs_folder())} yet. Press escape to go back and start one."
-        self.query_one("#chosen", Static).update(text)
-        self.refresh_bindings()
-
-    def _description(self, run: RunDirectory) -> str:
-        lines = [user_path(run.path)]
-        if (overview := self._known.get(run.run_id)) is not None:
+        run, lines = self._runs.get(self._table.chosen), []
+        if run is None and not self._runs:
+            lines = [f"No runs in {user_path(runs_folder())} yet. Press escape to go back and start one."]
+        elif run is None:
+            lines = ["No run matches."] if self._known else []
+        elif (overview := self._known.get(run.run_id)) is not None:
             annotations, remark = overview.annotations, overview.remark or overview.problem
             best = f"best {overview.best[0]} {metric(overview.best[1])}" if overview.best is not None else ""
             changed = f"changed {overview.changes}" if overview.changes else ""
-            lines += [f"{remark[:1].upper()}{remark[1:]}", f"{best} · {changed}".strip(" ·")]
             marks = [*(["archived"] if annotations.archived else []), *(f"#{tag}" for tag in annotations.tags)]
-            lines.append(" · ".join([*marks, annotations.note]).strip(" ·"))
-        return "\n".join(line for line in lines if line)
+            lines = [user_path(run.path), f"{remark[:1].upper()}{remark[1:]}"]
+            lines += [" · ".join(filter(None, parts)) for parts in ((best, changed), (*marks, annotations.note))]
+        self.query_one("#chosen", Static).update("\n".join(filter(None, lines)))
+        self.refresh_bindings()
 
     @on(DataTable.RowSelected)
     def _open(self) -> None:
@@ -245,9 +215,7 @@ class RunsScreen(Screen[None]):
                 chosen = self._known.get(self._table.chosen)
                 return chosen is not None and chosen.status in _OVER
             case "compare":
-                labels = [one.facts.label for one in self._known.values()]
-                meant = [self._known[run.run_id].facts.label for run in self._meant() if run.run_id in self._known]
-                return len(self._selected) > 1 or any(labels.count(label) > 1 for label in meant)
+                return len(self._runs) > 1
             case "restore":
                 return bool(self._deleted or self._archived)
         return True
@@ -284,6 +252,8 @@ class RunsScreen(Screen[None]):
             self._say(f"Select at most {MOST_RUNS} runs to compare; {len(runs)} are selected.")
         elif len(runs) > 1:
             self.post_message(CompareRuns(runs))
+        else:
+            self._say("There is no other run of this preset to compare with.")
 
     def _say(self, sentence: str) -> None:
         self.notify(sentence, markup=False)
@@ -311,24 +281,20 @@ class RunsScreen(Screen[None]):
     def action_enter(self, what: str) -> None:
         """Open the field for a filter, or for tags, the title or the note of a run."""
         # The table may change while something is typed.
-        self._written_on = self._meant(is_one=what != "tags")
-        if what != "filter" and not self._written_on:
-            return
+        runs = self._written_on = self._meant(is_one=what != "tags")
+        text = self._words
+        if what != "filter":
+            if not runs:
+                return
+            annotations = read_annotations(runs[0].path)
+            text = " ".join(annotations.tags) if what == "tags" else str(getattr(annotations, what))
         field = self.query_one("#entry", Input)
         self._entering = ""  # what is set here was not typed
-        field.value = self._words if what == "filter" else self._written(what)
+        field.value = text if len(runs) == 1 or what == "filter" else ""  # several runs get new tags, and keep theirs
         field.placeholder = _PLACEHOLDERS[what]
         self._entering = what
         self.add_class("-entering")
         field.focus()
-
-    def _written(self, what: str) -> str:
-        """Return what is written on the run so far; several runs get new tags, and keep theirs."""
-        run, *others = self._written_on
-        if others:
-            return ""
-        annotations = read_annotations(run.path)
-        return " ".join(annotations.tags) if what == "tags" else str(getattr(annotations, what))
 
     @on(Input.Changed, "#entry")
     def _filter_while_typing(self, message: Input.Changed) -> None:
@@ -339,14 +305,13 @@ class RunsScreen(Screen[None]):
     @on(Input.Submitted, "#entry")
     def _entered(self, message: Input.Submitted) -> None:
         runs, text = self._written_on, message.value
-        match self._entering:
-            case "tags":
-                tags = text.replace(",", " ").split()
-                self._annotate(runs, lambda now: replace(now, tags=(*(now.tags if len(runs) > 1 else ()), *tags)))
-            case "title":
-                self._annotate(runs, partial(replace, title=text))
-            case "note":
-                self._annotate(runs, partial(replace, note=text))
+        if self._entering == "tags":
+            tags = text.replace(",", " ").split()
+            self._annotate(runs, lambda now: replace(now, tags=(*(now.tags if len(runs) > 1 else ()), *tags)))
+        elif self._entering == "title":
+            self._annotate(runs, partial(replace, title=text))
+        elif self._entering == "note":
+            self._annotate(runs, partial(replace, note=text))
         self._leave_entry()
 
     def _leave_entry(self) -> None:
@@ -357,17 +322,16 @@ class RunsScreen(Screen[None]):
     async def action_dismiss(self, result: None = None) -> None:
         """Leave the field, the filter or the selection, and then the screen."""
         if self._entering:
-            if self._entering == "filter":
-                self._words = ""
+            self._words = "" if self._entering == "filter" else self._words
             self._leave_entry()
         elif self._words or self._selected:
             self._words = ""
             self._selected.clear()
+        elif self._is_first:
+            await self.run_action("app.new_run")
+            return
         else:
-            if self._is_first:
-                await self.run_action("app.new_run")
-            else:
-                await super().action_dismiss(result)
+            await super().action_dismiss(result)
             return
         self._arrange()
 
@@ -403,18 +367,28 @@ class RunsScreen(Screen[None]):
         which = runs[0].run_id if len(runs) == 1 else f"{len(runs)} runs"
         explanation = "To restore: U on this screen, or later tpu-console runs delete --restore RUN."
         question = Confirmation(f"Move {which} to the trash?", explanation, yes="Delete", no="Keep")
-        ask_user(self.app, question, lambda _: self._delete(runs))
+        ask_user(self.app, question, lambda _: self._move(runs))
 
-    @work(thread=True, group="trash", name="delete runs")
-    def _delete(self, runs: Sequence[RunDirectory]) -> None:
-        from tpu_console.engine.process.trash import delete_runs
+    @work(thread=True, group="trash", name="delete or restore runs")
+    def _move(self, runs: Sequence[RunDirectory], *, is_back: bool = False) -> None:
+        """Move runs to the trash, or back."""
+        from tpu_console.engine.process.trash import delete_runs, restore_run
 
-        deleted = self._deleted
+        deleted: list[RunDirectory] = []
         try:
-            deleted = delete_runs(runs)
+            if not is_back:
+                deleted = delete_runs(runs)
+            for run in runs if is_back else ():
+                restore_run(run.run_id, run.path.parent.parent)
         except ConsoleError as error:
             self.app.call_from_thread(self.app.push_screen, error_dialog(error))
-        self.app.call_from_thread(self._take_deleted, deleted)
+
+        def take() -> None:
+            self._deleted, self._archived = deleted or ([] if is_back else self._deleted), {}
+            self.refresh_bindings()
+            self.action_refresh_runs()
+
+        self.app.call_from_thread(take)
 
     def action_restore(self) -> None:
         """Take back the last archiving or deletion."""
@@ -424,26 +398,7 @@ class RunsScreen(Screen[None]):
             self._annotate(runs, partial(replace, archived=was_archived))
         self.refresh_bindings()
         if self._deleted:
-            self._restore()
-
-    @work(thread=True, group="trash", name="restore runs")
-    def _restore(self) -> None:
-        from tpu_console.engine.process.trash import restore_run
-
-        deleted, self._deleted = self._deleted, []
-        try:
-            for run in deleted:
-                restore_run(run.run_id, run.path.parent.parent)
-        except ConsoleError as error:
-            self.app.call_from_thread(self.app.push_screen, error_dialog(error))
-        self.app.call_from_thread(self._take_deleted, [])
-
-    def _take_deleted(self, runs: list[RunDirectory]) -> None:
-        """Remember which runs can be restored, and read the list again."""
-        self._deleted = runs
-        self._archived = {}
-        self.refresh_bindings()
-        self.action_refresh_runs()
+            self._move(self._deleted, is_back=True)
 
 
 def _changed_ns() -> int:

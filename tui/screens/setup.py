@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import work
+from textual import on, work
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Input, Static
+from textual.widgets import Input, OptionList, Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.planning.plan import Plan
     from tpu_console.presets import Preset
 
     from ..forms.fields import Draft
@@ -85,31 +84,18 @@ class SetupScreen(Screen[None]):
 
     @dataclass
     class StartRequested(Message):
-        """The user asked to start a run.
-
-        Args:
-            config: Its configuration.
-        """
+        """The user asked to start a run."""
 
         config: RunConfig
 
     @dataclass
     class Settled(Message):
-        """The form has described the same run for a while.
-
-        Args:
-            config: Its configuration.
-            hardware: The accelerators of this machine.
-        """
+        """The form has described the same run for a while."""
 
         config: RunConfig
         hardware: Hardware
 
-    def __init__(
-        self,
-        preset_files: Sequence[Path] = (),
-        detect: Callable[[], Hardware] = detect_hardware,
-    ) -> None:
+    def __init__(self, preset_files: Sequence[Path] = (), detect: Callable[[], Hardware] = detect_hardware) -> None:
         super().__init__()
         self._preset_files = tuple(preset_files)
         self._detect = detect
@@ -120,7 +106,6 @@ class SetupScreen(Screen[None]):
         self._broken = ""  # the file that is highlighted in place of a preset
         self._chosen = OFFLINE_PRESETS[0]
         self._config: RunConfig | None = None
-        self._plan: Plan | None = None
         self._problems: tuple[Problem, ...] = ()
         self._settling: Timer | None = None
         self._waiting: list[Callable[[], object]] = []
@@ -167,13 +152,13 @@ class SetupScreen(Screen[None]):
         from tpu_console.presets import all_presets
 
         presets, broken = all_presets(self._preset_files)
-        if not get_current_worker().is_cancelled:
-            call_back(self, self._show_presets, presets, broken, chosen)
 
-    def _show_presets(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str) -> None:
-        """Show the presets, at first the one that trains without a download."""
-        self.query_one(PresetList).show([*self._for_data, *presets], broken, chosen or self._chosen)
-        self._look_for_hardware()
+        def show() -> None:
+            self.query_one(PresetList).show([*self._for_data, *presets], broken, chosen or self._chosen)
+            self._look_for_hardware()
+
+        if not get_current_worker().is_cancelled:
+            call_back(self, show)
 
     def _draft_of(self, preset: Preset) -> Draft:
         """Return the draft of a preset, with what was typed into it."""
@@ -189,24 +174,29 @@ class SetupScreen(Screen[None]):
 
     def _take_hardware(self, hardware: Hardware) -> None:
         self._hardware = hardware
-        gpus = hardware.gpus
+        gpus, tpu = hardware.gpus, hardware.tpu or "none found"
         gpu = "none found" if not gpus else gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"
-        tpu = f"{hardware.tpu_kind}, {hardware.tpu}".removeprefix(", ") if hardware.tpu else "none found"
+        kind = f"{hardware.tpu_kind}, {tpu}" if hardware.tpu_kind else tpu
         auto = "TPU here" if hardware.tpu else "GPU here" if gpus else "CPU here"
-        labels = {"auto": f"auto ({auto})", "gpu": f"gpu ({gpu})", "tpu": f"tpu ({tpu})"}
+        labels = {"auto": f"auto ({auto})", "gpu": f"gpu ({gpu})", "tpu": f"tpu ({kind})"}
         self.query_one(RunForm).label_choices("accelerator", labels)
-        self.query_one(Title).show(f"set up a run · GPU: {gpu} · TPU: {hardware.tpu or 'none found'}")
+        self.query_one(Title).show(f"set up a run · GPU: {gpu} · TPU: {tpu}")
         self._replan()
 
-    async def on_preset_list_chosen(self, event: PresetList.Chosen) -> None:
+    @on(OptionList.OptionHighlighted, "#presets")
+    async def _show_highlighted(self) -> None:
         """Show the preset and its form, with earlier edits."""
-        event.stop()
-        entry = event.entry
+        if (entry := self.query_one(PresetList).entry) is None:
+            return
         self.query_one(PresetDetail).show(entry)
         form = self.query_one(RunForm)
         form.set_class(isinstance(entry, Exception), "-empty")
         if isinstance(entry, Exception):
-            self._choose_nothing(file_name(entry))
+            # Empty the form: with the preset before still in it, a run that nobody chose could be started.
+            self._draft, self._broken = None, file_name(entry)
+            self._config, self._problems = None, ()
+            form.border_title = Content(f"Nothing chosen: {self._broken} has errors").markup
+            self.query_one(PlanPanel).clear()
         else:
             self._draft, self._broken = self._draft_of(entry), ""
             form.border_title = Content(f"Run: {entry.name}").markup
@@ -215,13 +205,6 @@ class SetupScreen(Screen[None]):
         waiting, self._waiting = self._waiting, []
         for action in waiting:
             self.call_later(action)
-
-    def _choose_nothing(self, broken: str) -> None:
-        """Empty the form: with the preset before still in it, a run that nobody chose could be started."""
-        self._draft, self._broken = None, broken
-        self._config, self._plan, self._problems = None, None, ()
-        self.query_one(RunForm).border_title = Content(f"Nothing chosen: {broken} has errors").markup
-        self.query_one(PlanPanel).clear()
 
     def _has_chosen(self, action: Callable[[], object], title: str) -> bool:
         """Return whether a preset is chosen; say so if none is, or repeat the action once the presets are read."""
@@ -242,16 +225,15 @@ class SetupScreen(Screen[None]):
             sentence = f"To be fixed: {', '.join(wrong)}."
         self.notify(sentence, title=title, severity="error", markup=False)
 
-    def on_preset_list_confirmed(self, event: PresetList.Confirmed) -> None:
-        """Go on to the form."""
-        event.stop()
+    @on(OptionList.OptionSelected, "#presets")
+    def _go_to_form(self) -> None:
         if self._broken:
             self._refuse("Not chosen")
         else:
             self.query_one(RunForm).focus_first()
 
     def on_run_form_edited(self, event: RunForm.Edited) -> None:
-        """Update the plan."""
+        """Update the plan; an error that was shown goes when it is corrected."""
         event.stop()
         self._replan()
         if self._has_refused and not self._problems:
@@ -269,11 +251,11 @@ class SetupScreen(Screen[None]):
         try:
             config = draft.config()
         except ConfigError as error:
-            self._config, self._plan, self._problems = None, None, error.problems
+            self._config, self._problems = None, error.problems
             panel.show_problems([problem for problem in error.problems if field_of(problem, fields) is None])
         else:
             plan = make_plan(config, self._hardware)
-            self._config, self._plan = config, plan
+            self._config = config
             self._problems = tuple(
                 Problem(item.key, item.text) for item in plan.advice if item.severity is Severity.ERROR
             )
@@ -291,15 +273,14 @@ class SetupScreen(Screen[None]):
 
     @work(exclusive=True, name="start")
     async def action_start(self) -> None:
-        """Start, or show the first problem and focus its field; one that no field can fix gets a dialog."""
+        """Start, or show the problems and focus the field of the first one; one that no field can fix gets a dialog."""
         await self._take_keys()
         if not self._has_chosen(self.action_start, "Not started"):
             return
         self._replan()
         if self._config is not None and not self._problems:
             self.post_message(self.StartRequested(self._config))
-            return
-        if self._plan is not None and (lasting := [problem.message for problem in self._problems if not problem.key]):
+        elif self._config is not None and (lasting := [one.message for one in self._problems if not one.key]):
             from .dialogs import error_dialog
 
             remedy = "Install it, then quit and open tpu-console again."
@@ -347,24 +328,23 @@ class SetupScreen(Screen[None]):
 
     def action_find(self) -> None:
         """Find a preset, a field or data, and choose it."""
-        from .find import Find, fields_found, presets_found
+        from .find import Find
 
-        offers = presets_found(self.query_one(PresetList).presets)
-        of_form = [] if self._draft is None else fields_found(self._draft.fields())
-        in_form = self.query_one(RunForm).has_focus_within
-        self.app.push_screen(Find([*of_form, *offers] if in_form else [*offers, *of_form]), self._take_found)
+        fields = self._draft.fields() if self._draft is not None else ()
+        is_in_form = self.query_one(RunForm).has_focus_within
+        dialog = Find(self.query_one(PresetList).presets, fields, fields_first=is_in_form)
+        self.app.push_screen(dialog, self._take_found)
 
     async def _take_found(self, found: Preset | FieldSpec | None) -> None:
         if isinstance(found, FieldSpec):
             await self.query_one(RunForm).focus_field(found)
         elif found in self.query_one(PresetList).presets:
             self.query_one(PresetList).choose(found)
-        else:
+        elif found is not None:
             self._take_data(found)
 
-    def _take_data(self, preset: Preset | None) -> None:
-        if preset is None:
-            return
+    def _take_data(self, preset: Preset) -> None:
+        """List a preset made for data and choose it; one with the name of another preset gets a name of its own."""
         from tpu_console.engine.config.reading import with_changes
 
         if preset.name in preset_files(self._preset_files):
@@ -386,9 +366,8 @@ class SetupScreen(Screen[None]):
         form = self.query_one(RunForm)
         await form.show_all(not form.shows_all)
         form.set_class(form.shows_all, "-all", update=False)
-        self.app.stylesheet.update_nodes(
-            [form, *form.query_children(FieldList)]
-        )  # not the fields in it, whose style stays as it is
+        # Not the fields in it, whose style stays as it is.
+        self.app.stylesheet.update_nodes([form, *form.query_children(FieldList)])
         self._replan()
 
     async def action_reset(self) -> None:

@@ -103,8 +103,8 @@ class SweepScreen(Screen[None]):
             view = self._reader.read()
         except (ConsoleError, OSError) as error:
             call_back(self, self._report, _shown(error, "The sweep cannot be read"))
-            return
-        call_back(self, self._show, view)
+        else:
+            call_back(self, self._show, view)
 
     def _report(self, error: ConsoleError) -> None:
         """Show an error once, and go on looking: a network disk may come back."""
@@ -114,17 +114,16 @@ class SweepScreen(Screen[None]):
             self.app.push_screen(error_dialog(error))
 
     def _show(self, view: SweepView) -> None:
-        from ..following.sweep import state_of, winner
+        from ..following.sweep import winner
         from ..following.sweep_tables import bars, cell_columns, cell_rows, notes
 
         self._is_reading, self._problem = False, ""
         rows = view.rows()
-        best = winner(view, rows)
-        self._view, self._best = view, best
-        self.query_one(RecordTable).show(cell_rows(view, rows), cell_columns(view, best))
+        self._view, self._best = view, winner(view, rows)
+        self.query_one(RecordTable).show(cell_rows(view, rows), cell_columns(view, self._best))
         self.refresh_bindings()
         done = f"{view.done} of {len(view.cells)} done"
-        self.query_one(Title).show(f"sweep {self._sweep.name} · {state_of(view)} · {done}")
+        self.query_one(Title).show(f"sweep {self._sweep.name} · {view.state} · {done}")
         width = max(20, self.size.width - 4)
         results = "\n".join([*notes(view, rows), "", *bars(view, rows, width)]).strip("\n")
         self.query_one("#results Static", Static).update(results or _NO_RESULTS[view.is_driven])
@@ -134,8 +133,7 @@ class SweepScreen(Screen[None]):
         return None if row is None else row.cells[0]
 
     @on(DataTable.RowSelected)
-    def _open(self, event: DataTable.RowSelected) -> None:
-        event.stop()
+    def _open(self) -> None:
         cell = self._chosen()
         if cell is not None and cell.run is not None:
             self.post_message(OpenRun(cell.run.overview.run))
@@ -244,17 +242,14 @@ class SweepsScreen(Screen[None]):
         from ..following.sweep_tables import listed
 
         rows: dict[str, ListedSweep] = {}
-        for sweep in (found := list_sweeps()):
+        for sweep in list_sweeps():
             if get_current_worker().is_cancelled:
                 return
             view = self._known[sweep.name].view if sweep.name in self._known else None
             if view is None or view.is_driven or sweep.is_driven or any(cell.is_running for cell in view.cells):
                 self._known[sweep.name] = listed(sweep, self._readers)
             rows[sweep.name] = self._known[sweep.name]
-            if len(rows) == len(found) or len(rows) % 20 == 0:
-                call_back(self, self._show, rows)
-        if not found:
-            call_back(self, self._show, {})
+        call_back(self, self._show, rows)
 
     def _show(self, rows: dict[str, ListedSweep]) -> None:
         self._table.show(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -44,16 +44,14 @@ SCORE_COLUMNS = (
 
 def headline(report: ClassReport) -> str:
     """Say which model was scored on how many examples, how many predictions were correct, and of which output."""
-    kinds = [kind for kind, holds in (("last", report.is_last), ("best", report.is_best)) if holds]
-    first = f"{' and '.join(kinds) or 'restored'} model (epoch {report.epoch:,}), " if report.epoch else ""
+    kind = "best" if report.is_best else "last" if report.is_last else "restored"
+    first = f"{kind} model (epoch {report.epoch:,}), " if report.epoch else ""
     first += f"{report.output}: " if report.output else ""
     first += "the first " if report.is_partial else ""
     lost = f", {report.not_numbers:,} with NaN predictions" if report.not_numbers else ""
-    examples = plural(report.examples, "validation example")
-    return (
-        f"{first}{examples}, {plural(len(report.classes), 'class', 'classes')}: "
-        f"accuracy {report.accuracy:.4f}, balanced {report.balanced_accuracy:.4f}{lost}"
-    )
+    counted = f"{plural(report.examples, 'validation example')}, {plural(len(report.classes), 'class', 'classes')}"
+    scores = f"accuracy {report.accuracy:.4f}, balanced {report.balanced_accuracy:.4f}"
+    return f"{first}{counted}: {scores}{lost}"
 
 
 def ordered(report: ClassReport) -> list[ClassScore]:
@@ -89,7 +87,6 @@ class MatrixLayout:
     label: int  # width of a row's name in cells
     cell: int  # width of a column in cells, including the gap before it
     is_numbered: bool  # whether column headings are class numbers instead of names
-    is_share: bool = False  # whether cells show percent of their row instead of counts
 
     @property
     def width(self) -> int:
@@ -113,54 +110,28 @@ class MatrixLayout:
         """Yield each cell of a row: its text, and its share of the row's examples."""
         total = self.report.classes[row].examples
         for column, counted in enumerate(self.report.matrix[row]):
-            part = counted / total if total else 0.0
-            number = f"{100 * part:.0f}" if self.is_share else str(counted)
             # An empty cell is a dot, so that counts stand out; on the diagonal too, where 0 is a bad result.
-            text = number if counted or row == column else "·"
-            yield text.rjust(self.cell), part
+            text = str(counted) if counted or row == column else "·"
+            yield text.rjust(self.cell), counted / total if total else 0.0
 
 
-def fitting_layout(report: ClassReport, width: int | None) -> MatrixLayout | None:
-    """Choose the most detailed layout that fits the width; None if none fits."""
-    number = len(str(len(report.classes) - 1))
-    for layout in _layouts(report):
-        if width is None or layout.width <= width:
-            return layout
-        room = width - layout.cell * len(report.matrix)
-        if layout.is_numbered and room >= _SHORTEST_NAME + number:
-            return replace(layout, label=room)
-    return None
-
-
-def scrolling_layout(report: ClassReport, width: int) -> MatrixLayout:
-    """Choose the layout for a pane that scrolls sideways: always counts, names if they fit."""
-    named, counts, _ = _layouts(report)
-    if named.width <= width:
-        return named
-    label = min(counts.label, max(_SHORTEST_NAME, width // 3))
-    room = (width - label) // len(report.matrix)
-    return replace(counts, label=label, cell=max(counts.cell, min(room, _WIDEST_CELL)))
-
-
-def _layouts(report: ClassReport) -> tuple[MatrixLayout, MatrixLayout, MatrixLayout]:
-    """Return the layouts from widest to narrowest: names and counts, numbers and counts, numbers and shares."""
-    longest = widest([clean(one.name) for one in report.classes])
+def layout_of(report: ClassReport, width: int | None) -> MatrixLayout:
+    """Choose a layout: with names above the columns if they fit, else with numbers and as wide as needed."""
+    names = widest([clean(one.name) for one in report.classes])
     heads = widest([clean(one.name, _LONGEST_HEAD) for one in report.classes])
-    digits = len(str(max(map(max, report.matrix))))
-    number = len(str(len(report.classes) - 1))
-    labels = min(longest + number + 1, _LONGEST_NAME)
-    return (
-        MatrixLayout(report, longest, max(heads, digits) + 2, is_numbered=False),
-        MatrixLayout(report, labels, max(number, digits) + 1, is_numbered=True),
-        MatrixLayout(report, labels, max(number + 1, 3), is_numbered=True, is_share=True),
-    )
+    digits, number = len(str(max(map(max, report.matrix)))), len(str(len(report.classes) - 1))
+    named = MatrixLayout(report, names, max(heads, digits) + 2, is_numbered=False)
+    if width is None or named.width <= width:
+        return named
+    label = min(names + number + 1, _LONGEST_NAME, max(_SHORTEST_NAME, width // 3))
+    room = (width - label) // len(report.matrix)
+    return MatrixLayout(report, label, max(number + 1, digits + 1, min(room, _WIDEST_CELL)), is_numbered=True)
 
 
 def matrix_lines(report: ClassReport, width: int | None) -> list[str]:
     """Lay out the matrix; empty if there are too many classes or too little room."""
-    layout = fitting_layout(report, width) if len(report.classes) <= LARGEST_MATRIX else None
-    if layout is None:
+    layout = layout_of(report, width)
+    if len(report.classes) > LARGEST_MATRIX or (width is not None and layout.width > width):
         return []
-    unit = ", in percent of each row" if layout.is_share else ""
     rows = [layout.row_name(row) + "".join(text for text, _ in layout.cells(row)) for row in range(len(report.matrix))]
-    return [f"{READING}{unit}", layout.head(), *rows]
+    return [READING, layout.head(), *rows]

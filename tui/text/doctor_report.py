@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.doctor.check import word_of
-from tpu_console.engine.findings import Finding, Severity
+from tpu_console.engine.findings import Severity
 
 from .tables import wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tpu_console.engine.doctor.doctor import Report
 
 _LABEL_CELLS = 9
@@ -39,19 +37,16 @@ def report_lines(report: Report, width: int | None) -> list[ReportLine]:
     lines = [ReportLine(line) for name, value in report.header for line in wrapped(name, value, width or sys.maxsize)]
     for group in report.groups:
         lines += [ReportLine(""), ReportLine(group.name, look=GROUP)]
-        lines += [line for result in group.results for line in _lines_of(result, room)]
+        for result in group.results:
+            read, is_ok = "; ".join(result.evidence), result.severity is Severity.OK
+            label = "unknown" if result.severity is Severity.UNKNOWN else word_of(result)
+            aside = f" ({read})" if is_ok and read else ""
+            first, *others = _wrapped(f"{result.title}: {result.text}{aside}", room)
+            others += _wrapped(f"found: {read}", room) if read and not is_ok else []
+            others += [f"run: {result.remedy}"] if result.remedy else []
+            lines.append(ReportLine(first, f"{label:<{_LABEL_CELLS}}", word_of(result)))
+            lines += [ReportLine(line, " " * _LABEL_CELLS) for line in others]
     return [*lines, ReportLine(""), ReportLine(report.summary)]
-
-
-def _lines_of(result: Finding, room: int) -> Iterator[ReportLine]:
-    read, is_ok = "; ".join(result.evidence), result.severity is Severity.OK
-    aside = f" ({read})" if is_ok and read else ""
-    label = "unknown" if result.severity is Severity.UNKNOWN else word_of(result)
-    first, *others = _wrapped(f"{result.title}: {result.text}{aside}", room)
-    others += _wrapped(f"found: {read}", room) if read and not is_ok else []
-    others += [f"run: {result.remedy}"] if result.remedy else []
-    yield ReportLine(first, f"{label:<{_LABEL_CELLS}}", word_of(result))
-    yield from (ReportLine(line, " " * _LABEL_CELLS) for line in others)
 
 
 def _wrapped(text: str, room: int) -> list[str]:

@@ -57,41 +57,36 @@ class Host:
 
 
 def hosts_of(state: RunState) -> dict[int, Host]:
-    """Return the hosts of a run by number, with slow hosts marked."""
+    """Return the hosts of a run by number, with slow hosts marked.
+
+    A host's speed is the mean of its last samples; that of a single host without samples, the last epoch's.
+    """
     drives: dict[int, list[Replica]] = {process: [] for process in state.hosts}
     for replica in state.accelerator.replicas if state.accelerator is not None else ():
         drives.setdefault(replica.process, []).append(replica)
     lost = {event.process: event for event in state.lost}
-    rates = {process: None if process in lost else _rate(state, process, len(drives) == 1) for process in drives}
+    rates: dict[int, float] = {}
+    for process in drives.keys() - lost.keys():
+        curves = state.host_curves.get(process, Curves())
+        recent = curves.metrics["examples_per_s"].values[-_RECENT:] if curves.metrics else np.empty(0)
+        recent = recent[np.isfinite(recent)]
+        epoch = state.epochs[-1].examples_per_s if len(drives) == 1 and state.epochs else None
+        if (rate := float(recent.mean()) if len(recent) else epoch) is not None:
+            rates[process] = rate
     each = {process: rate / (len(drives[process]) or 1) for process, rate in rates.items() if rate}
     middle = median(each.values()) if len(each) > 1 else 0.0
-    shares = {process: 1 - rate / middle if middle else 0.0 for process, rate in each.items()}
     return {
         process: Host(
             process,
             state.hosts[process].host if process in state.hosts else replicas[0].host,
             tuple(replicas),
-            rates[process],
-            "" if rates[process] is not None else why_no_figure(state, process, "examples_per_s"),
-            share if (share := shares.get(process, 0.0)) > SLOW else 0.0,
+            rates.get(process),
+            "" if process in rates else why_no_figure(state, process, "examples_per_s"),
+            share if middle and (share := 1 - each.get(process, middle) / middle) > SLOW else 0.0,
             lost.get(process),
         )
         for process, replicas in sorted(drives.items())
     }
-
-
-def _rate(state: RunState, process: int, is_only: bool) -> float | None:
-    """Return the mean of a host's last samples; for a single host without samples, the last epoch's rate."""
-    curves = state.host_curves.get(process)
-    if curves is not None:
-        recent = curves.metrics["examples_per_s"].values[-_RECENT:]
-        recent = recent[np.isfinite(recent)]
-        if len(recent):
-            return float(recent.mean())
-    sampled = state.hosts.get(process)
-    if sampled is not None and sampled.examples_per_s is not None:
-        return sampled.examples_per_s
-    return state.epochs[-1].examples_per_s if is_only and state.epochs else None
 
 
 def why_no_figure(state: RunState, process: int, figure: str) -> str:
@@ -110,8 +105,8 @@ def silence(state: RunState) -> str:
 
 def slow_text(host: Host) -> str:
     """Say which host is slow and by how much."""
-    rate = "" if host.examples_per_s is None else f"{host.examples_per_s:,.0f} examples/s, "
-    return f"host {host.process} ({host.name}) is slow: {rate}{behind_text(host)}"
+    rate = count(host.examples_per_s)
+    return f"host {host.process} ({host.name}) is slow: {rate} examples/s, {behind_text(host)}"
 
 
 def behind_text(host: Host) -> str:
@@ -231,28 +226,24 @@ def gauges_of(state: RunState, process: int) -> list[Gauge]:
     """Return the share of time that training waits for input, and the figures of one host."""
     waited = waited_percent(state.input) if state.input is not None else None
     why = silence(state) if state.input is None else "not measured yet"
-    waits = Gauge("waits", percent(waited), "" if waited is not None else why, state.input_curve, WAITS)
-    host = _of_host(state, process)
-    return [waits, *(host if len(state.hosts) > 1 else host[:-1])]
-
-
-def _of_host(state: RunState, process: int) -> list[Gauge]:
     curves = state.host_curves.get(process, Curves())
     is_lost = any(event.process == process for event in state.lost)
     now = None if is_lost else state.hosts.get(process)
     ram = "" if now is None or now.ram_bytes is None else memory(now.ram_bytes, now.ram_limit_bytes)
-    disk = "" if now is None or now.disk_read_bytes_per_s is None else _per_second(now.disk_read_bytes_per_s)
-    rows: list[tuple[str, str, str, str, Callable[[float], str] | None]] = [
-        ("cpu", percent(now.cpu_percent if now else None), "cpu_percent", "cpu_percent", None),
-        ("memory", ram, "ram_bytes", "ram_percent", None),
-        ("disk", disk, "disk_read_bytes_per_s", "disk_read_mb_per_s", lambda most: _per_second(most * 1e6)),
-        ("examples/s", count(now.examples_per_s if now else None), "examples_per_s", "examples_per_s", count),
-    ]
-    return [
-        Gauge(name, value, "" if value else why_no_figure(state, process, figure), curves, metric, written)
-        for name, value, figure, metric, written in rows
-    ]
+    disk = "" if now is None or now.disk_read_bytes_per_s is None else f"{size(round(now.disk_read_bytes_per_s))}/s"
 
+    def gauge(
+        name: str, value: str, figure: str, metric: str = "", written: Callable[[float], str] | None = None
+    ) -> Gauge:
+        return Gauge(
+            name, value, "" if value else why_no_figure(state, process, figure), curves, metric or figure, written
+        )
 
-def _per_second(count_of_bytes: float) -> str:
-    return f"{size(round(count_of_bytes))}/s"
+    host = [
+        gauge("cpu", percent(now.cpu_percent if now else None), "cpu_percent"),
+        gauge("memory", ram, "ram_bytes", "ram_percent"),
+        gauge("disk", disk, "disk_read_bytes_per_s", "disk_read_mb_per_s", lambda most: f"{size(round(most * 1e6))}/s"),
+        gauge("examples/s", count(now.examples_per_s if now else None), "examples_per_s", written=count),
+    ]
+    waits = Gauge("waits", percent(waited), "" if waited is not None else why, state.input_curve, WAITS)
+    return [waits, *(host if len(state.hosts) > 1 else host[:-1])]

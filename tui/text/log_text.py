@@ -76,7 +76,13 @@ def read_messages(lines: Iterable[str]) -> list[Message]:
     messages: list[Message] = []
     is_in_traceback = False
     for line in lines:
-        message = _message(line)
+        text, severity = line, ""
+        while (prefix := _PREFIXES.match(text)) is not None:
+            severity = severity or next(group for group in prefix.groups() if group)[0]
+            text = text[prefix.end() :]
+        is_noise = bool(_HARMLESS.search(text))
+        is_error = not is_noise and (severity in {"E", "F", "C"} if severity else bool(_ALARM.search(text)))
+        message = Message(text, is_error, is_noise)
         if _TRACEBACK in line or _CHAINED.match(line):
             is_in_traceback, message = _TRACEBACK in line, Message(message.text)
         elif is_in_traceback:
@@ -102,14 +108,3 @@ def crash_in(log: Sequence[str]) -> tuple[str, Sequence[str]]:
             break
     place = next((line.strip() for line in log[len(before) :] if line.startswith("  File ")), None)
     return signal, [*before[:-1], place, *before[-1:]] if place is not None else before
-
-
-def _message(line: str) -> Message:
-    text, severity = line, ""
-    while (prefix := _PREFIXES.match(text)) is not None:
-        severity = severity or next(group for group in prefix.groups() if group)[0]
-        text = text[prefix.end() :]
-    if _HARMLESS.search(text):
-        return Message(text, is_noise=True)
-    is_error = severity in {"E", "F", "C"} if severity else bool(_ALARM.search(text))
-    return Message(text, is_error=is_error)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.config.catalog import is_user_reference
+from tpu_console.engine.storage import disk_space
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,8 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 NONE = "–"
 """Shown in place of a missing figure."""
+
+size, gib = disk_space.size_text, disk_space.gib
 
 
 def duration(seconds: float | None) -> str:
@@ -76,16 +79,6 @@ def metric(value: float | None) -> str:
         if size < limit:
             return f"{value:.{decimals}f}"
     return f"{value:.1e}".replace("e+0", "e")
-
-
-def size(count: int) -> str:
-    """Write a number of bytes, such as ``136 kB`` or ``1.2 GB`` (powers of 1000)."""
-    value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
-    while value >= 999.5 and len(units) > 1:
-        value /= 1000
-        units.pop(0)
-    digits = 0 if units[0] == "B" or value >= 99.95 else 1
-    return f"{value:.{digits}f} {units[0]}"
 
 
 def plural(count: int, noun: str, several: str = "") -> str:
@@ -171,11 +164,6 @@ def bar_cells(fraction: float, width: int) -> int:
     if fraction >= 1:
         return width
     return min(max(width - 1, 0), int(max(0.0, fraction) * width))
-
-
-def gib(count: float) -> str:
-    """Write bytes of HBM in powers of 1024, as data sheets do, such as ``15.75 GiB`` or ``30.3 MiB``."""
-    return f"{count / 2**30:,.2f} GiB" if count >= 0.1 * 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 def flop(count: float) -> str:

@@ -26,21 +26,23 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
 
+_OUTPUTS = {
+    "model": "model.keras",
+    "best model": "checkpoints/best.keras",
+    "weights": "model.weights.h5",
+    "best weights": "checkpoints/best.weights.h5",
+    "history": "history.csv",
+    "summary": "summary.json",
+    "class report": "report.json",
+    "tensorboard": "tensorboard/",
+    "log": "console.log",
+}
+
+
 def output_places(run: RunDirectory) -> dict[str, Path]:
     """Return the paths of the run's outputs that exist, by name."""
-    names = {
-        "model": "model.keras",
-        "best model": "checkpoints/best.keras",
-        "weights": "model.weights.h5",
-        "best weights": "checkpoints/best.weights.h5",
-        "history": "history.csv",
-        "summary": "summary.json",
-        "class report": "report.json",
-        "tensorboard": "tensorboard/",
-        "log": "console.log",
-    }
     found = {}
-    for name, file in names.items():
+    for name, file in _OUTPUTS.items():
         with suppress(OSError):  # its folder is a link
             if (path := inside(run.path, file)).exists() and not path.is_symlink():
                 found[name] = path
@@ -133,7 +135,7 @@ def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:
 
 
 def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tuple[RunFailed, list[str]]:
-    """Explain the crash of a run as its missing last event, and return the messages of its log before that.
+    """Explain the crash of a run as its missing last event, and return the last messages of its log before that.
 
     Args:
         run: The run.
@@ -144,37 +146,25 @@ def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tupl
         return RunFailed(f"The run ended, because {REMOVED}.", "", "", run.log.name), []
     signal, before = crash_in(log)
     messages = [message.text for message in read_messages(before) if message.text and not message.is_noise]
-    return _crash(run, waiting, signal, messages), messages if waiting is None else []
-
-
-def _crash(run: RunDirectory, waiting: int | None, signal: str, messages: list[str]) -> RunFailed:
+    what = "The training process ended without reporting an error."
+    why = "It was killed, ran out of memory, or the machine restarted."
+    go_on = f"To continue: {resume_command(run)}"
+    remedy = f"{go_on}; if memory ran out, with a smaller --batch-size."
     if waiting is not None:
-        return RunFailed(
-            "The disk was full when the training process ended; its last event is missing.",
-            f"{plural(waiting, 'event')} could not be written." if waiting else "",
-            f"Free space for {user_path(run.path)}, then: {resume_command(run)}",
-            run.log.name,
-        )
-    if jax := next((text for text in reversed(messages) if _ABORTED_BY_JAX in text), ""):
-        return RunFailed(
+        what = "The disk was full when the training process ended; its last event is missing."
+        why = f"{plural(waiting, 'event')} could not be written." if waiting else ""
+        remedy = f"Free space for {user_path(run.path)}, then: {resume_command(run)}"
+        messages = []
+    elif jax := next((text for text in reversed(messages) if _ABORTED_BY_JAX in text), ""):
+        what, why = (
             "JAX ended the training process.",
             f"It says: {jax.rpartition('absl::Status: ')[2][:_LONGEST_WORDS]}",
-            f"If another host ended first, its own run says why. To continue: {resume_command(run)}",
-            run.log.name,
         )
-    if signal:
-        return RunFailed(
-            f"The training process crashed in a library ({signal}).",
-            f"Its log ends with: {messages[-1][:_LONGEST_WORDS]}" if messages else "",
-            f"Check the installed versions with `tpu-console doctor`. To continue: {resume_command(run)}",
-            run.log.name,
-        )
-    return RunFailed(
-        "The training process ended without reporting an error.",
-        "It was killed, ran out of memory, or the machine restarted.",
-        f"To continue: {resume_command(run)}; if memory ran out, with a smaller --batch-size.",
-        run.log.name,
-    )
+    elif signal:
+        what = f"The training process crashed in a library ({signal})."
+        why = f"Its log ends with: {messages[-1][:_LONGEST_WORDS]}" if messages else ""
+        remedy = f"Check the installed versions with `tpu-console doctor`. {go_on}"
+    return RunFailed(what, why, remedy, run.log.name), messages[-_LOG_LINES:]
 
 
 def outcome_of(run: RunDirectory, snapshot: Snapshot) -> Ending | None:
@@ -191,7 +181,7 @@ def outcome_of(run: RunDirectory, snapshot: Snapshot) -> Ending | None:
     crash, messages = crash_of(run, snapshot.waiting, snapshot.log)
     kept = f" The best model so far is in {state.checkpoint.path}." if state.checkpoint is not None else ""
     facts = (("why", crash.why), ("what to do", f"{crash.remedy}{kept}"), ("log", user_path(run.log)))
-    return Ending("bad", crash.what, _filled(facts), tuple(messages[-_LOG_LINES:]))
+    return Ending("bad", crash.what, _filled(facts), tuple(messages))
 
 
 def _filled(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -199,44 +189,36 @@ def _filled(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
-    counted = f"{plural(len(state.epochs), 'epoch')} in {duration(state.took_s)}"
+    counted, is_stopped = f"{plural(len(state.epochs), 'epoch')} in {duration(state.took_s)}", end.outcome == "stopped"
     headline = f"Finished: {counted}{'; the loss is NaN' if state.is_nan else ''}."
-    if end.outcome in {"early", "stopped"}:
-        why = "because it diverged" if is_diverged(state) else "on request"
-        headline = f"Stopped {'early' if end.outcome == 'early' else why} after {counted}."
-    places, saved = output_places(run), ("model", "weights", "best model", "best weights")
-    model = next((user_path(places[name]) for name in saved if name in places), "")
+    if end.outcome == "early":
+        headline = f"Stopped early after {counted}."
+    elif is_stopped:
+        headline = f"Stopped {'because it diverged' if is_diverged(state) else 'on request'} after {counted}."
+    places = output_places(run)
+    model = next((user_path(path) for name, path in places.items() if "model" in name or "weights" in name), "")
     kept, best = state.checkpoint, state.best_epoch()
     is_apart = kept is not None and best is not None and kept.epoch == best.epoch < state.epochs[-1].epoch
+    classes = ""
+    with suppress(KeyError, TypeError, ValueError):
+        scores = end.summary["classes"]
+        confused = f" · most confused: {mistake_text(Mistake(**scores['mistakes'][0]))}" if scores["mistakes"] else ""
+        classes = f"balanced accuracy {scores['balanced_accuracy']:.4f}{confused}"
     facts = (
         ("best", best_text(state) + (f", saved as {kept.path}" if kept is not None and is_apart else "")),
         ("why", end.reason if end.outcome in {"early", "stopped"} else ""),
-        ("classes", _classes(end)),
+        ("classes", classes),
         ("efficiency", efficiency_line(state)),
         ("model", model),
         *mirror_facts(state, run.run_id),
-        ("to continue", continue_command(run, state) if end.outcome == "stopped" else ""),
+        ("to continue", continue_command(run, state) if is_stopped else ""),
     )
-    if end.outcome == "stopped":
-        return Ending("stopped", headline, _filled(facts))
-    return Ending("bad" if state.is_nan else "good", headline, _filled(facts))
+    return Ending("stopped" if is_stopped else "bad" if state.is_nan else "good", headline, _filled(facts))
 
 
 def has_classes(state: RunState) -> bool:
     """Return whether the run has a class report."""
     return isinstance(state.end, RunFinished) and isinstance(state.end.summary.get("classes"), dict)
-
-
-def _classes(end: RunFinished) -> str:
-    """Say how balanced the accuracy is, and which two classes are confused most; empty if that is unknown."""
-    try:
-        scores = end.summary["classes"]
-        text = f"balanced accuracy {scores['balanced_accuracy']:.4f}"
-        if scores["mistakes"]:
-            text += f" · most confused: {mistake_text(Mistake(**scores['mistakes'][0]))}"
-    except (KeyError, TypeError, ValueError):
-        return ""
-    return text
 
 
 def efficiency_line(state: RunState) -> str:
@@ -264,19 +246,10 @@ def goes_on(run_id: str) -> str:
 
 
 def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
-    """Return one or two lines about the run that was open when the console closed, by its last snapshot."""
-    name = run.run_id
-    if not snapshot.is_over:
-        return goes_on(name)
-    outcome = outcome_of(run, snapshot)
-    headline = outcome.headline if outcome is not None else ""
-    match snapshot.state.end:
-        case RunFinished():
-            best = best_text(snapshot.state)
-            mirror = [f"{label[0].upper()}{label[1:]}: {text}\n" for label, text in mirror_facts(snapshot.state, name)]
-            said = f"{name}: {headline}{f' Best: {best}.' if best else ''}\n{''.join(mirror)}"
-            return f"{said}To see it again: tpu-console attach {name}"
-        case RunFailed() as end:
-            what = end.what if end.what.endswith((".", "!", "?")) else f"{end.what}."
-            return f"{name} failed: {what} {end.remedy}".rstrip() + f"\nLog: {user_path(run.log)}"
-    return f"{name}: {headline} Log: {user_path(run.log)}"
+    """Return a few lines about the run that was open when the console closed, by its last snapshot."""
+    outcome = outcome_of(run, snapshot) if snapshot.is_over else None
+    if outcome is None:
+        return goes_on(run.run_id)
+    kept = ("best", "what to do", "mirror", "to copy", "log")
+    facts = [f"{label.capitalize()}: {text}" for label, text in outcome.facts if label in kept]
+    return "\n".join([f"{run.run_id}: {outcome.headline}", *facts, f"To see it again: tpu-console attach {run.run_id}"])

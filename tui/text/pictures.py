@@ -72,10 +72,25 @@ def _drawn(picture: Picture, side: int, depth: Depth) -> list[str]:
     width = max(1, round(picture.width * scale))
     height = max(2, 2 * round(picture.height * scale / 2))
     if depth is Depth.GREY:
-        return [line.ljust(side) for line in _shades(_scaled(picture, height // 2, width))]
+        # By luminance (ITU-R BT.601), stretched to the picture's range because there are few shades.
+        light = _scaled(picture, height // 2, width) @ [299, 587, 114]
+        least, most = int(light.min()), int(light.max())
+        if least == most:
+            least, most = 0, 255_000
+        steps = ((light - least) * (len(_SHADES) - 1) / (most - least)).round().astype(int)
+        return ["".join(_SHADES[step] for step in row).ljust(side) for row in steps]
     pixels = _scaled(picture, height, width)
-    pad = " " * (side - width)
-    return [_half_blocks(pixels[row], pixels[row + 1], depth) + pad for row in range(0, height, 2)]
+    system = ColorSystem.TRUECOLOR if depth is Depth.TRUE else ColorSystem.EIGHT_BIT
+    lines = []
+    for row in range(0, height, 2):
+        parts, before = [], ""
+        for pair in zip(pixels[row].tolist(), pixels[row + 1].tolist(), strict=True):
+            upper, lower = (Color.from_rgb(*pixel).downgrade(system) for pixel in pair)
+            code = f"\x1b[{';'.join((*upper.get_ansi_codes(), *lower.get_ansi_codes(foreground=False)))}m"
+            parts.append("▀" if code == before else f"{code}▀")
+            before = code
+        lines.append("".join(parts) + _RESET + " " * (side - width))
+    return lines
 
 
 def _scaled(picture: Picture, height: int, width: int) -> Pixels:
@@ -89,24 +104,3 @@ def _scaled(picture: Picture, height: int, width: int) -> Pixels:
         covered.append(np.maximum(1, np.diff(starts, append=pixels.shape[axis])))
         pixels = np.add.reduceat(pixels, starts, axis=axis)
     return pixels // np.multiply.outer(*covered)[..., None]
-
-
-def _half_blocks(above: Pixels, below: Pixels, depth: Depth) -> str:
-    system = ColorSystem.TRUECOLOR if depth is Depth.TRUE else ColorSystem.EIGHT_BIT
-    parts, before = [], ""
-    for pair in zip(above.tolist(), below.tolist(), strict=True):
-        upper, lower = (Color.from_rgb(*pixel).downgrade(system) for pixel in pair)
-        code = f"\x1b[{';'.join((*upper.get_ansi_codes(), *lower.get_ansi_codes(foreground=False)))}m"
-        parts.append("▀" if code == before else f"{code}▀")
-        before = code
-    return "".join(parts) + _RESET
-
-
-def _shades(pixels: Pixels) -> list[str]:
-    """Draw in shades by luminance (ITU-R BT.601), stretched to the picture's range because there are few shades."""
-    light = pixels @ [299, 587, 114]
-    least, most = int(light.min()), int(light.max())
-    if least == most:
-        least, most = 0, 255_000
-    steps = ((light - least) * (len(_SHADES) - 1) / (most - least)).round().astype(int)
-    return ["".join(_SHADES[step] for step in row) for row in steps]

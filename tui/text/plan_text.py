@@ -42,16 +42,22 @@ class PlanLine:
 
 def figures(plan: Plan, config: RunConfig) -> tuple[list[PlanLine], list[PlanLine]]:
     """Return what the run does, and how long it takes, one entry per figure."""
+    batch, steps = f"global batch of {plural(plan.global_batch, plan.unit)}", plan.steps_per_epoch
+    if plan.replicas > 1:
+        batch = f"{plan.replica_batch:,} per replica × {plan.replicas} = {batch}"
+    run = plural(config.epochs, "epoch")
+    if steps is not None:
+        run += f" × {steps:,} = {plural(config.epochs * steps, 'step')}"
     what = [
         ("Device", plan.accelerator),
         ("Backend", f"{BACKENDS[plan.backend]} ({plan.backend_reason})"),
         *([("Replicas", f"{plan.replicas} (each step is split between them)")] if plan.replicas > 1 else []),
-        ("Step", _step(plan)),
+        ("Step", batch),
         ("Rate", as_compiled(_learning_rate(plan, config), config)),
     ]
     time = [
         ("Epoch", _epoch(plan)),
-        ("Run", _run(plan, config)),
+        ("Run", run),
         *([("Time", ahead)] if (ahead := time_ahead(plan, config)) else []),
         *([("Input", speed)] if (speed := input_speed(plan)) else []),
     ]
@@ -77,7 +83,7 @@ def counts(advice: Iterable[Finding]) -> str:
 
 
 def laid_out(entries: Iterable[PlanLine], width: int) -> Content:
-    """Wrap entries to a width, with each text indented beside its lead."""
+    """Wrap entries to a width, with each text indented beside its lead, or under it if there is little room."""
     lines: list[Content] = []
     for entry in entries:
         lead = entry.lead if width >= _NARROW or entry.lead.strip() else entry.lead[:2]
@@ -104,12 +110,6 @@ def _wrapped(text: str, first: int, width: int) -> list[str]:
     return lines
 
 
-def _step(plan: Plan) -> str:
-    if plan.replicas == 1:
-        return f"global batch of {plural(plan.global_batch, plan.unit)}"
-    return f"{plan.replica_batch:,} per replica × {plan.replicas} = global batch of {plan.global_batch:,} {plan.unit}s"
-
-
 def _epoch(plan: Plan) -> str:
     if plan.steps_per_epoch is None:
         return "the whole dataset"
@@ -121,23 +121,14 @@ def _epoch(plan: Plan) -> str:
     return f"{plural(plan.steps_per_epoch, 'step')} × {plan.global_batch:,} = {images}"
 
 
-def _run(plan: Plan, config: RunConfig) -> str:
-    epochs = plural(config.epochs, "epoch")
-    if plan.steps_per_epoch is None:
-        return epochs
-    return f"{epochs} × {plan.steps_per_epoch:,} = {plural(config.epochs * plan.steps_per_epoch, 'step')}"
-
-
 def _learning_rate(plan: Plan, config: RunConfig) -> str:
     options = config.optimizer
     text = learning_rate(plan.learning_rate)
     if options.scale_with_replicas and plan.replicas > 1:
         text = f"{learning_rate(options.learning_rate)} × {plan.replicas} replicas = {text}"
     name, final = options.decay
-    if name not in {"constant", "cosine", "linear", "exponential"}:
-        return f"{text}, {options.schedule}"
-    if name != "constant":
+    if name in {"cosine", "linear", "exponential"}:
         text += f", {name} decay to {learning_rate(plan.learning_rate * final)}"
-    if options.warmup_epochs:
-        text += f", after {options.warmup_epochs:g} epochs of warm-up"
-    return text
+    elif name != "constant":
+        return f"{text}, {options.schedule}"
+    return f"{text}, after {options.warmup_epochs:g} epochs of warm-up" if options.warmup_epochs else text

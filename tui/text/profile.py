@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _SHOWN = 8  # bars of a chart
 _NARROW = 50  # cells, below which there is room for one further column only
 _NO_LAYER = "(no layer)"
-_SHORT_S = 1e-3
 _LEAST_FLOAT32 = 0.10
 _IDLE, _BUSY = 0.30, 0.50  # XProf calls a matrix unit idle below the first; above the second, memory is the limit
 _LEAST_COMPILING = 0.10  # of the time of training
@@ -36,19 +35,13 @@ _LEAST = {Spent.INPUT: 0.20, Spent.CALLBACKS: 0.10, Spent.HOST: 0.10, Spent.TRAN
 """The shares of a step from which on a cause is named: XProf calls a device idle from a tenth on."""
 
 
-def _because(one: Compiled) -> str:
-    if one.part:
-        return f"{one.part}: {one.batch}, not {one.before}"
-    return one.batch + (f", {one.steps} steps at a time" if one.steps > 1 else "")
-
-
 _CACHED = {True: "yes", False: "no", None: ""}
 _COMPILATIONS = (
     Column("compiled", 5, value=lambda one: "validation" if one.is_validation else "training"),
     Column("epoch", 4, right=True, value=lambda one: max(1, one.epoch), text=str),
     Column("took", 3, right=True, value=lambda one: one.seconds, text=duration),
     Column("cached", 1, value=lambda one: _CACHED[one.is_cached]),
-    Column("because", 2, value=_because),
+    Column("because", 2, value=lambda one: f"{one.part}: {one.batch}, not {one.before}" if one.part else one.batch),
 )
 
 
@@ -67,32 +60,24 @@ def reason_of(profiled: Profiled, state: RunState) -> str:
     cause = max((one for one, least in _LEAST.items() if shares[one] >= least), key=shares.__getitem__, default=None)
     if cause is None:
         return _of_computing(profiled, state, f"{shares[Spent.COMPUTING]:.0%}")
-    without_s = step_s * (1 - shares[cause])
-    at_best = f"Without that, a step takes {milliseconds(without_s * 1e3)} ms at best."
-    return f"{_of_waiting(cause, profiled, state, shares[cause])} {at_best}"
-
-
-def _of_waiting(cause: Spent, profiled: Profiled, state: RunState, part: float) -> str:
-    """Say what a step waits for in a part of its time."""
-    share = f"{part:.0%} of a step"
+    share, larger = f"{shares[cause]:.0%} of a step", _larger(state)
     match cause:
         case Spent.INPUT:
-            remedy = state.input.remedy if state.input is not None else ""
-            return f"Training waits for its input in {share}. {remedy}".rstrip()
+            text = f"Training waits for its input in {share}. {state.input.remedy if state.input is not None else ''}"
         case Spent.CALLBACKS:
             name, seconds = next(iter(profiled.callbacks.items()), ("", 0.0))
-            takes = f"{milliseconds(seconds * 1e3)} ms of every step, {seconds / (profiled.step_s or 1.0):.0%}"
-            return f"The callback {name} takes {takes}. Let it work at the end of an epoch, or every 100 steps."
+            text = f"The callback {name} takes {milliseconds(seconds * 1e3)} ms of every step, {seconds / step_s:.0%}."
+            text += " Let it work at the end of an epoch, or every 100 steps."
         case Spent.TRANSFER:
-            return f"Moving batches to the device takes {share}. Send smaller numbers, such as images as uint8."
+            text = f"Moving batches to the device takes {share}. Send smaller numbers, such as images as uint8."
         case Spent.EXCHANGE:
-            return f"The replicas exchange gradients in {share}. Set {_larger(state)}: that share gets smaller."
-    each, devices = state.fit.steps_per_execution if state.fit is not None else 1, state.accelerator
-    is_one = devices is not None and framework_of(devices.backend).one_step_reason(len(devices.replicas))
-    why = " Steps are short, so set" if profiled.step_s < _SHORT_S else " Set"
-    or_more = "" if each > 1 or is_one else ", or steps_per_execution=10"
-    batch = "a larger batch_size" if or_more else _larger(state)
-    return f"The device waits for Python in {share}.{why} {batch}{or_more}."
+            text = f"The replicas exchange gradients in {share}. Set {larger}: that share gets smaller."
+        case _:
+            each, devices = state.fit.steps_per_execution if state.fit is not None else 1, state.accelerator
+            is_one = devices is not None and framework_of(devices.backend).one_step_reason(len(devices.replicas))
+            remedy = larger if each > 1 or is_one else "a larger batch_size, or steps_per_execution=10"
+            text = f"The device waits for Python in {share}. Set {remedy}."
+    return f"{text.rstrip()} Without that, a step takes {milliseconds((1 - shares[cause]) * step_s * 1e3)} ms at best."
 
 
 def _larger(state: RunState) -> str:
@@ -106,49 +91,36 @@ def _compiled_again(state: RunState) -> tuple[str, float]:
     if not again:
         return "", 0.0
     last, seconds = again[-1], sum(one.seconds for one in again)
-    times = f", {len(again)} times" if len(again) > 1 else ""
-    took = f"Compiling the training step again took {duration(seconds)}{times}"
+    took = f"Compiling the training step again took {duration(seconds)}, {plural(len(again), 'time')}"
     return f"{took}: the {last.part} of a batch were {last.batch}, not {last.before}. {ONE_SHAPE}", seconds
 
 
 def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:
-    """Say what the device computes for the longest time."""
+    """Say what the device computes for the longest time.
+
+    A TPU multiplies float32 as bfloat16 all the same, but moves twice as many bytes.
+    """
     name, seconds = next(iter(profiled.layers.items()), ("", 0.0))
     part = seconds / (sum(profiled.layers.values()) or 1.0)
     largest, weights = next(iter(profiled.weights.items()), ("", 0.0))
     if name and name == profiled.optimizer and part >= _MOST:
         text = f"The optimizer takes {part:.0%} of the computing: every step, it updates all weights"
         return f"{text}, {weights:.0%} of which are in '{largest}'. Make '{largest}' smaller."
-    if text := _of_float32(profiled, state):
-        return text
+    computing_s = profiled.spent.get(Spent.COMPUTING, 0.0)
+    float32_s = computing_s if profiled.float32_s is None else profiled.float32_s
+    precision = state.started.config.get("precision") if state.started is not None else None
+    is_float32 = precision == "float32" or (precision is None and profiled.float32_s is not None)
+    device = state.accelerator.accelerator if state.accelerator is not None else ""
+    if is_float32 and device in {"tpu", "gpu"} and float32_s >= _LEAST_FLOAT32 * profiled.step_s:
+        text = f"The device computes in float32 for {float32_s / (computing_s or 1.0):.0%} of its computing"
+        best = milliseconds((profiled.step_s - float32_s / 2) * 1e3)
+        return f"{text}. Set precision=mixed_bfloat16: half as many bytes move, and a step takes {best} ms at best."
     text = f"The device is the limit: it computes in {share} of a step"
     text += f", {part:.0%} of that in the layer '{name}'" if name and part >= _MOST else ""
-    if (used := _used(profiled)) and (profiled.matrix_unit or 0.0) < _IDLE and (profiled.bandwidth or 0.0) < _BUSY:
-        advice = f"Layers in multiples of 128 and {_larger(state)} keep it busier."
-        return f"{text}, and uses only {used}. {advice}"
-    return f"{text}, and uses {used}." if used else f"{text}."
-
-
-def _of_float32(profiled: Profiled, state: RunState) -> str:
-    """Say what float32 costs, if a TPU or GPU multiplies such numbers; empty if not.
-
-    A TPU multiplies them as bfloat16 all the same, but moves twice as many bytes.
-    """
-    device = state.accelerator.accelerator if state.accelerator is not None else ""
-    precision = state.started.config.get("precision") if state.started is not None else None
-    if device not in {"tpu", "gpu"} or precision not in {None, "float32"}:
-        return ""
-    computing_s, float32_s = profiled.spent.get(Spent.COMPUTING, 0.0), profiled.float32_s
-    if float32_s is None:  # the trace has no programs
-        if precision is None:
-            return ""
-        text, float32_s = "The device computes in float32", computing_s
-    elif float32_s < _LEAST_FLOAT32 * profiled.step_s:
-        return ""
-    else:
-        text = f"The device computes in float32 for {float32_s / (computing_s or 1.0):.0%} of its computing"
-    best = milliseconds((profiled.step_s - float32_s / 2) * 1e3)
-    return f"{text}. Set precision=mixed_bfloat16: half as many bytes move, and a step takes {best} ms at best."
+    text += f", and uses {used}." if (used := _used(profiled)) else "."
+    if used and (profiled.matrix_unit or 0.0) < _IDLE and (profiled.bandwidth or 0.0) < _BUSY:
+        text += f" Layers in multiples of 128 and {_larger(state)} keep it busier."
+    return text
 
 
 def _used(profiled: Profiled) -> str:

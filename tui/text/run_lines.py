@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
-    DataReady,
     EpochEnded,
     FitStarted,
     Phase,
@@ -29,6 +28,7 @@ from .hosts import backend_name
 from .numbers import (
     NONE,
     as_compiled,
+    count,
     duration,
     input_speed,
     learning_rate,
@@ -61,7 +61,7 @@ _SOURCES: dict[str, str] = {
 
 
 def trained_by(started: RunStarted) -> str:
-    """Say what trained a run; one that was imported has no process, a source of a newer version stays as it is."""
+    """Say what trained a run; one that was imported has no process."""
     source = _SOURCES.get(started.source, started.source)
     return f"process {started.pid} on {started.host}, {source}" if started.pid else source
 
@@ -107,7 +107,12 @@ def found(phase: str, state: RunState) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in ready.versions.items())
         return f"{ready.accelerator}{replicas} ({ready.reason.rstrip('.')}), {versions}"
     if phase == Phase.LOADING and state.data is not None:
-        return _data(state.data)
+        data = state.data
+        classes = plural(data.classes, "class", "classes") if data.classes else ""
+        train = "" if data.train_examples is None else f"{data.train_examples:,} training examples"
+        validation = "" if data.validation_examples is None else f"{data.validation_examples:,} for validation"
+        # Several inputs have no single shape, and not every task has classes.
+        return ", ".join(part for part in (train, validation, shape(data.input_shape or ()), classes) if part)
     if phase == Phase.BUILDING and state.model is not None:
         model = state.model
         parameters, layers = plural(model.parameters, "parameter"), plural(model.layers, "layer")
@@ -115,18 +120,6 @@ def found(phase: str, state: RunState) -> str:
     if phase == Phase.COMPILING:
         return "first execution, not counted in epoch 1"
     return ""
-
-
-def _data(data: DataReady) -> str:
-    # Several inputs have no single shape, and not every task has classes.
-    parts = [shape(data.input_shape)] if data.input_shape else []
-    if data.classes:
-        parts.append(plural(data.classes, "class", "classes"))
-    if data.validation_examples is not None:
-        parts.insert(0, f"{data.validation_examples:,} for validation")
-    if data.train_examples is not None:
-        parts.insert(0, f"{data.train_examples:,} training examples")
-    return ", ".join(parts)
 
 
 def settled(fit: FitStarted) -> str:
@@ -146,19 +139,19 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, wait
     """
     epochs = fit.epochs if fit is not None else event.epoch
     step = NONE if event.step_ms is None else f"{event.step_ms:.1f}"
-    rate = NONE if event.examples_per_s is None else f"{event.examples_per_s:,.0f}"
     parts = [
         f"epoch {event.epoch:>{len(str(epochs))}}/{epochs}",
         f"{duration(event.seconds - event.compile_s):>6}",
         f"{step:>5} ms/step",
+        *(
+            [f"{count(event.examples_per_s) or NONE:>7} examples/s"]
+            if fit is None or fit.global_batch is not None
+            else []
+        ),
+        *([f"lr {learning_rate(event.learning_rate)}"] if event.learning_rate is not None else []),
+        *([f"waits {waited_percent:>2.0f}%"] if waited_percent is not None else []),
+        *_metrics(event.logs),
     ]
-    if fit is None or fit.global_batch is not None:
-        parts.append(f"{rate:>7} examples/s")
-    if event.learning_rate is not None:
-        parts.append(f"lr {learning_rate(event.learning_rate)}")
-    if waited_percent is not None:
-        parts.append(f"waits {waited_percent:>2.0f}%")
-    parts += _metrics(event.logs)
     return "  ".join(parts) + (" ★" if is_best else "")
 
 
@@ -193,20 +186,18 @@ def progress_line(state: RunState) -> str:
         return ""
     progress, speed = state.progress, pace(state)
     epochs = state.fit.epochs if state.fit is not None else progress.epoch
-    steps = state.fit.steps_per_epoch if state.fit is not None else None
     done = f"step {progress.epoch_step:,}"
-    if steps:
-        # The last execution of an epoch may run past its end.
-        step = min(progress.epoch_step, steps)
+    if state.fit is not None and (steps := state.fit.steps_per_epoch):
+        step = min(progress.epoch_step, steps)  # the last execution of an epoch may run past its end
         done = f"step {step:>{len(f'{steps:,}')},}/{steps:,} {step / steps:>4.0%}"
-    parts = [f"epoch {progress.epoch:>{len(str(epochs))}}/{epochs}", done]
-    if speed.step_ms is not None:
-        parts.append(f"{milliseconds(speed.step_ms):>5} ms/step")
-    if speed.examples_per_s is not None:
-        parts.append(f"{speed.examples_per_s:>7,.0f} examples/s")
-    parts += _metrics(progress.logs)
-    if speed.run_left_s is not None:
-        parts.append(f"{duration(speed.run_left_s)} left")
+    parts = [
+        f"epoch {progress.epoch:>{len(str(epochs))}}/{epochs}",
+        done,
+        *([f"{milliseconds(speed.step_ms):>5} ms/step"] if speed.step_ms is not None else []),
+        *([f"{speed.examples_per_s:>7,.0f} examples/s"] if speed.examples_per_s is not None else []),
+        *_metrics(progress.logs),
+        *([f"{duration(speed.run_left_s)} left"] if speed.run_left_s is not None else []),
+    ]
     return "  ".join(parts)
 
 
@@ -225,10 +216,8 @@ def resumed_text(event: RunResumed) -> str:
         return f"from step {event.step:,}: {event.why}"
     if not event.step:
         return "from the beginning: it had no checkpoint"
-    where = f"after epoch {event.epoch}" if event.epoch else "in epoch 1"
-    within = f", step {event.epoch_step} of the next one" if event.epoch_step and event.epoch else ""
-    within = within or (f" at step {event.epoch_step}" if event.epoch_step else "")
-    return f"{where}{within} ({duration(event.elapsed_s)} of training so far)"
+    within = f", step {event.epoch_step} of the next one" if event.epoch_step else ""
+    return f"after epoch {event.epoch}{within} ({duration(event.elapsed_s)} of training so far)"
 
 
 def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str) -> list[str]:
@@ -249,26 +238,19 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
 
 def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
     """Say why a run failed and what to do."""
-    return [
-        end.what,
-        *(part for part in (end.why, end.remedy) if part),
-        *_log_place(run.log),
-    ]
+    return [part for part in (end.what, end.why, end.remedy, _log_place(run.log)) if part]
 
 
 def crashed_lines(run: RunDirectory, log: Sequence[str]) -> list[str]:
     """Say that the training process ended without a last event, and show the end of its log."""
     waiting = HeartbeatWatch(run).look().waiting
     crash, messages = crash_of(run, waiting, log)
-    last = [f"  {text}" for text in messages[-5:]]
+    last = [f"  {text}" for text in messages]
+    end = ["The end of its log:", *last] if last else []
     return [
-        f"{run.run_id}: {crash.what}",
-        *([crash.why] if crash.why else []),
-        *(["The end of its log:", *last] if last else []),
-        *([crash.remedy] if crash.remedy else []),
-        *_log_place(run.log),
+        part for part in (f"{run.run_id}: {crash.what}", crash.why, *end, crash.remedy, _log_place(run.log)) if part
     ]
 
 
-def _log_place(log: Path) -> list[str]:
-    return [f"Log: {user_path(log)}"] if log.exists() else []
+def _log_place(log: Path) -> str:
+    return f"Log: {user_path(log)}" if log.exists() else ""

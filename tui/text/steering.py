@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.runs.events import BudgetSet, Steered, Steering, StopAfter, StopRequested
 
-from .numbers import duration, learning_rate, listed, whole_duration
+from .numbers import count, duration, learning_rate, listed, whole_duration
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
@@ -23,8 +23,6 @@ WHY_SILENT = (
 )
 
 _LATEST = 2e11  # the latest Unix time that a clock can show
-_DAY_S = 86_400.0
-_NAMES: dict[str, str] = {Steering.LEARNING_RATE: "learning rate"}
 _DONE: dict[str, str] = {
     Steering.PAUSE: "paused",
     Steering.CONTINUE: "continued",
@@ -35,26 +33,19 @@ _DONE: dict[str, str] = {
 
 def change_text(event: Steered) -> str:
     """Say what was changed, such as ``epochs 10 → 15``, or why it was not."""
-    name = _NAMES.get(event.action, event.action.replace("_", " "))
+    name = event.action.replace("_", " ")
     if event.refused:
         return f"{name} refused: {event.refused}"
     if event.after is None:
         return _DONE.get(event.action, name)
-    return f"{name} {_number(event, event.before)} → {_number(event, event.after)}"
+    write = learning_rate if event.action == Steering.LEARNING_RATE else count
+    return f"{name} {write(event.before) or '?'} → {write(event.after)}"
 
 
 def steered_text(event: Steered) -> str:
-    """Say what was changed, from which step on and by whom."""
-    where = (
-        "" if event.refused else f" from step {event.step:,}" if event.after is not None else f" at step {event.step:,}"
-    )
+    """Say what was changed, at which step and by whom."""
+    where = "" if event.refused else f" at step {event.step:,}"
     return f"{change_text(event)}{where}, {event.by}"
-
-
-def _number(event: Steered, value: float | None) -> str:
-    if value is None:
-        return "?"
-    return learning_rate(value) if event.action == Steering.LEARNING_RATE else f"{value:,.0f}"
 
 
 def stop_text(event: StopRequested) -> str:
@@ -90,9 +81,8 @@ def schedule_of(state: RunState) -> str:
     options = state.started.config.get("optimizer") if state.started is not None else None
     if not isinstance(options, dict):
         return ""
-    schedule = options.get("schedule", "constant")
-    after = "after warm-up" if options.get("warmup_epochs") else ""
-    return ", ".join(part for part in (schedule if schedule != "constant" else "", after) if part)
+    schedule = str(options.get("schedule", "constant"))
+    return "warm-up" if schedule == "constant" and options.get("warmup_epochs") else schedule.removeprefix("constant")
 
 
 def epochs_problem(text: str) -> str:
@@ -110,21 +100,16 @@ def rate_problem(text: str) -> str:
 
 
 def budget_text(event: BudgetSet, now: float) -> str:
-    """Say how much time the run has, when it ends and how much of it is left."""
-    left = f", {whole_duration(event.ends_at - now)} left" if event.ends_at > now else ""
-    return f"{duration(event.seconds)}, until {_clock(event, '%a %H:%M')}{left}"
+    """Say how much time the run has, and how much of it is left until when."""
+    return f"{duration(event.seconds)}, {budget_clock(event, now).removeprefix('budget ')}"
 
 
 def budget_clock(event: BudgetSet, now: float) -> str:
-    """Say how much of a budget is left, such as ``budget 2h 10m left, until 17:42``."""
+    """Say how much of a budget is left, such as ``budget 2h 10m left, until Mon 17:42``."""
     if event.ends_at <= now:
         return "budget used up"
-    form = "%H:%M" if event.ends_at - now < _DAY_S else "%a %H:%M"
-    return f"budget {whole_duration(event.ends_at - now)} left, until {_clock(event, form)}"
-
-
-def _clock(event: BudgetSet, form: str) -> str:
-    return datetime.fromtimestamp(min(max(0.0, event.ends_at), _LATEST), UTC).astimezone().strftime(form)
+    ends = datetime.fromtimestamp(min(event.ends_at, _LATEST), UTC).astimezone()
+    return f"budget {whole_duration(event.ends_at - now)} left, until {ends:%a %H:%M}"
 
 
 _NAMED = 4  # most files that one sentence names
@@ -135,8 +120,7 @@ def mirror_text(state: RunState) -> str:
     event = state.mirror
     if event is None:
         return ""
-    seconds = max(0.0, state.last_at - state.mirror_at)
-    age = duration(seconds) if seconds >= 60 else f"{seconds:.0f} s"
+    age = whole_duration(max(0.0, state.last_at - state.mirror_at))
     holds = f"complete to epoch {event.epoch}" if event.epoch else "no checkpoint there"
     if event.left:
         names = listed(event.left, _NAMED) + (f" ({event.problem})" if event.problem else "")
@@ -145,9 +129,7 @@ def mirror_text(state: RunState) -> str:
         return f"off: {event.problem}"
     if event.problem:
         return f"not written for {age}, retrying ({event.problem}); {holds}"
-    if state.end is not None:
-        return "complete"
-    return f"{holds}, {age} ago" if seconds >= 1 else holds
+    return "complete" if state.end is not None else f"{holds}, {age} ago"
 
 
 def mirror_facts(state: RunState, run_id: str) -> list[tuple[str, str]]:

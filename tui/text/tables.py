@@ -105,14 +105,17 @@ def as_lines(columns: Sequence[Column], records: Iterable[Any], width: int | Non
 
 
 def as_plain(columns: Sequence[Column], record: Any) -> dict[str, Any]:
-    """Return a record's values by key for JSON, which has no numbers that are not finite: they become text."""
-    values = {column.key: column.of(record) for column in columns}
-    return {key: str(value) if is_infinite(value) else value for key, value in values.items()}
+    """Return a record's values by key for JSON."""
+    return {column.key: for_json(column.of(record)) for column in columns}
 
 
-def is_infinite(value: object) -> bool:
-    """Return whether a value is a number that is not finite."""
-    return isinstance(value, float) and not math.isfinite(value)
+def for_json(value: Any) -> Any:
+    """Spell out the numbers that JSON cannot hold, as the journal does."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: for_json(inner) for key, inner in value.items()}
+    return [for_json(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def as_csv(columns: Sequence[Column], records: Iterable[Any]) -> str:
@@ -121,15 +124,9 @@ def as_csv(columns: Sequence[Column], records: Iterable[Any]) -> str:
     writer = csv.writer(output, lineterminator="\n")
     writer.writerow([column.key for column in columns])
     for record in records:
-        writer.writerow([_csv_cell(column.of(record)) for column in columns])
+        values = [column.of(record) for column in columns]
+        writer.writerow([f"'{one}" if isinstance(one, str) and _FORMULA.match(one) else one for one in values])
     return output.getvalue().removesuffix("\n")
-
-
-def _csv_cell(value: Any) -> Any:
-    if value is None or isinstance(value, int | float):
-        return value
-    text = str(value)
-    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def as_markdown(columns: Sequence[Column], records: Iterable[Any]) -> list[str]:
@@ -213,13 +210,9 @@ def bar_chart(bars: Sequence[Bar], headings: Sequence[str], width: int) -> list[
     cells = max(1, min(_LONGEST, width - taken - label_cells))
     top = max((bar.value for bar in bars), default=0) or 1
     fitted = (set_cell_size(clipped(label, label_cells), label_cells) for label in labels)
-    drawn = ["", *(_bar(bar.value / top, cells) for bar in bars)]
+    drawn = [""]
+    for bar in bars:
+        # The bar of a value above 0 is always visible.
+        whole, eighths = divmod(max(1, round(bar.value / top * cells * 8)) if bar.value else 0, 8)
+        drawn.append("█" * whole + (_EIGHTHS[eighths - 1] if eighths else ""))
     return [_GAP.join(row).rstrip() for row in zip(fitted, *figures, drawn, strict=True)]
-
-
-def _bar(share: float, cells: int) -> str:
-    """Draw a bar; the bar of a value above 0 is always visible."""
-    if not share:
-        return ""
-    whole, eighths = divmod(max(1, round(share * cells * 8)), 8)
-    return "█" * whole + (_EIGHTHS[eighths - 1] if eighths else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from tpu_console.engine.runs.metrics import Metric, MetricKind
 
 from ..charts.chart import MetricChart
 from ..charts.curve import Curve, FloatArray
-from ..charts.frame import Mark, marks_of
+from ..charts.frame import marks_of
 
 if TYPE_CHECKING:
     import re
@@ -66,7 +65,6 @@ class ChartGrid(Container):
     def __init__(self, dress: Callable[[ChartPane], None]) -> None:
         super().__init__(id="charts")
         self._dress = dress
-        self._marked: tuple[tuple[object, ...], list[Mark]] = ((), [])
         self._state: RunState | None = None
         self._titles: list[str] = []
         self._charts: dict[str, ChartPane] = {}
@@ -93,11 +91,11 @@ class ChartGrid(Container):
         self._show_titles(titles_of(state))
 
     def _show_titles(self, titles: list[str]) -> None:
-        if titles != self._titles:
+        if titles == self._titles:
+            self._feed()
+        else:
             self._titles = titles
             self._arrange()
-        else:
-            self._feed()
 
     def filter(self, pattern: re.Pattern[str] | None) -> None:
         """Show only charts whose title, or the name of a curve, matches."""
@@ -152,20 +150,15 @@ class ChartGrid(Container):
         return self._anchor // self._capacity * self._capacity
 
     def _ordered(self) -> list[str]:
-        known = [title for title in self.order if title in self._titles]
-        return known + [title for title in self._titles if title not in self.order]
+        return sorted(self._titles, key=lambda title: [*self.order, title].index(title))
 
     def _matching(self) -> list[str]:
         pattern = self._pattern
-        if pattern is None:
-            return self._ordered()
-        return [title for title in self._ordered() if any(map(pattern.search, names_of(title)))]
+        return [title for title in self._ordered() if pattern is None or any(map(pattern.search, names_of(title)))]
 
     def _page(self) -> list[str]:
         titles = self._matching()
-        if self.zoomed in titles:
-            return [self.zoomed]
-        return titles[self._first :][: self._capacity]
+        return [self.zoomed] if self.zoomed in titles else titles[self._first :][: self._capacity]
 
     def _arrange(self) -> None:
         """Lay the page out."""
@@ -193,12 +186,9 @@ class ChartGrid(Container):
     def _feed(self) -> None:
         if (state := self._state) is None or not self._titles:
             return
-        sources = state.epochs, state.resumed, state.steered, state.alerts  # by identity: they may be large
-        if any(one is not other for one, other in zip_longest(self._marked[0], sources)):
-            self._marked = (sources, [*marks_of(state)])
-        ruler = curves_of(state, self._titles[0])
+        marks, ruler = [*marks_of(state)], curves_of(state, self._titles[0])
         for title in self._page():
-            self._charts[title].show(curves_of(state, title), marks=self._marked[1], ruler=ruler)
+            self._charts[title].show(curves_of(state, title), marks=marks, ruler=ruler)
 
 
 class ChartBar(Static):
@@ -211,7 +201,6 @@ class ChartBar(Static):
 
     def __init__(self) -> None:
         super().__init__(id="chart-bar", classes="-blank")
-        self._drawn = Text()
 
     def show_page(self, shown: Arrangement) -> None:
         """Say which of the charts are on the page, if that is not all."""
@@ -219,18 +208,13 @@ class ChartBar(Static):
         if 0 < shown.last - shown.first + 1 < shown.matching:
             which = f"{shown.first}" if shown.first == shown.last else f"{shown.first}–{shown.last}"
             text = f"chart {which} of {shown.matching} · PgUp PgDn"
-        self._draw(Text(text, Style(dim=True), no_wrap=True), is_reading=False)
+        self.show_reading(Text(text, Style(dim=True), no_wrap=True), is_reading=False)
 
-    def show_reading(self, line: Text | None) -> None:
+    def show_reading(self, line: Text, *, is_reading: bool = True) -> None:
         """Show the values at the cursor."""
-        self._draw(line or Text(), is_reading=True)
-
-    def _draw(self, line: Text, *, is_reading: bool) -> None:
         self.set_class(is_reading, "-reading")
-        if line != self._drawn:
-            self._drawn = line
-            self.set_class(not line.plain, "-blank")
-            self.update(line, layout=False)  # one line, whatever it says
+        self.set_class(not line.plain, "-blank")
+        self.update(line, layout=False)  # one line, whatever it says
 
 
 RATE = "learning rate"
@@ -258,10 +242,12 @@ def titles_of(state: RunState) -> list[str]:
 def curves_of(state: RunState, title: str) -> list[Curve]:
     """Return the curves of one chart: the training metric, then the validation metric."""
     curves = []
-    if title in state.train.metrics:
-        curves.append(_curve(state, title, is_validation=False))
-    if title in state.validation.metrics:
-        curves.append(_curve(state, title, is_validation=True))
+    for source, prefix in ((state.train, ""), (state.validation, "val_")):
+        if title in source.metrics:
+            place = source.step.values, source.epoch.values, source.elapsed_s.values
+            losses = source.metrics["loss"].values if "loss" in source.metrics else None
+            value, metric = source.metrics[title].values, state.metric(title)
+            curves.append(Curve(prefix + title, *place, value, bool(prefix), title in source.running, metric, losses))
     return curves or ([_figure(state, title)] if title in _FIGURES else [])
 
 
@@ -276,32 +262,20 @@ def read_curves(curves: Mapping[str, Sequence[Curve]], on_page: Sequence[str]) -
     return [curve for title in titles for curve in curves.get(title, ())]
 
 
-def _curve(state: RunState, title: str, *, is_validation: bool) -> Curve:
-    name, curves = (f"val_{title}", state.validation) if is_validation else (title, state.train)
-    place = curves.step.values, curves.epoch.values, curves.elapsed_s.values
-    metric, value = state.metric(title), curves.metrics[title].values
-    losses = curves.metrics["loss"].values if "loss" in curves.metrics else None
-    return Curve(name, *place, value, is_validation, title in curves.running, metric, losses)
-
-
 def _figure(state: RunState, title: str) -> Curve:
     """Return the curve of a figure, without the samples that were not measured: NaN would look like an alarm."""
     if title in {"speed", "step time"} and not state.epochs:
-        return _speed_until_now(state, title)
+        # Between the reports of the first epoch, which may take hours; then each epoch has a speed.
+        train, batch = state.train, state.fit.global_batch if state.fit is not None else None
+        steps, seconds = np.diff(train.step.values), np.diff(train.elapsed_s.values)
+        step_s = np.divide(seconds, steps, out=np.full(len(steps), np.nan), where=(steps > 0) & (seconds > 0))
+        is_speed = title == "speed"
+        name = "recent examples/s" if is_speed else "recent ms/step"
+        return _known(name, train, 1, (batch or np.nan) / step_s if is_speed else 1e3 * step_s)
     name, column = _FIGURES[title]
     curves = state.input_curve if title == "input wait" else state.speed
     measured = curves.metrics.get(column, Samples())
     return _known(name, curves, 0, measured.values if len(measured) else np.full(len(curves), np.nan))
-
-
-def _speed_until_now(state: RunState, title: str) -> Curve:
-    """Return the speed between the reports of the first epoch, which may take hours; then each epoch has a speed."""
-    train, batch = state.train, state.fit.global_batch if state.fit is not None else None
-    steps, seconds = np.diff(train.step.values), np.diff(train.elapsed_s.values)
-    step_s = np.divide(seconds, steps, out=np.full(len(steps), np.nan), where=(steps > 0) & (seconds > 0))
-    if title == "step time":
-        return _known("recent ms/step", train, 1, 1e3 * step_s)
-    return _known("recent examples/s", train, 1, (batch or np.nan) / step_s)
 
 
 def _known(name: str, curves: Curves, begin: int, values: FloatArray) -> Curve:

@@ -90,27 +90,24 @@ class ComparedChart(ChartPane):
         return [*super()._notes(), *([("since start", _DIM)] if self.is_relative else [])]
 
     def _legends(self) -> list[Legend]:
-        entries, marks = self._entries(), [series.curve.name[0] for series in self._started()]
-        named = [
-            replace(entry, name=f"{self.labels[mark]}:" if mark in self.labels else "")
-            for entry, mark in zip(entries, marks, strict=True)
-        ]
+        entries, labels = self._entries(), [self.labels.get(series.curve.name[0]) for series in self._started()]
+        named = [replace(one, name=f"{label}:" if label else "") for one, label in zip(entries, labels, strict=True)]
         plain = [replace(entry, name="") for entry in entries]
         return [*islice(legends_of(named, self.title), _LABELLED), *legends_of(plain, self.title)]
 
     def _trace(self, series: Series, ends: Extent) -> DrawnCurve:
-        """Return what is drawn of a curve; the vertical range follows the good runs."""
-        return replace(super()._trace(series, ends), is_followed=not self._is_far(series))
+        """Return what is drawn of a curve; the vertical range follows the good runs.
 
-    def _is_far(self, series: Series) -> bool:
-        """Return whether a run is so much worse than the better half that their curves would look the same."""
-        lower = series.curve.metric.lower_is_better or series.curve.name.endswith("loss")
-        values = [(1.0 if lower else -1.0) * other.latest for other in self._started()]
+        A run that is much worse than the better half would make their curves look the same.
+        """
+        sign = 1.0 if series.curve.metric.lower_is_better or series.curve.name.endswith("loss") else -1.0
+        values = [sign * other.latest for other in self._started()]
         good = sorted(value for value in values if math.isfinite(value))[: max(2, (len(values) + 1) // 2)]
-        if len(values) < _LEAST_RUNS or len(good) < 2:
-            return False
-        spread = max(good[-1] - good[0], _LEAST_SPREAD * abs(good[-1]))
-        return (1.0 if lower else -1.0) * series.latest > good[-1] + _FAR * spread
+        is_far = False
+        if len(values) >= _LEAST_RUNS and len(good) > 1:
+            spread = max(good[-1] - good[0], _LEAST_SPREAD * abs(good[-1]))
+            is_far = sign * series.latest > good[-1] + _FAR * spread
+        return replace(super()._trace(series, ends), is_followed=not is_far)
 
 
 class ComparedGrid(ChartGrid):
@@ -121,9 +118,7 @@ class ComparedGrid(ChartGrid):
     _labels: Mapping[str, str] = MappingProxyType({})
     _is_relative = False
 
-    def compare(
-        self, curves: Mapping[str, Sequence[Curve]], labels: Mapping[str, str], *, is_relative: bool = False
-    ) -> None:
+    def compare(self, curves: Mapping[str, Sequence[Curve]], labels: Mapping[str, str], *, is_relative: bool) -> None:
         """Show curves by metric; the labels, by letter, are what to call the runs."""
         self._compared, self._labels, self._is_relative = curves, labels, is_relative
         self._show_titles([*curves])

@@ -7,6 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.runs.state import RunState
+from tpu_console.engine.runs.timing import Pace
+
 from ..text.cells import BEST, NOW
 from ..text.epochs import METRIC, epoch_columns, metrics_in_order
 from ..text.numbers import count, duration, metric, milliseconds
@@ -14,11 +17,9 @@ from ..text.tables import Column, fitting
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tpu_console.engine.runs.events import EpochEnded, Progress
-    from tpu_console.engine.runs.state import RunState
-    from tpu_console.engine.runs.timing import Pace
 
 
 _GAP = 1
@@ -50,13 +51,9 @@ def _headed(column: Column, title: str) -> Column:
 
 def _broken(name: str) -> str:
     """Break a name before its slash, or after the underscore that makes the longer half shortest."""
-    breaks = [at + 1 for at, character in enumerate(name) if character == "_" and at + 1 < len(name)]
-    if "/" in name:
-        breaks = [name.index("/")]
-    if not breaks:
-        return name
-    at = min(breaks, key=lambda place: max(place, len(name) - place))
-    return f"{name[:at]}\n{name[at:]}"
+    breaks = [name.index("/")] if "/" in name else [at for at in range(1, len(name)) if name[at - 1] == "_"]
+    at = min(breaks, key=lambda place: max(place, len(name) - place), default=0)
+    return f"{name[:at]}\n{name[at:]}" if at else name
 
 
 class EpochTable(RowsPane):
@@ -66,32 +63,26 @@ class EpochTable(RowsPane):
 
     def __init__(self) -> None:
         super().__init__("3 epochs", "epochs")
-        self._state: RunState | None = None
-        self._epochs: Sequence[EpochEnded] = ()
+        self._state = RunState()
+        self._pace = Pace()
         self._metrics: list[str] = []
         self._best: EpochEnded | None = None
-        self._best_at = 0
-        self._pace: Pace | None = None
         self._columns: list[Column] = []
         self._longest: dict[str, int] = {}  # cells of the longest value of each column, by its key
 
     def show(self, state: RunState, pace: Pace) -> None:
         """Show the epochs of a state."""
-        self._pace, self._state = pace, state
-        if state.epochs is not self._epochs:
-            known = len(self._epochs) if len(state.epochs) >= len(self._epochs) else 0
-            names = dict.fromkeys(self._metrics if known else [])
-            for ended in state.epochs[known:]:
-                names.update(dict.fromkeys(ended.logs))
-            self._metrics = metrics_in_order(state, names)
-            for column in epoch_columns(self._metrics):
-                longest = max((len(column.written(ended, none="")) for ended in state.epochs[known:]), default=0)
-                self._longest[column.key] = max(longest, self._longest.get(column.key, 0))
-            self._epochs = state.epochs
-            self._best = state.best_epoch()
-            self._best_at = next((at for at, ended in enumerate(state.epochs) if ended is self._best), 0)
-        if not self._metrics and state.progress is not None:
-            self._metrics = metrics_in_order(state, state.progress.logs)
+        known = len(self._state.epochs) if len(state.epochs) >= len(self._state.epochs) else 0
+        names = dict.fromkeys(self._metrics if known else [])
+        for ended in state.epochs[known:]:
+            names.update(dict.fromkeys(ended.logs))
+        if not names and state.progress is not None:
+            names.update(dict.fromkeys(state.progress.logs))
+        self._metrics = metrics_in_order(state, names)
+        for column in epoch_columns(self._metrics):
+            longest = max((len(column.written(ended, none="")) for ended in state.epochs[known:]), default=0)
+            self._longest[column.key] = max(longest, self._longest.get(column.key, 0))
+        self._pace, self._state, self._best = pace, state, state.best_epoch()
         self.rows_changed()
 
     def rows_changed(self) -> None:
@@ -108,9 +99,7 @@ class EpochTable(RowsPane):
         """The columns up to the one that the pane's edge would cut through: half a number reads like another one."""
         edge = self.scroll_offset.x + self.room
         ends = itertools.accumulate((column.width + _GAP for column in self._columns), initial=_EPOCH_WIDTH)
-        return [
-            column for column, end in zip(self._columns, itertools.islice(ends, 1, None), strict=True) if end <= edge
-        ]
+        return [column for column, end in zip(self._columns, [*ends][1:], strict=True) if end <= edge]
 
     def head(self) -> list[Row]:
         """The names of the columns, bottom-aligned, and the best epoch if it is not among the newest ones that fit."""
@@ -126,54 +115,46 @@ class EpochTable(RowsPane):
         rows: list[Row] = [
             [("".join(f"{lines[y]:>{width}}" for lines, width in padded), "head")] for y in range(height)
         ]
-        below = max(0, self.size.height - height - 1)
-        if self._best is not None and self._best_at < self.row_count() - below:
+        below = max(0, self.size.height - height - 1 - (self._current is not None))
+        seen = self._state.epochs[max(0, len(self._state.epochs) - below) :]
+        if self._best is not None and all(ended is not self._best for ended in seen):
             rows.append(self._ended_row(self._best))
         return rows
 
     @property
     def _current(self) -> Progress | None:
         """The progress of the current epoch; None between epochs and after the end."""
-        if self._state is None or self._state.end is not None:
-            return None
-        progress = self._state.progress
-        ended = self._epochs[-1].epoch if self._epochs else 0
-        return progress if progress is not None and progress.epoch > ended else None
+        progress, epochs = self._state.progress, self._state.epochs
+        is_new = progress is not None and progress.epoch > (epochs[-1].epoch if epochs else 0)
+        return progress if is_new and self._state.end is None else None
 
     def row_count(self) -> int:
         """Return the number of ended epochs plus the current one, or 1 for a remark if there are none."""
-        return max(1, len(self._epochs) + (self._current is not None))
+        return max(1, len(self._state.epochs) + (self._current is not None))
 
     def row(self, index: int) -> Row:
         """One epoch."""
         if not self._metrics:
-            if self._state is None:
-                return []
             is_over = self._state.end is not None
             return [("no epoch was completed" if is_over else "one row per epoch, once training begins", "faint")]
-        if index >= len(self._epochs):
-            return self._running_row(self._current) if self._current is not None else []
-        return self._ended_row(self._epochs[index])
+        if index < len(self._state.epochs):
+            return self._ended_row(self._state.epochs[index])
+        if (progress := self._current) is None:
+            return []
+        known = {name: metric(progress.logs.get(name)) for name in self._metrics}
+        started = self._state.epochs[-1].elapsed_s if self._state.epochs else 0.0
+        known |= {
+            "step_ms": milliseconds(self._pace.step_ms),
+            "examples_per_s": count(self._pace.examples_per_s),
+            "seconds": duration(max(0.0, progress.elapsed_s - started)),
+        }
+        cells = (f"{known.get(column.key, '')[: column.width]:>{column.width + _GAP}}" for column in self._whole)
+        return [(f"{NOW}{progress.epoch:>{_EPOCH_WIDTH - 1}}{''.join(cells)}", "now")]
 
     def _ended_row(self, ended: EpochEnded) -> Row:
-        is_best = ended is self._best
-        mark = BEST if is_best else " "
-        look = "best" if is_best else ""
+        mark, look = (BEST, "best") if ended is self._best else (" ", "")
         row = [(f"{mark}{ended.epoch:>{_EPOCH_WIDTH - 1}}", look)]
         for column in self._whole:
             text = column.written(ended, none="")
             row.append((f"{text:>{column.width + _GAP}}", "bad" if text == "NaN" else look))
-        return row
-
-    def _running_row(self, progress: Progress) -> Row:
-        known = {name: metric(progress.logs.get(name)) for name in self._metrics}
-        if self._pace is not None:
-            known["step_ms"] = milliseconds(self._pace.step_ms)
-            known["examples_per_s"] = count(self._pace.examples_per_s)
-        started = self._epochs[-1].elapsed_s if self._epochs else 0.0
-        known["seconds"] = duration(max(0.0, progress.elapsed_s - started))
-        row = [(f"{NOW}{progress.epoch:>{_EPOCH_WIDTH - 1}}", "now")]
-        for column in self._whole:
-            text = known.get(column.key, "")[: column.width]
-            row.append((f"{text:>{column.width + _GAP}}", "now"))
         return row

@@ -46,10 +46,9 @@ class LogPane(LinesPane):
         self._wanted = ""
 
     def show(self, lines: Sequence[str]) -> None:
-        """Show the log's last lines; redraws only if they changed."""
+        """Show the log's last lines; up to 2,000 of them are wrapped again only if they changed."""
         if lines is not self._lines:
-            self._lines = lines
-            self._messages = read_messages(lines)
+            self._lines, self._messages = lines, read_messages(lines)
             self.rows_changed()
 
     def laid_out(self) -> list[Row]:
@@ -80,12 +79,9 @@ class LogPane(LinesPane):
             return []
         noise = sum(message.count for message in self._messages if message.is_noise)
         errors = f"{FAILED} {plural(len(self._error_rows), 'error')} (enter)" if self._error_rows else ""
-        what, key = ("routine log line", "key 5") if is_closed else ("routine line", "a")
-        folded = f"{plural(noise, what)} ({key})" if noise else ""
-        others = [part for part in (folded, "" if is_closed else "search (/)") if part]
-        while others and cell_len(" · ".join([errors, *others])) > self.room:
-            others.pop()
-        return [[(errors, "bad"), (" · " if errors and others else "", "head"), (" · ".join(others), "head")]]
+        what, key, others = ("routine log line", "key 5", []) if is_closed else ("routine line", "a", ["search (/)"])
+        others = [*([f"{plural(noise, what)} ({key})"] if noise else []), *others]
+        return [[(errors, "bad"), (" · " * bool(errors and others) + " · ".join(others), "head")]]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
         """Leave escape to the screen while there is no search."""
@@ -97,9 +93,7 @@ class LogPane(LinesPane):
         if not rows:
             return
         at = round(self.scroll_offset.y)
-        ahead = [row for row in rows if row > at]
-        if at >= self.max_scroll_y:  # what follows is in view
-            ahead = []
+        ahead = [row for row in rows if at < row and at < self.max_scroll_y]  # at the end, what follows is in view
         self._is_following = False
         self.scroll_to(y=(ahead or rows)[0], animate=False, immediate=True, force=True)
 
@@ -132,11 +126,8 @@ class LogPane(LinesPane):
             self.action_next()
         elif event.key == "escape":
             self.action_end_search()
-        elif event.key == "backspace":
-            self._wanted = self._wanted[:-1]
-            self.rows_changed()
-        elif self.check_consume_key(event.key, event.character):
-            self._wanted += event.character or ""
+        elif event.key == "backspace" or self.check_consume_key(event.key, event.character):
+            self._wanted = self._wanted[:-1] if event.key == "backspace" else self._wanted + (event.character or "")
             self.rows_changed()
         else:
             return

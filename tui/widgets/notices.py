@@ -11,7 +11,7 @@ from textual.widgets import Static
 from tpu_console.engine.monitoring.alerts import current_alerts
 from tpu_console.engine.runs.journal import VERSION
 
-from ..text.cells import DONE, FAILED, STOPPED, WARNING, end_of
+from ..text.cells import DONE, FAILED, STOPPED, WARNING, clipped, end_of
 from ..text.numbers import plural, waiting_text
 from ..text.steering import STOP_PENDING, WHY_SILENT, is_busy, mirror_text
 from .basics import Overflow
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.follower import Snapshot
 
     from ..text.outcome import Ending
-
-
-_ROWS = 1  # as many as the bar has
 
 
 def notices_of(snapshot: Snapshot, *, is_stopping: bool = False, past_alerts: bool = True) -> tuple[str, ...]:
@@ -61,14 +58,14 @@ def notices_of(snapshot: Snapshot, *, is_stopping: bool = False, past_alerts: bo
 
 
 def bar_text(notices: Sequence[str], width: int) -> str:
-    """Return the first notice and the number of others, cut off after a word if the bar has no room for all of it."""
+    """Return the first notice and the number of others; one that is too long is cut off, and the details have it."""
     first, *others = notices
-    whole, more = f"{WARNING} {first}", f"  (i: {len(others)} more)" if others else ""
-    shown, words = f"{whole}{more}", whole.split(" ")
-    while len(words) > 2 and len(Content(shown).wrap(max(1, width))) > _ROWS:
-        words.pop()
-        shown = f"{' '.join(words)}…{more or '  (i: all of it)'}"
-    return shown
+    more = f"  (i: {len(others)} more)" if others else ""
+    whole = f"{WARNING} {first}"
+    if cell_len(whole + more) <= width:
+        return whole + more
+    more = more or "  (i: all of it)"
+    return clipped(whole, max(2, width - len(more))) + more
 
 
 class NoticeBar(Static):
@@ -86,23 +83,18 @@ class NoticeBar(Static):
 
     def __init__(self) -> None:
         super().__init__(id="notices")
-        self._drawn: tuple[str, ...] = ()
+        self._notices: tuple[str, ...] = ()
 
     def show(self, notices: tuple[str, ...]) -> None:
         """Show notices, or nothing."""
-        if notices == self._drawn:
-            return
-        self._drawn = notices
+        self._notices = notices
         self.set_class(bool(notices), "-shown")
-        self._draw()
+        self.on_resize()
 
     def on_resize(self) -> None:
         """Fit the text again."""
-        self._draw()
-
-    def _draw(self) -> None:
-        if self._drawn:
-            self.update(Content(bar_text(self._drawn, self.app.size.width - 2)))  # it has no width before it is shown
+        if self._notices:  # it has no width before it is shown
+            self.update(Content(bar_text(self._notices, self.app.size.width - 2)), layout=False)
 
 
 _SHORTEST_PATH = 20  # cells in which the end of a path says which file it is
@@ -152,42 +144,30 @@ class OutcomeBox(Overflow):
             return
         for kind in _LOOKS:
             self.set_class(outcome.kind == kind, f"-{kind}")
-        self._draw_facts()
+        self.on_resize()
         self.set_class(bool(outcome.log), "-with-log")
         self.query_one(".log", Static).update(Content("\n".join(outcome.log)))
 
-    def _draw_facts(self) -> None:
+    def on_resize(self) -> None:
+        """Fit the paths."""
         if self._drawn is not None:
             # Before it is laid out for the first time it has no width, and gets that of the screen less its edges.
             width = self.size.width or self.app.size.width - 3
             self.query_one(".facts", Static).update(_content(self._drawn, width))
 
-    def on_resize(self) -> None:
-        """Fit the paths."""
-        self._draw_facts()
-
 
 def _content(outcome: Ending, width: int) -> Content:
+    """Write a good end in two lines, with the facts for which they have room, and any other one whole."""
     mark, color = _LOOKS[outcome.kind]
-    lines = [Content.assemble((f"{mark} {outcome.headline}", f"bold {color}"))]
-    if outcome.kind == "good":
-        return _two_lines(lines[0], sorted(outcome.facts, key=lambda fact: fact[0] != "why"), width)
-    for label, text in outcome.facts:
-        lines.append(Content.assemble((f"{label}: ", "dim"), _fitting(text, width - len(label) - 2)))
-    return Content("\n").join(lines)
-
-
-def _two_lines(headline: Content, facts: Sequence[tuple[str, str]], width: int) -> Content:
-    """Write the facts for which two lines have room, each whole; of a path at least its end."""
-    lines = [headline]
-    for label, text in facts:
-        for line in range(2):
-            begin = Content.assemble(lines[line], "  ") if line < len(lines) else Content("")
-            room = width - begin.cell_length - len(label) - 2
-            shown = _fitting(text, room) if room >= _SHORTEST_PATH else text
-            if cell_len(shown) <= room or (not begin and shown != text):
-                lines[line : line + 1] = [Content.assemble(begin, (f"{label}: ", "dim"), shown)]
-                break
+    lines, is_good = [Content.styled(f"{mark} {outcome.headline}", f"bold {color}")], outcome.kind == "good"
+    for label, text in sorted(outcome.facts, key=lambda fact: is_good and fact[0] != "why"):
+        lead, room = (f"{label}: ", "dim"), width - lines[-1].cell_length - len(label) - 4
+        beside = _fitting(text, room) if room >= _SHORTEST_PATH else text
+        below = _fitting(text, width - len(label) - 2)
+        if is_good and cell_len(beside) <= room:
+            lines[-1] = Content.assemble(lines[-1], "  ", lead, beside)
+        elif not is_good or (len(lines) == 1 and cell_len(below) <= width - len(label) - 2):
+            lines.append(Content.assemble(lead, below))
     return Content("\n").join(lines)
 
 

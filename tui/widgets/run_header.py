@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,6 @@ from ..text.numbers import bar_cells, clock, count, milliseconds, plural
 from ..text.steering import budget_clock, is_busy, silent_text, stall_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
@@ -50,8 +49,6 @@ class HeaderView:
     opened_at: float = 0.0  # Unix time of the run's folder, for the time before the first event
     spin: int = 0  # number of the spinner's frame
     is_stopping: bool = False  # whether this console has asked the run to stop
-    is_reading: bool = False  # whether the journal is still being read
-    is_unreadable: bool = False  # whether nothing of the journal can be read
     pace: Pace = field(default_factory=Pace)  # speed and remaining time
 
     @property
@@ -60,26 +57,28 @@ class HeaderView:
         return self.snapshot.state
 
     @property
+    def is_unreadable(self) -> bool:
+        """Whether nothing of the journal can be read."""
+        return bool(self.snapshot.trouble) and self.state.started is None
+
+    @property
     def is_stuck(self) -> bool:
         """Whether the run does not respond or has stalled, so that the remaining time is unknown."""
         return self.snapshot.is_silent or self.snapshot.stall is not None or self.snapshot.is_resuming
 
     @property
-    def is_input_bound(self) -> bool:
-        """Whether waiting for data limits the run's speed."""
-        return self.state.input is not None and self.state.input.limit == Bottleneck.INPUT
-
-    @property
     def is_moving(self) -> bool:
         """Whether something without a progress bar is in progress, so that only a spinner shows activity."""
-        if (self.snapshot.is_over or self.is_stuck or self.is_unreadable) and not self.is_reading:
+        if self.snapshot.is_reading:
+            return True
+        if self.snapshot.is_over or self.is_stuck or self.is_unreadable:
             return False
-        return self.is_reading or self.is_stopping or self.state.stop is not None or self.state.phase != Phase.TRAINING
+        return self.is_stopping or self.state.stop is not None or self.state.phase != Phase.TRAINING
 
 
 def header_rows(view: HeaderView, width: int) -> list[Content]:
     """Return the header's rows, each at most `width` cells wide: two, or one when the run is over."""
-    if view.snapshot.is_over and not view.is_reading:
+    if view.snapshot.is_over and not view.snapshot.is_reading:
         return [_title_row(view, width, has_facts=True)]
     if view.state.progress is None:
         return [_title_row(view, width), facts_row(view, width)]
@@ -88,93 +87,74 @@ def header_rows(view: HeaderView, width: int) -> list[Content]:
 
 def _spread(left: Content, right: Content, width: int) -> Content:
     """Put one part at each end of a row; the left one is cut off if both do not fit."""
-    room = max(0, width - right.cell_length - 2)
-    left = left.truncate(room, ellipsis=True)
+    right = right.truncate(width, ellipsis=True)
+    left = left.truncate(max(0, width - right.cell_length - 2), ellipsis=True)
     gap = max(0, width - left.cell_length - right.cell_length)
     return Content.assemble(left, " " * gap, right)
 
 
 def _title_row(view: HeaderView, width: int, *, has_facts: bool = False) -> Content:
     """Name the run, and at the right what it is doing; between them what else is wanted, as long as there is room."""
-    started = view.state.started
-    name, doing = Content.styled(view.run_id, "bold"), status(view).truncate(width, ellipsis=True)
-    if started is not None and started.source != RunSource.PROCESS:
-        name = Content.assemble(name, (f"  {_ORIGINS.get(started.source, started.source)}", _FAINT))
+    state, row, doing = view.state, Content.styled(view.run_id, "bold"), status(view)
     room = width - doing.cell_length - 2
-    if view.state.budget is not None and not view.snapshot.is_over and not view.is_reading:
-        text = budget_clock(view.state.budget, view.now)
-        name = _with_first(name, [(text, _FAINT), (text.partition(",")[0], _FAINT)], room)
+    extras: list[list[tuple[str, str]]] = []  # the texts that may be shown, from the longest to the shortest
+    if state.started is not None and state.started.source != RunSource.PROCESS:
+        extras.append([(_ORIGINS.get(state.started.source, state.started.source), _FAINT)])
+    if state.budget is not None and not view.snapshot.is_over and not view.snapshot.is_reading:
+        extras.append([(budget_clock(state.budget, view.now), _FAINT)])
     if has_facts:
-        limit = _limit(view)
-        fit = view.state.fit
-        is_first = view.is_input_bound or (fit is not None and fit.best_step_ms is not None)
-        name = _with_first(name, limit if is_first else [], room)
         facts = _workload(view)
-        name = _with_first(name, [(" · ".join(facts[:n]), "") for n in range(len(facts), 0, -1)], room)
-        name = _with_first(name, [] if is_first else limit, room)
-    return _spread(name, doing, width)
-
-
-def _with_first(row: Content, choices: Sequence[tuple[str, str]], width: int) -> Content:
-    """Add the first of some texts, each with its look, for which there is room; none if all are too long."""
-    room = width - row.cell_length - 2
-    shown = next((choice for choice in choices if len(choice[0]) <= room), None)
-    return Content.assemble(row, "  ", shown) if shown is not None else row
+        said = [[(" · ".join(facts[:n]), "") for n in range(len(facts), 0, -1)], _limit(view)]
+        is_urgent = _is_input_bound(state) or (state.fit is not None and state.fit.best_step_ms is not None)
+        extras += said[::-1] if is_urgent else said
+    for choices in extras:
+        left = room - row.cell_length - 2
+        shown = next((choice for choice in choices if len(choice[0]) <= left), None)
+        row = row if shown is None else Content.assemble(row, "  ", shown)
+    return _spread(row, doing, width)
 
 
 def _limit(view: HeaderView) -> list[tuple[str, str]]:
-    """Say where the run's time goes, at length and in a word."""
+    """Say where the run's time goes, at length and in a few words."""
     if not (said := account_of(view.state, is_short=True)):
         return []
-    look, mark = ("bold $text-warning", f"{WARNING} ") if view.is_input_bound else (_FAINT, "")
+    look, mark = ("bold $text-warning", f"{WARNING} ") if _is_input_bound(view.state) else (_FAINT, "")
     brief = [text.partition(" of ")[0].partition(" (")[0] for text in said]
     return [(mark + " · ".join(texts), look) for texts in (said, brief, brief[:1])]
 
 
+def _is_input_bound(state: RunState) -> bool:
+    return state.input is not None and state.input.limit == Bottleneck.INPUT
+
+
 def status(view: HeaderView) -> Content:
     """Return what the run is doing, and the time since it started, without the gap before each resume."""
-    state = view.state
-    spinner = SPINNER[view.spin % len(SPINNER)]
-    if view.is_reading:
+    state, snapshot = view.state, view.snapshot
+    spinner, crashed = SPINNER[view.spin % len(SPINNER)], "removed" if snapshot.is_removed else "crashed"
+    if snapshot.is_reading:
         return Content.styled(f"{spinner} reading {len(state.train):,} events…", "$text-warning")
     if view.is_unreadable:
         return Content.styled(f"{WARNING} cannot be read", "bold $text-warning")
     if isinstance(state.end, RunFinished):
-        word = _ENDINGS.get(state.end.outcome, "finished")
         is_stopped = state.end.outcome == RunOutcome.STOPPED
         if state.is_nan and not is_stopped:
             return Content.styled(f"{FAILED} loss NaN", "bold $text-error")
         mark, color = (STOPPED, "$text-warning") if is_stopped else (DONE, "$text-success")
-        return Content.styled(f"{mark} {word}", f"bold {color}")
-    if isinstance(state.end, RunFailed):
-        return Content.styled(f"{FAILED} failed", "bold $text-error")
-    if view.snapshot.crashed:
-        return Content.styled(f"{FAILED} {'removed' if view.snapshot.is_removed else 'crashed'}", "bold $text-error")
-    if view.snapshot.is_silent:
-        return Content.styled(f"{WARNING} {silent_text(view.snapshot.silent_s)}", "bold $text-warning")
-    if view.snapshot.stall is not None:
-        return Content.styled(f"{WARNING} {stall_text(view.snapshot.stall)}", "bold $text-warning")
+        return Content.styled(f"{mark} {_ENDINGS.get(state.end.outcome, 'finished')}", f"bold {color}")
+    if isinstance(state.end, RunFailed) or snapshot.crashed:
+        return Content.styled(f"{FAILED} {crashed if snapshot.crashed else 'failed'}", "bold $text-error")
+    if snapshot.is_silent or snapshot.stall is not None:
+        text = silent_text(snapshot.silent_s) if snapshot.stall is None else stall_text(snapshot.stall)
+        return Content.styled(f"{WARNING} {text}", "bold $text-warning")
+    doing, look = phase_of(view)[0], "bold $text-accent"
+    mark = NOW if doing == Phase.TRAINING else spinner
     if view.is_stopping or state.stop is not None:
-        return _stopping(view, spinner)
-    phase = phase_of(view)[0]
-    mark = NOW if phase == Phase.TRAINING else spinner
-    return Content.assemble((f"{mark} {phase} ", "bold $text-accent"), (_elapsed(view), _FAINT))
-
-
-def _elapsed(view: HeaderView) -> str:
-    """Write the time since the run started, without the gap before each resume."""
-    started_at = view.state.started_at if view.state.started is not None else view.opened_at or view.now
-    now = view.state.last_at if view.snapshot.is_resuming else view.now
-    return clock(now - started_at - view.state.away_s)
-
-
-def _stopping(view: HeaderView, spinner: str) -> Content:
-    """Say what the run does before it stops."""
-    state = view.state
-    doing = f" after {state.phase}" if is_busy(state) else "…"
-    if state.stop is not None and state.stop.after == StopAfter.EPOCH and not view.is_stopping:
-        doing = " after this epoch…"
-    return Content.assemble((f"{spinner} stopping{doing} ", "bold $text-warning"), (_elapsed(view), _FAINT))
+        mark, look, doing = spinner, "bold $text-warning", f"stopping after {doing}" if is_busy(state) else "stopping…"
+        if state.stop is not None and state.stop.after == StopAfter.EPOCH and not view.is_stopping:
+            doing = "stopping after this epoch…"
+    started_at = state.started_at if state.started is not None else view.opened_at or view.now
+    now = state.last_at if snapshot.is_resuming else view.now
+    return Content.assemble((f"{mark} {doing} ", look), (clock(now - started_at - state.away_s), _FAINT))
 
 
 def phase_of(view: HeaderView) -> tuple[str, float]:
@@ -190,19 +170,26 @@ def phase_of(view: HeaderView) -> tuple[str, float]:
 
 def facts_row(view: HeaderView, width: int) -> Content:
     """Say what trains on what, and at the right what limits its speed."""
-    reason = _accelerator(view)[1]
-    row = Content.assemble(" · ".join(_workload(view)), (f"  {reason}", _FAINT) if reason else "")
-    text, look = next(iter(_limit(view)), ("", ""))
-    if not text:
-        return row.truncate(width, ellipsis=True)
-    return _spread(row, Content.styled(text, look).truncate(width, ellipsis=True), width)
+    ready = view.state.accelerator
+    reason = f"  ({ready.reason.rstrip('.')})" if ready is not None else ""
+    row = Content.assemble(" · ".join(_workload(view)), (reason, _FAINT))
+    limit = next(iter(_limit(view)), None)
+    return row.truncate(width, ellipsis=True) if limit is None else _spread(row, Content.styled(*limit), width)
 
 
 def _workload(view: HeaderView) -> list[str]:
     """Say on what the run trains what."""
     state = view.state
     config = state.started.config if state.started is not None else {}
-    data, model, fit = state.data, state.model, state.fit
+    ready, data, model, fit = state.accelerator, state.data, state.model, state.fit
+    accelerator = ""
+    if ready is not None:
+        name = ready.accelerator if ":" in ready.accelerator else ready.accelerator.upper()
+        accelerator = f"{name}, {plural(len(ready.replicas), 'replica')}"
+    elif not (view.snapshot.is_over or view.snapshot.is_reading) and (
+        state.started is None or state.started.source in {RunSource.PROCESS, RunSource.IN_PROCESS}
+    ):  # a script connects to nothing
+        accelerator = f"accelerator: {config.get('accelerator', '')} (connecting)".replace("  ", " ")
     dataset = str(config.get("dataset", ""))
     if data is not None and data.train_examples is not None:
         held_out = f" + {data.validation_examples:,}" if data.validation_examples else ""
@@ -217,82 +204,43 @@ def _workload(view: HeaderView) -> list[str]:
         if fit.replica_batch and fit.replica_batch != fit.global_batch:
             batch += f" = {fit.global_batch // fit.replica_batch} × {fit.replica_batch:,}"
     precision = str(config.get("precision", ""))
-    facts = (_accelerator(view)[0], dataset, name, batch, precision if precision != "float32" else "")
+    facts = (accelerator, dataset, name, batch, precision if precision != "float32" else "")
     return [fact for fact in facts if fact]
 
 
-def _accelerator(view: HeaderView) -> tuple[str, str]:
-    """Return the accelerator, and why it was chosen."""
-    ready, started = view.state.accelerator, view.state.started
-    connects = started is None or started.source in {RunSource.PROCESS, RunSource.IN_PROCESS}  # a script does not
-    if ready is None and (view.snapshot.is_over or view.is_reading or not connects):
-        return "", ""
-    if ready is None:
-        config = started.config if started is not None else {}
-        wanted = str(config.get("accelerator", ""))
-        return (f"accelerator: {wanted} (connecting)" if wanted else "accelerator: connecting"), ""
-    name = ready.accelerator if ":" in ready.accelerator else ready.accelerator.upper()
-    return f"{name}, {plural(len(ready.replicas), 'replica')}", f"({ready.reason.rstrip('.')})"
-
-
 def _progress_row(view: HeaderView, progress: Progress, width: int) -> Content:
-    """Show how far the run is, or its validation, and how fast."""
-    if view.state.phase == Phase.VALIDATING:
-        return _validation_row(view, progress, width)
-    fit, total = view.state.fit, view.state.steps_total
+    """Show how far the run is, or its validation, and how fast, with less beside the bar if there is little room."""
+    state, speed = view.state, view.pace
+    fit, total, label = state.fit, state.steps_total, "epoch"
     steps = fit.steps_per_epoch if fit is not None else None
-    of = f"{progress.epoch}/{fit.epochs}" if fit is not None else str(progress.epoch)
     # The last execution of an epoch may run past its end.
     position = f"step {min(progress.epoch_step, steps):,}/{steps:,}" if steps else f"step {progress.epoch_step:,}"
     fraction = progress.step / total if total else None
-    return _bar_row(view, width, "epoch", of, fraction, position)
-
-
-def _validation_row(view: HeaderView, progress: Progress, width: int) -> Content:
-    """Show how far validation is; before the first one has ended, its length follows from the number of examples."""
-    state = view.state
-    done = state.validating
-    total = done.batches_total if done is not None else None
-    examples = state.data.validation_examples if state.data is not None else None
-    batch = state.fit.global_batch if state.fit is not None else None
-    if not total and examples and batch:
-        total = -(-examples // batch)
-    before = [epoch.validation_s for epoch in state.epochs if epoch.validation_s > 0]
-    fraction = max(0.0, view.now - state.phase_since) / before[-1] if before else None
-    if done is not None and total:
-        fraction = done.batches / total
-    batches = f"batch {done.batches:,}" if done is not None else ""
-    position = f"{batches}/{total:,}" if batches and total else batches
-    of = f"{progress.epoch}/{state.fit.epochs}" if state.fit is not None else str(progress.epoch)
-    return _bar_row(view, width, "val", of, fraction, position)
-
-
-def _left(view: HeaderView) -> str:
-    """Write the time that the run needs still; it counts down between two events, but only while an epoch goes on."""
-    state, seconds = view.state, view.pace.run_left_s
-    if seconds is None or view.is_stuck:
-        return ""
-    now = view.now if state.phase in OF_EPOCHS else state.phase_since
-    return f"{clock(max(0.0, seconds - max(0.0, now - state.progress_at)) + 0.5)} left"
-
-
-def _bar_row(view: HeaderView, width: int, label: str, of: str, fraction: float | None, position: str) -> Content:
-    """Lay out the progress row, with less beside the bar if there is little room."""
-    steps = view.state.fit.steps_per_epoch if view.state.fit is not None else None
-    percent = f"{min(100.0, 100 * fraction):3.0f}%" if fraction is not None else ""
-    step = f"{milliseconds(view.pace.step_ms)} ms/step" if view.pace.step_ms is not None else ""
-    speed = f"{count(view.pace.examples_per_s)} examples/s" if view.pace.examples_per_s is not None else ""
+    if state.phase == Phase.VALIDATING:
+        label, position, fraction = "val", "", None
+        if (done := state.validating) is not None:
+            # Before the first validation has ended, its length follows from the number of examples.
+            batches, examples = done.batches_total, state.data.validation_examples if state.data is not None else None
+            if not batches and examples and fit is not None and fit.global_batch:
+                batches = -(-examples // fit.global_batch)
+            position = f"batch {done.batches:,}" + (f"/{batches:,}" if batches else "")
+            fraction = done.batches / batches if batches else None
+    left = ""
+    if speed.run_left_s is not None and not view.is_stuck:
+        # It counts down between two events, but only while an epoch goes on.
+        now = view.now if state.phase in OF_EPOCHS else state.phase_since
+        left = f"{clock(max(0.0, speed.run_left_s - max(0.0, now - state.progress_at)) + 0.5)} left"
     parts = [
-        percent,
+        f"{min(100.0, 100 * fraction):3.0f}%" if fraction is not None else "",
         f"{position:<{2 * len(f'{steps or 0:,}') + 6}}",
-        f"{_left(view):>9}",
-        f"{step:>12}",
-        f"{speed:>16}",
+        f"{left:>9}",
+        f"{milliseconds(speed.step_ms) + ' ms/step':>12}" if speed.step_ms is not None else "",
+        f"{count(speed.examples_per_s) + ' examples/s':>16}" if speed.examples_per_s is not None else "",
     ]
-    before = f"{label} {of} "
+    before = f"{label} {progress.epoch}{f'/{fit.epochs}' if fit is not None else ''} "
     for dropped in ("", parts[1], parts[4], parts[3]):
-        parts = [part for part in parts if part != dropped]
-        after = " " + "  ".join(part for part in parts if part.strip())
+        parts = [part for part in parts if part.strip() and part != dropped]
+        after = " " + "  ".join(parts)
         if (room := width - len(before) - len(after)) >= _SHORTEST_BAR:
             break
     cells = max(4, room)
@@ -308,23 +256,18 @@ class RunHeader(Widget):
     RunHeader { height: 2; padding: 0 1; text-wrap: nowrap; &.-over { height: 1; } }
     """
 
-    def __init__(self, run: RunDirectory, opened_at: float) -> None:
+    def __init__(self, run: RunDirectory) -> None:
         super().__init__(id="header")
-        self.view = HeaderView(run_id=run.run_id, now=time.time(), opened_at=opened_at, is_reading=True)
+        now = opened_at = time.time()
+        with suppress(OSError):
+            opened_at = run.config.stat().st_mtime
+        self.view = HeaderView(run.run_id, Snapshot(is_reading=True), now, opened_at)
 
-    def show(
-        self, snapshot: Snapshot, *, is_stopping: bool, is_reading: bool = False, is_unreadable: bool = False
-    ) -> None:
+    def show(self, snapshot: Snapshot, *, is_stopping: bool) -> None:
         """Show a new snapshot."""
-        self.view = replace(
-            self.view,
-            snapshot=snapshot,
-            is_stopping=is_stopping,
-            is_reading=is_reading,
-            is_unreadable=is_unreadable,
-            pace=self.view.pace if snapshot.state is self.view.state else pace(snapshot.state),
-        )
-        self.set_class(snapshot.is_over and not is_reading, "-over")
+        known = self.view.pace if snapshot.state is self.view.state else pace(snapshot.state)
+        self.view = replace(self.view, snapshot=snapshot, is_stopping=is_stopping, pace=known)
+        self.set_class(snapshot.is_over and not snapshot.is_reading, "-over")
         self.refresh()
 
     def turn(self) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.cells import cell_len
 from textual import work
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 from textual.worker import get_current_worker
@@ -18,12 +15,11 @@ from textual.worker import get_current_worker
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
-from tpu_console.engine.runs.heartbeat import HeartbeatWatch, Liveness
-from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
+from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
+from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.storage.paths import sweeps_folder, user_path
 
 from ..following.run_list import epochs_text
-from ..text.cells import end_of
 from ..text.keys import bind
 from ..text.names import data_state, short_name
 from ..text.numbers import shape, size
@@ -31,14 +27,14 @@ from ..text.plan_text import PlanLine, advice_entries, counts, figures, laid_out
 from .basics import Overflow, call_back
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
-    from textual.events import Resize
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.planning.plan import Plan
+    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
     from tpu_console.presets import Preset
 
@@ -54,34 +50,23 @@ class PresetList(OptionList):
         bind("right", "select"),
     ]
 
-    @dataclass
-    class Chosen(Message):
-        """Another entry is highlighted."""
-
-        entry: Preset | ConfigError  # a preset, or the errors of a file that is not a valid preset
-
-    @dataclass
-    class Confirmed(Message):
-        """Enter was pressed on an entry."""
-
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
         super().__init__(id=id, markup=False)
         self.border_title = "Presets · [@click=screen.find]your data… (/)[/]"
         self._entries: list[Preset | ConfigError] = []
         self._edited: frozenset[str] = frozenset()
 
-    def show(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str = "") -> None:
-        """Show the valid presets and the errors of the other files; highlight the chosen one.
-
-        By default it is the one that is highlighted already, or the first one.
-        """
-        if not chosen and self._entries and self.highlighted is not None:
-            chosen = _name(self._entries[self.highlighted])
+    def show(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str) -> None:
+        """Show the valid presets and the errors of the other files; highlight the chosen one, or else the first one."""
         self._entries = [*presets, *broken]
         self.set_options([Option(self._prompt(entry)) for entry in self._entries])
-        names = [_name(entry) for entry in self._entries]
-        if names:
-            self.highlighted = names.index(chosen) if chosen in names else 0
+        names = [preset.name for preset in presets]
+        self.highlighted = names.index(chosen) if chosen in names else 0
+
+    @property
+    def entry(self) -> Preset | ConfigError | None:
+        """The highlighted preset, or the errors of a file that is not a valid preset."""
+        return None if self.highlighted is None else self._entries[self.highlighted]
 
     @property
     def presets(self) -> list[Preset]:
@@ -105,24 +90,10 @@ class PresetList(OptionList):
 
     def mark_edited(self, name: str, *, is_edited: bool) -> None:
         """Mark a preset as edited in the form, or remove the mark."""
-        edited = self._edited | {name} if is_edited else self._edited - {name}
-        if edited == self._edited:
-            return
-        self._edited = edited
+        self._edited = self._edited | {name} if is_edited else self._edited - {name}
         for index, entry in enumerate(self._entries):
             if not isinstance(entry, Exception) and entry.name == name:
                 self.replace_option_prompt_at_index(index, self._prompt(entry))
-
-    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Report the highlighted entry."""
-        event.stop()
-        if event.option in self.options:  # else the list is another one by now
-            self.post_message(self.Chosen(self._entries[event.option_index]))
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Report that the entry was confirmed."""
-        event.stop()
-        self.post_message(self.Confirmed())
 
     def _prompt(self, entry: Preset | ConfigError) -> Content:
         if isinstance(entry, Exception):
@@ -130,10 +101,6 @@ class PresetList(OptionList):
         mark = " •" if entry.name in self._edited else ""
         state = data_state(entry.config).replace(" ", "\N{NO-BREAK SPACE}")
         return Content.assemble((f"{entry.name}{mark}", "bold"), ("  " + state, "dim"), f"\n{entry.about.title}")
-
-
-def _name(entry: Preset | ConfigError) -> str:
-    return file_name(entry) if isinstance(entry, Exception) else entry.name
 
 
 def file_name(error: ConfigError) -> str:
@@ -181,50 +148,42 @@ class PresetDetail(VerticalScroll, can_focus=False):
 
 def _described(preset: Preset) -> list[PlanLine]:
     """Describe a preset, one entry per fact."""
-    from tpu_console.engine.models.table import MODELS  # with Pydantic, which the first frame does without
+    # With Pydantic, which the first frame does without.
+    from tpu_console.engine.data.kinds.table import download_of
+    from tpu_console.engine.models.table import MODELS
 
     if preset.notes:
         return [PlanLine(label.ljust(9), text) for label, text in preset.notes]
-    model = preset.config.model
+    model, info = preset.config.model, DATASETS.get(preset.config.dataset)
+    if info is None:
+        data = _files(preset)
+    else:
+        state = f"downloaded ({size(info.download_bytes)})" if info.files else "no download needed"
+        if (download := download_of(preset.config)) is not None:
+            state = f"not on this machine yet; {size(download.size)} to download"
+        sizes = f"{info.train_examples:,} training, {info.validation_examples:,} validation examples"
+        data = [info.title, f"{sizes}; {shape(info.input_shape)}, {info.classes} classes", state]
     facts = [
         ("Score", preset.about.expected_score),
         ("Time", preset.about.expected_time),
-        *_data(preset),
+        *zip(["Data", *([""] * len(data))], data, strict=False),
+        *([] if info is None else [("Licence", info.licence)]),
         ("Model", f"{model}: {MODELS[model].title}" if model in MODELS else model),
         ("Based on", preset.about.reproduces),
+        *([] if preset.is_builtin else [("File", user_path(preset.path))]),
     ]
-    if not preset.is_builtin:
-        facts.append(("File", user_path(preset.path)))
     title = PlanLine("", preset.about.title, text_style="bold")
     return [title, *(PlanLine(label.ljust(9), text) for label, text in facts)]
 
 
-def _data(preset: Preset) -> list[tuple[str, str]]:
-    info = DATASETS.get(preset.config.dataset)
-    if info is None:
-        return _files(preset)
-    from tpu_console.engine.data.kinds.table import download_of
-
-    if (download := download_of(preset.config)) is not None:
-        state = f"not on this machine yet; {size(download.size)} to download"
-    else:
-        state = f"downloaded ({size(info.download_bytes)})" if info.files else "no download needed"
-    sizes = (
-        f"{info.train_examples:,} training, {info.validation_examples:,} validation examples; "
-        f"{shape(info.input_shape)}, {info.classes} classes"
-    )
-    return [("Data", info.title), ("", sizes), ("", state), ("Licence", info.licence)]
-
-
-def _files(preset: Preset) -> list[tuple[str, str]]:
+def _files(preset: Preset) -> list[str]:
     """Describe a dataset of files: what they are, which of them exist, and where to get them."""
     from tpu_console.engine.data.kinds.table import KINDS, download_of
     from tpu_console.engine.data.survey.survey import survey
 
     config = preset.config
-    found = survey(config)
-    if found is None:
-        return [("Data", config.dataset)]
+    if (found := survey(config)) is None:
+        return [config.dataset]
     if found.problems:
         state = "not on this machine yet" if found.is_missing else found.problems[0].message
     elif (train := found.train(config.data.validation_fraction)) is None:
@@ -233,10 +192,9 @@ def _files(preset: Preset) -> list[tuple[str, str]]:
         state = f"{train:,} training, {found.held_out(config.data.validation_fraction):,} validation examples"
         classes = len(found.class_names or found.classes)
         state += f", {classes:,} classes" if classes else ""
-    kind = KINDS[config.dataset]
-    download = download_of(config)
+    kind, download = KINDS[config.dataset], download_of(config)
     about = (str(config.data.options[kind.source]), state, download.sentence if download else "", preset.about.data)
-    return [("Data", f"{kind.name}: {kind.title}"), *(("", text) for text in about if text)]
+    return [f"{kind.name}: {kind.title}", *filter(None, about)]
 
 
 _PLAN = {
@@ -269,7 +227,6 @@ class PlanPanel(Overflow):
         self.border_title = "Plan"
         self.command = ""
         self._parts: dict[str, Sequence[PlanLine]] = {}
-        self._width = 0
 
     def compose(self) -> ComposeResult:
         """Lay out what is wrong, the groups of the plan, and the command."""
@@ -303,19 +260,17 @@ class PlanPanel(Overflow):
 
     def on_resize(self) -> None:
         """Wrap the text again for the new width."""
-        if self.content_size.width != self._width:
-            self._draw()
+        self._draw()
 
     def _draw(self) -> None:
         # One column is reserved for the scroll bar, so that the text does not wrap again when it appears.
-        self._width = self.content_size.width
-        width = max(20, self._width - 1)
+        width = max(20, self.content_size.width - 1)
         is_stale = any(not entry.lead for entry in self._parts.get("trouble", ()))
         for name in _PLAN:
-            part, text = self.query_one(f"#plan-{name}", Static), laid_out(self._parts.get(name, ()), width)
-            part.update(self.command if name == "command" else text)
+            text = Content(self.command) if name == "command" else laid_out(self._parts.get(name, ()), width)
+            self.query_one(f"#plan-{name}", Static).update(text)
             for shown in self.query(f"#plan-{name}, #plan-{name}-title"):
-                shown.set_class(not (self.command if name == "command" else text.plain), "-empty")
+                shown.set_class(not text.plain, "-empty")
                 shown.set_class(is_stale and name != "trouble", "-stale")
 
 
@@ -327,26 +282,18 @@ class RunningLine(Static):
     """Names the running sweeps and runs and how far they are; takes no room if there are none."""
 
     DEFAULT_CSS = """
-    RunningLine { display: none; height: 1; padding: 0 1; color: $text-accent; background: $primary 12%; }
+    RunningLine {
+        display: none; height: 1; padding: 0 1; color: $text-accent; background: $primary 12%;
+        text-wrap: nowrap; text-overflow: ellipsis;
+    }
     RunningLine.-shown { display: block; }
     """
 
     def __init__(self) -> None:
-        super().__init__(id="running")
-        self._watches: dict[str, HeartbeatWatch] = {}
+        super().__init__(id="running", markup=False)
         self._readers: dict[str, RunReader] = {}
-        self._overviews: Sequence[Overview] = ()
-        self._sweeps: Mapping[Sweep, str] = {}
-
-    @property
-    def runs(self) -> list[RunDirectory]:
-        """The running runs, the newest first."""
-        return [overview.run for overview in self._overviews]
-
-    @property
-    def sweeps(self) -> list[Sweep]:
-        """The running sweeps, the newest first."""
-        return [*self._sweeps]
+        self.runs: list[RunDirectory] = []  # the running ones, the newest first
+        self.sweeps: list[Sweep] = []  # likewise
 
     def on_mount(self) -> None:
         """Look for runs after the first frame, and again every few seconds while the screen is seen."""
@@ -355,54 +302,29 @@ class RunningLine(Static):
 
     @work(thread=True, exclusive=True, group="running runs", name="look for running runs")
     def _look(self) -> None:
-        newest = list_runs()[:_MOST_RUNS]
-        sweeps = _running_sweeps()
-        if not newest and not sweeps and not self._sweeps:
-            return
+        alive = [run for run in list_runs()[:_MOST_RUNS] if liveness_of(run) is not Liveness.DEAD]
+        sweeps: list[Sweep] = []
+        overviews: list[Overview] = []
+        if sweeps_folder().is_dir():
+            from tpu_console.engine.sweeps.folder import running_sweeps
 
-        watches = {run.run_id: self._watches.get(run.run_id) or HeartbeatWatch(run) for run in newest}
-        self._watches = watches
-        alive = [watch for watch in watches.values() if watch.look().liveness is not Liveness.DEAD]
-        overviews = []
+            sweeps = running_sweeps()
         if alive:
             # The journal reader imports NumPy: only for runs that need it.
             from ..following.overview import RunReader
 
-            known = self._readers
-            self._readers = {one.run.run_id: known.get(one.run.run_id) or RunReader(one.run, one) for one in alive}
+            self._readers = {run.run_id: self._readers.get(run.run_id) or RunReader(run) for run in alive}
             overviews = [seen for reader in self._readers.values() if (seen := reader.overview()).status.is_live]
         if not get_current_worker().is_cancelled:
             call_back(self, self._show, overviews, sweeps)
 
-    def _show(self, overviews: Sequence[Overview], sweeps: Mapping[Sweep, str]) -> None:
-        self._overviews, self._sweeps = overviews, sweeps
-        is_shown = bool(overviews or sweeps)
-        self._draw()
-        if is_shown != self.has_class("-shown"):
-            self.set_class(is_shown, "-shown")
-            self.screen.refresh_bindings()
-
-    def on_resize(self, event: Resize) -> None:  # noqa: ARG002  Textual's signature
-        """Name as many runs as fit."""
-        self._draw()
-
-    def _draw(self) -> None:
-        texts = [*self._sweeps.values()]
-        for one in self._overviews:
+    def _show(self, overviews: Sequence[Overview], sweeps: list[Sweep]) -> None:
+        self.runs, self.sweeps = [one.run for one in overviews], sweeps
+        texts = [f"▶ sweep {short_name(sweep.name)}" for sweep in sweeps]
+        for one in overviews:
             epochs = f", epoch {epochs_text(one)}" if one.facts.epochs is not None else ""
             texts.append(f"▶ {one.run.run_id} {one.status_text}{epochs}")
-        room, shown = self.app.size.width - 2, list(texts)
-        while len(shown) > 1 and cell_len("   ".join(shown)) + 10 > room:
-            shown.pop()
-        more = f"   and {len(texts) - len(shown)} more" if len(shown) < len(texts) else ""
-        text = "   ".join(shown) + more
-        self.update(Content(text if cell_len(text) <= room else f"▶ {end_of(text, room - 2)}"))
-
-
-def _running_sweeps() -> dict[Sweep, str]:
-    """Return the running sweeps, with a text on each."""
-    if not sweeps_folder().is_dir():
-        return {}
-    from tpu_console.engine.sweeps.folder import running_sweeps
-
-    return {sweep: f"▶ sweep {short_name(sweep.name)}" for sweep in running_sweeps()}
+        self.update("   ".join(texts))
+        if bool(texts) != self.has_class("-shown"):
+            self.set_class(bool(texts), "-shown")
+            self.screen.refresh_bindings()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,12 +12,12 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from tpu_console.engine.runs.events import PREPARATION, Sample, Translated
+from tpu_console.engine.runs.events import PREPARATION, Translated
 from tpu_console.engine.runs.state import RunState
 
 from ..text.cells import DONE, NOW, SPINNER
 from ..text.keys import bind
-from ..text.numbers import clock, duration, plural
+from ..text.numbers import clock, duration
 from ..text.profile import changes_in, profile_lines
 from ..text.run_lines import found
 from .rows_pane import LinesPane, Row, wrapped
@@ -55,14 +56,11 @@ class SettingsPane(LinesPane):
             elif rows:
                 rows += [[], [("as in the preset", "head")]]
             for setting in settings:
-                rows += self._wrapped(setting, "now" if is_changed else "")
+                text, look = f"{setting.key} {setting.text}", "now" if is_changed else ""
+                first, *others = wrapped(text, max(_LEAST, self.room), _INDENT) or [text]
+                key = first[: len(setting.key)]
+                rows += [[(key, "faint"), (first[len(key) :], look)], *([(line, look)] for line in others)]
         return rows
-
-    def _wrapped(self, setting: Setting, look: str) -> list[Row]:
-        text = f"{setting.key} {setting.text}"
-        first, *others = wrapped(text, max(16, self.room), _INDENT) or [text]
-        key = first[: len(setting.key)]
-        return [[(key, "faint"), (first[len(key) :], look)], *([(line, look)] for line in others)]
 
 
 _LEAST = 16  # minimum width of a line in cells
@@ -78,36 +76,25 @@ class SamplesPane(LinesPane):
         self._translated: Translated | None = None
 
     def show(self, translated: Translated) -> None:
-        """Show the newest translations; redraws only if they changed."""
-        if translated is not self._translated:
-            self._translated = translated
-            self.border_title = f"7 translations after epoch {translated.epoch}"
-            self.rows_changed()
-
-    def head(self) -> list[Row]:
-        """Return the epoch, if no frame shows it."""
-        if self._translated is None or self.styles.border_top[0]:
-            return []
-        return [[(f"translations after epoch {self._translated.epoch}", "head")]]
+        """Show the newest translations."""
+        self._translated = translated
+        self.border_title = f"7 translations after epoch {translated.epoch}"
+        self.rows_changed()
 
     def laid_out(self) -> list[Row]:
-        """Return the lines of all sentences."""
+        """Return the epoch and the lines of all sentences."""
         if self._translated is None:
             return []
-        return [row for sample in self._translated.samples for row in self._sentence(sample)]
-
-    def _sentence(self, sample: Sample) -> list[Row]:
-        is_right = _words(sample.predicted) == _words(sample.expected)
-        predicted = f"{DONE if is_right else NOW} {sample.predicted or '…'}"
-        rows = self._wrapped(sample.source, "faint", "")
-        rows += self._wrapped(predicted, "best" if is_right else "now", "  ")
-        if not is_right:
-            rows += self._wrapped(f"  expected: {sample.expected}", "", "    ")
+        rows: list[Row] = [[(f"translations after epoch {self._translated.epoch}", "head")]]
+        for sample in self._translated.samples:
+            # Only the words are compared: a model outputs neither capitals nor punctuation.
+            said, right = (re.findall(r"\w+", text.lower()) for text in (sample.predicted, sample.expected))
+            mark, look = (DONE, "best") if said == right else (NOW, "now")
+            parts = [(sample.source, "faint", ""), (f"{mark} {sample.predicted or '…'}", look, "  ")]
+            parts += [(f"  expected: {sample.expected}", "", "    ")] if said != right else []
+            for text, part_look, indent in parts:
+                rows += [[(line, part_look)] for line in wrapped(text, max(_LEAST, self.size.width), indent)]
         return rows
-
-    def _wrapped(self, text: str, look: str, indent: str) -> list[Row]:
-        width = max(_LEAST, self.size.width)
-        return [[(line, look)] for line in wrapped(text, width, indent)]
 
 
 class ProfilePane(LinesPane):
@@ -116,12 +103,11 @@ class ProfilePane(LinesPane):
     BINDINGS: ClassVar[list[BindingType]] = [bind("enter", "change")]
     is_as_high_as_rows = True
 
+    @dataclass
     class ChangeChosen(Message):
         """The form is to open with what the first sentence says to set."""
 
-        def __init__(self, changes: Sequence[str]) -> None:
-            super().__init__()
-            self.changes = changes
+        changes: Sequence[str]
 
     def __init__(self) -> None:
         super().__init__("8 profile", "profile")
@@ -135,12 +121,9 @@ class ProfilePane(LinesPane):
         self.rows_changed()
 
     def show(self, state: RunState) -> None:
-        """Show the newest traced steps and compilations; redraws only if they changed."""
-        if (state.profiled, state.compiled) != (self._state.profiled, self._state.compiled):
-            self._state = state
-            steps = f" of {plural(state.profiled[-1].steps, 'step')}" if state.profiled else ""
-            self.border_title = f"8 profile{steps}"
-            self.rows_changed()
+        """Show the newest traced steps and compilations."""
+        self._state = state
+        self.rows_changed()
 
     def laid_out(self) -> list[Row]:
         """Return the reason, wrapped, and the bars."""
@@ -158,11 +141,6 @@ class ProfilePane(LinesPane):
     def action_change(self) -> None:
         """Open the form with what the first sentence says to set."""
         self.post_message(self.ChangeChosen(self._changes))
-
-
-def _words(text: str) -> list[str]:
-    """Return only the words: a model outputs neither capitals nor punctuation."""
-    return re.findall(r"\w+", text.lower())
 
 
 _NAME_WIDTH, _TIME_WIDTH = 13, 8
@@ -186,24 +164,18 @@ def waiting_rows(view: HeaderView, width: int, height: int) -> list[Content]:
     elapsed = clock(view.now - (state.started_at or view.opened_at))
     rows = [[Content.styled(f"{elapsed} elapsed", "bold")]]
     for name in names:
-        is_current, is_done = name == current, name in state.phase_s
-        mark = SPINNER[view.spin % len(SPINNER)] if is_current else DONE if is_done else "·"
-        seconds = spent if is_current else state.phase_s.get(name)
+        seconds = state.phase_s.get(name)
+        mark, look, said = ("·", "dim", "") if seconds is None else (DONE, "", found(name, state))
+        if name == current:
+            mark, seconds, look = SPINNER[view.spin % len(SPINNER)], spent, "$text-accent"
+            said = state.phase_detail or _EXPLAINED.get(name, "")
         time = "" if seconds is None else duration(seconds)
-        lead = Content.styled(
-            f"{mark} {name:<{_NAME_WIDTH}}{time:>{_TIME_WIDTH}}  ",
-            "$text-accent" if is_current else "" if is_done else "dim",
-        )
-        said = (state.phase_detail or _EXPLAINED.get(name, "")) if is_current else found(name, state) if is_done else ""
-        room = max(10, width - lead.cell_length)
-        first, *others = textwrap.wrap(said, room - 1, break_on_hyphens=False) or [""]  # 1 for an ellipsis
-        beside = " " * lead.cell_length
-        rows.append(
-            [Content.assemble(lead, (first, "dim")), *(Content.styled(beside + line, "dim") for line in others)]
-        )
-    if sum(map(len, rows)) <= height:
-        return [line for lines in rows for line in lines]
-    return [Content.assemble(lines[0], ("…", "dim")) if len(lines) > 1 else lines[0] for lines in rows]
+        lead = f"{mark} {name:<{_NAME_WIDTH}}{time:>{_TIME_WIDTH}}  "
+        lines = textwrap.wrap(said, max(10, width - len(lead)), break_on_hyphens=False) or [""]
+        rows.append([Content.assemble((lead, look), (lines[0], "dim"))])
+        rows[-1] += [Content.styled(" " * len(lead) + line, "dim") for line in lines[1:]]
+    is_whole = sum(map(len, rows)) <= height
+    return [line for lines in rows for line in (lines if is_whole else lines[:1])]
 
 
 class WaitingPane(Widget):

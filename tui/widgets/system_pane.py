@@ -40,13 +40,12 @@ class SystemPane(LinesPane):
         self._axis = Axis.STEP
         self._window = Window()
         self._chosen = 0
-        self._series: dict[tuple[int, str], Series] = {}
+        self._series: dict[tuple[int, str], Series] = {}  # those of each host, which grow
 
     def show(self, state: RunState) -> None:
-        """Show a host of a state; redraws only if something about it changed."""
-        old, self._state = self._state, state
-        if old is None or any(one is not other for one, other in zip(_seen(old), _seen(state), strict=True)):
-            self.rows_changed()
+        """Show a host of a state."""
+        self._state = state
+        self.rows_changed()
 
     def choose(self, process: int) -> None:
         """Show another host."""
@@ -60,37 +59,33 @@ class SystemPane(LinesPane):
             self.rows_changed()
 
     def laid_out(self) -> list[Row]:
-        """Return the lines of all figures, and remarks."""
+        """Return the lines of all figures, with the axis and remarks if there is room."""
         if (state := self._state) is None:
             return []
-        width = max(16, self.room)
+        width, height = max(16, self.room), self.size.height
         gauges = gauges_of(state, self._chosen)
-        if self.size.height < len(gauges):
-            return [self._one_row(state, gauges)]
-        title, remarks = self._title(state), self._remarks(state, gauges)
-        below = [[(line, look)] for text, look in remarks for line in textwrap.wrap(text, width)]
-        spark = width - _NAME_WIDTH - _VALUE_WIDTH - (_SCALE_WIDTH if width >= _SCALE_FROM else 0)
-        room = self.size.height - len(title) - len(below) - 1
-        height = max(1, min(_HIGHEST_SPARK, room // len(gauges)))
         ends = _ends(state, gauges, self._axis, self._window)
-        if self.size.height < len(gauges) + _REMARK_ROWS:
+        if height < len(gauges):
+            row, taken = list[tuple[str, str]](), 0  # what was measured, as long as there is room
+            for gauge in gauges:
+                pieces = [
+                    (f"{gauge.name} {gauge.value} ", ""),
+                    *self._gauge_rows(gauge, _LEAST_SPARK, 1, ends)[0][2:-1],
+                ]
+                taken += sum(len(text) for text, _ in pieces) + 3
+                row += [*pieces, ("   ", "")] if gauge.value and taken <= width + 3 else []
+            return [row or [("system: nothing measured yet", "faint")]]
+        title, remarks = self._title(state), self._remarks(state, gauges)
+        below: list[Row] = [[(line, look)] for text, look in remarks for line in textwrap.wrap(text, width)]
+        spark = width - _NAME_WIDTH - _VALUE_WIDTH - (_SCALE_WIDTH if width >= _SCALE_FROM else 0)
+        if height < len(gauges) + _REMARK_ROWS:
             return [self._gauge_rows(gauge, spark, 1, ends)[0] for gauge in gauges]
-        rows = [row for gauge in gauges for row in self._gauge_rows(gauge, spark, height, ends)]
+        high = max(1, min(_HIGHEST_SPARK, (height - len(title) - len(below) - 1) // len(gauges)))
+        rows = [row for gauge in gauges for row in self._gauge_rows(gauge, spark, high, ends)]
         if spark >= _LEAST_SPARK and ends is not None:
             name = f"{self._axis.value:<{_NAME_WIDTH + _VALUE_WIDTH}}"
             rows.append([(name + axis_row(self._axis, *ends, spark), "faint")])
         return [*title, *rows, *below]
-
-    def _one_row(self, state: RunState, gauges: Sequence[Gauge]) -> Row:
-        """Return what was measured, with the newest sparks, as long as there is room."""
-        ends, row, taken = _ends(state, gauges, self._axis, self._window), list[tuple[str, str]](), 0
-        for gauge in gauges:
-            spark = self._gauge_rows(gauge, _LEAST_SPARK, 1, ends)[0]
-            pieces = [(f"{gauge.name} {gauge.value} ", ""), *spark[2:-1], ("   ", "")]
-            taken += sum(len(text) for text, _ in pieces)
-            if gauge.value and taken <= self.room + 3:
-                row += pieces
-        return row or [("system: nothing measured yet", "faint")]
 
     def _title(self, state: RunState) -> list[Row]:
         """Return the host's name, if there are several, and what is wrong with it."""
@@ -107,11 +102,9 @@ class SystemPane(LinesPane):
 
     def _remarks(self, state: RunState, gauges: Sequence[Gauge]) -> list[tuple[str, str]]:
         """Return what limits the run, how far its mirror is, and the reason for every missing figure."""
-        may_wrap = self.size.height >= _WRAPS_FROM
-        said = [
-            (text if may_wrap or len(text) <= self.room else text.partition(" (")[0], "now")
-            for text in account_of(state)
-        ]
+        said = [(text, "now") for text in account_of(state)]
+        if self.size.height < _WRAPS_FROM:  # a line each
+            said = [(text if len(text) <= self.room else text.partition(" (")[0], look) for text, look in said]
         if state.mirror is not None:
             said.append((f"mirror: {mirror_text(state)}", "bad" if state.mirror.problem else "now"))
         reasons: dict[str, list[str]] = {}
@@ -121,25 +114,26 @@ class SystemPane(LinesPane):
         return said + [(f"{', '.join(names)}: {reason}", "faint") for reason, names in reasons.items()]
 
     def _gauge_rows(self, gauge: Gauge, spark: int, height: int, ends: tuple[float, float] | None) -> list[Row]:
-        value = gauge.value or "n/a"
+        value, is_load = gauge.value or "n/a", gauge.written is None
         head = [(f"{gauge.name:<{_NAME_WIDTH}}", ""), (f"{value:<{_VALUE_WIDTH}}", "" if gauge.value else "faint")]
         series = self._updated(gauge)
         if spark < _LEAST_SPARK or ends is None or not np.isfinite(series.highest):
             return [head]
         top = 100.0 if gauge.written is None else max(series.highest, 0.0)
+        scale = " of 100%" if gauge.written is None else f" of {gauge.written(top)}"
         is_cut = self._window.mode is Mode.FIXED
         lines = spark_rows(cells_of(series, self._axis, *ends, spark, is_cut=is_cut), top, height, LEVELS)
-        scale = " of 100%" if gauge.written is None else f" of {gauge.written(top)}"
-        indent = " " * (_NAME_WIDTH + _VALUE_WIDTH)
-        is_load = gauge.written is None
-        first, *others = [
-            _heated(line, height - at, height) if is_load else [(line, "now")] for at, line in enumerate(lines, 1)
-        ]
-        rows: list[Row] = [[*head, *first, (scale if self.room >= _SCALE_FROM else "", "faint")]]
-        return rows + [[(indent, ""), *line] for line in others]
+        rows: list[Row] = []
+        for number, line in enumerate(lines, 1):
+            below = height - number  # the higher a bar, the warmer its color
+            bars = [(bar, heat((below + (LEVELS.find(bar) + 1) / len(LEVELS)) / height)) for bar in line]
+            first = head if number == 1 else [(" " * (_NAME_WIDTH + _VALUE_WIDTH), "")]
+            last = scale if number == 1 and self.room >= _SCALE_FROM else ""
+            rows.append([*first, *(bars if is_load else [(line, "now")]), (last, "faint")])
+        return rows
 
     def _updated(self, gauge: Gauge) -> Series:
-        """Append a figure's new samples; each host has separate series."""
+        """Append a figure's new samples."""
         key = (-1 if gauge.metric == WAITS else self._chosen, gauge.metric)
         curves, metric = gauge.curves, gauge.curves.metrics.get(gauge.metric)
         value = metric.values if metric is not None else _NOTHING
@@ -152,11 +146,6 @@ class SystemPane(LinesPane):
         return series
 
 
-def _heated(line: str, below: int, height: int) -> list[tuple[str, str]]:
-    """Return a row of a sparkline of so many rows, so many of them below it; the higher a bar, the warmer its color."""
-    return [(bar, heat((below + (LEVELS.find(bar) + 1) / len(LEVELS)) / height)) for bar in line]
-
-
 def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis, window: Window) -> tuple[float, float] | None:
     """Return both ends of the charts' axis; before the first loss, those of the figures, or None."""
     parts = [state.train, state.validation] if len(state.train) else [gauge.curves for gauge in gauges]
@@ -166,8 +155,3 @@ def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis, window: Window) 
     extent = float(min(column[0] for column in columns)), float(max(column[-1] for column in columns))
     left, right = resolved(window, extent)
     return left, right if right > left else left + 1.0
-
-
-def _seen(state: RunState) -> tuple[object, ...]:
-    """Return the parts of a state that the pane shows; compared by identity, because they may be large."""
-    return (state.accelerator, state.hosts, state.input, state.mirror, state.lost, state.train, state.end)

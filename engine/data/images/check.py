@@ -9,17 +9,19 @@ from __future__ import annotations
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from ...errors import one_line
 from ...machine.resources import usable_cores
-from ...storage.files import NotAFileError, open_regular
+from ...storage.files import NotAFileError
 from ..places import is_remote
 from ..tables import first_of, short_name
+from .files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,15 +30,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Larger images are refused without decoding: one would take over 300 MB, and several are decoded in parallel.
 MOST_PIXELS = 100_000_000
-"""Larger images are refused without decoding: one would take over 300 MB, and several are decoded in parallel."""
-
 # Pillow warns at a slightly lower limit and refuses at twice this one.
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 _MISSING = "is not there"
 _GRAY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "F"}  # Pillow's modes
-_FEW = 64
 _REPORT_EVERY_S = 2.0
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 _ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held, from 1 (upright) to 8
@@ -63,10 +63,7 @@ class ImageFacts:
 def check_images(
     paths: Sequence[str], on_progress: Callable[[str], None], check: Callable[[str], T], doing: str = "checking"
 ) -> list[T]:
-    """Check image files, local or remote, in parallel; the results have the same order.
-
-    An exception of `on_progress`, which is called every few seconds, ends the check.
-    """
+    """Check image files as `check_all` does; `on_progress`, called every few seconds, may raise to end the check."""
     on_progress(f"{doing} {len(paths):,} images")
     reported_s = time.monotonic()
 
@@ -76,33 +73,19 @@ def check_images(
             reported_s = time.monotonic()
             on_progress(f"{doing} images: {done:,} of {len(paths):,}")
 
-    # Headers of local files are mostly cached, so more threads only wait for Python's lock; a bucket answers slowly.
-    local = 2 if check is check_image else usable_cores()
-    return _checked(check, paths, report, 32 if paths and is_remote(paths[0]) else local)
-
-
-def check_some(paths: Sequence[str], limit_s: float) -> dict[int, ImageFacts]:
-    """Check local image files in random order until the time is over; return the facts by the index of the path."""
-    order = np.random.default_rng(0).permutation(len(paths)).tolist()
-    ends_at = time.monotonic() + limit_s
-    facts: dict[int, ImageFacts] = {}
-    with ThreadPoolExecutor(2, "image checker") as pool:
-        # A few at a time: a file that is being checked when the time is over is waited for.
-        for few in (order[start : start + _FEW] for start in range(0, len(order), _FEW)):
-            facts |= dict(zip(few, pool.map(check_image, (paths[index] for index in few)), strict=True))
-            if time.monotonic() > ends_at:
-                break
-    return facts
+    return _checked(check, paths, report)
 
 
 def check_all(check: Callable[[str], T], paths: Sequence[str], reporter: Reporter) -> list[T]:
-    """Check image files in parallel, and return the results in order."""
-    return _checked(check, paths, lambda done: reporter.progress("checking images", done, len(paths), "images"), 8)
+    """Check image files, local or remote, in parallel, and return the results in order."""
+    return _checked(check, paths, lambda done: reporter.progress("checking images", done, len(paths), "images"))
 
 
-def _checked(check: Callable[[str], T], paths: Sequence[str], report: Callable[[int], None], threads: int) -> list[T]:
-    """Check files in threads; an interruption does not wait for the remaining files."""
+def _checked(check: Callable[[str], T], paths: Sequence[str], report: Callable[[int], object]) -> list[T]:
+    """Check files in threads; an interruption does not wait for the remaining ones."""
     results: list[T] = []
+    # Headers of local files are mostly cached, so more threads only wait for Python's lock; a bucket answers slowly.
+    threads = 32 if paths and is_remote(paths[0]) else 2 if check is check_image else usable_cores()
     with ThreadPoolExecutor(threads, "image checker") as pool:
         try:
             for result in pool.map(check, paths):
@@ -112,6 +95,16 @@ def _checked(check: Callable[[str], T], paths: Sequence[str], report: Callable[[
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return results
+
+
+def check_some(paths: Sequence[str], limit_s: float) -> dict[int, ImageFacts]:
+    """Check local image files in random order until the time is over; return the facts by the index of the path."""
+    ends_at, facts = time.monotonic() + limit_s, dict[int, ImageFacts]()
+    for index in np.random.default_rng(0).permutation(len(paths)).tolist():
+        facts[index] = check_image(paths[index])
+        if time.monotonic() > ends_at:
+            break
+    return facts
 
 
 def check_image(path: str, contents: BinaryIO | None = None) -> ImageFacts:
@@ -140,19 +133,10 @@ def named(bad: Sequence[tuple[str, str]]) -> str:
     return first_of([f"{short_name(name)} {problem}" for name, problem in bad], separator="; ")
 
 
-def open_file(path: str) -> BinaryIO:
-    """Open a local or remote file for reading."""
-    if not is_remote(path):
-        return cast("BinaryIO", open_regular(path, follows_links=True))
-    import tensorflow as tf
-
-    return cast("BinaryIO", tf.io.gfile.GFile(path, "rb"))
-
-
 def pixels(path: str) -> Image.Image:
     """Decode an image file with Pillow, as RGB on white and without turning it upright."""
     with open_file(path) as stream, Image.open(stream) as image:
-        if not _shows_through(image):
+        if image.mode not in {"LA", "La", "PA", "RGBA", "RGBa"} and "transparency" not in image.info:
             return image.convert("RGB")
         layer = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
@@ -166,41 +150,22 @@ def _check_open(path: str, stream: BinaryIO) -> ImageFacts:
         # MPO, which phones write, is a JPEG followed by more JPEGs.
         kind = {"MPO": "JPEG"}.get(str(image.format), str(image.format))
         width, height = image.size
-        problem = _refusal(image, kind)
-        orientation = 1 if problem else _orientation(image, kind)
-        is_gray = image.mode in _GRAY
-        if not problem:
-            problem = _damage(kind, stream)
+        problem, orientation, is_gray = "", 1, image.mode in _GRAY
+        if kind not in _FORMATS:
+            problem = f"is a {kind} file; {', '.join(_FORMATS[:-1])} and {_FORMATS[-1]} are read"
+        elif width * height > MOST_PIXELS:
+            problem = f"claims to have {width:,} × {height:,} pixels"
+        elif kind in {"GIF", "WEBP"} and (pictures := getattr(image, "n_frames", 1)) > 1:
+            problem = f"is an animation of {pictures:,} pictures"
+        # Pillow would decode the whole PNG to look for EXIF data, which is almost always before the pixels.
+        elif kind != "PNG" or "exif" in image.info:
+            with suppress(Exception):  # unreadable EXIF data: the image is used as it is
+                found = image.getexif().get(_ORIENTATION, 1)
+                orientation = found if found in range(1, 9) else 1
+        problem = problem or _damage(kind, stream)
     if orientation > 4:
         width, height = height, width
     return ImageFacts(path, problem, kind, width, height, orientation, is_gray)
-
-
-def _refusal(image: Image.Image, kind: str) -> str:
-    """Return why an undamaged image is not used, or an empty string."""
-    if kind not in _FORMATS:
-        return f"is a {kind} file; {', '.join(_FORMATS[:-1])} and {_FORMATS[-1]} are read"
-    width, height = image.size
-    if width * height > MOST_PIXELS:
-        return f"claims to have {width:,} × {height:,} pixels"
-    if kind in {"GIF", "WEBP"} and (pictures := getattr(image, "n_frames", 1)) > 1:
-        return f"is an animation of {pictures:,} pictures"
-    return ""
-
-
-def _orientation(image: Image.Image, kind: str) -> int:
-    # Pillow would decode the whole PNG to look for EXIF data, which is almost always before the pixels.
-    if kind == "PNG" and "exif" not in image.info:
-        return 1
-    try:
-        orientation = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # noqa: BLE001  unreadable EXIF data: the image is used as it is
-        return 1
-    return orientation if orientation in range(1, 9) else 1
-
-
-def _shows_through(image: Image.Image) -> bool:
-    return image.mode in {"LA", "La", "PA", "RGBA", "RGBa"} or "transparency" in image.info
 
 
 def _damage(kind: str, stream: BinaryIO) -> str:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from .check import ImageFacts, check_image, open_file, pixels
+from .check import ImageFacts, check_image, pixels
+from .files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,9 +131,17 @@ def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any
     is that of EXIF, a tensor if it differs between images.
     """
     start = tf.strings.substr(contents, 0, 4)
+
+    def jpeg_way() -> Any:
+        """Return the index in `_RATIOS` for a JPEG, like `Decoding.ratio`."""
+        size = tf.io.extract_jpeg_shape(contents)[:2]
+        size = tf.cond(tf.cast(orientation, tf.int32) > 4, lambda: tf.reverse(size, [0]), lambda: size)
+        scales = tf.cast(size, tf.float64) / tf.constant(decoding.image_size, tf.float64)
+        most = tf.reduce_max(scales) if decoding.resize == "pad" else tf.reduce_min(scales)
+        return tf.maximum(tf.reduce_sum(tf.cast(tf.constant(_RATIOS, tf.float64) <= most, tf.int32)) - 1, 0)
+
     other = tf.where(tf.equal(start, b"\x89PNG"), _PNG, _OTHER)
-    is_jpeg = tf.equal(tf.strings.substr(start, 0, 2), b"\xff\xd8")
-    way = tf.cond(is_jpeg, lambda: _jpeg_way(contents, decoding, orientation), lambda: other)
+    way = tf.cond(tf.equal(tf.strings.substr(start, 0, 2), b"\xff\xd8"), jpeg_way, lambda: other)
     image = _decode(contents, way, lambda: tf.io.decode_image(contents, channels=3, expand_animations=False))
     needs_no_turn = isinstance(orientation, int) and orientation == 1
     return resized(image if needs_no_turn else _upright(image, orientation), decoding)
@@ -149,23 +158,23 @@ def resized(image: Any, decoding: Decoding) -> Any:
     """Bring an image of shape ``(height, width, 3)`` to the configured size, as uint8."""
     size = tf.shape(image)[:2]
     target = tf.constant(decoding.image_size)
-    image = tf.cond(tf.reduce_all(size == target), lambda: image, lambda: _fitted(image, size, target, decoding))
+
+    def fitted() -> Any:
+        scales = tf.cast(size, tf.float64) / tf.cast(target, tf.float64)
+        if decoding.resize == "crop":
+            kept = tf.cast(tf.round(tf.cast(target, tf.float64) * tf.reduce_min(scales)), tf.int32)
+            kept = tf.clip_by_value(kept, 1, size)
+            top = (size - kept) // 2
+            return _scaled(image[top[0] : top[0] + kept[0], top[1] : top[1] + kept[1]], target)
+        if decoding.resize == "pad":
+            inner = tf.cast(tf.round(tf.cast(size, tf.float64) / tf.reduce_max(scales)), tf.int32)
+            inner = tf.clip_by_value(inner, 1, target)
+            top = (target - inner) // 2
+            return tf.image.pad_to_bounding_box(_scaled(image, inner), top[0], top[1], *decoding.image_size)
+        return _scaled(image, target)
+
+    image = tf.cond(tf.reduce_all(size == target), lambda: image, fitted)
     return tf.ensure_shape(image, decoding.shape)
-
-
-def _fitted(image: Any, size: Any, target: Any, decoding: Decoding) -> Any:
-    scales = tf.cast(size, tf.float64) / tf.cast(target, tf.float64)
-    if decoding.resize == "crop":
-        kept = tf.cast(tf.round(tf.cast(target, tf.float64) * tf.reduce_min(scales)), tf.int32)
-        kept = tf.clip_by_value(kept, 1, size)
-        top = (size - kept) // 2
-        return _scaled(image[top[0] : top[0] + kept[0], top[1] : top[1] + kept[1]], target)
-    if decoding.resize == "pad":
-        inner = tf.cast(tf.round(tf.cast(size, tf.float64) / tf.reduce_max(scales)), tf.int32)
-        inner = tf.clip_by_value(inner, 1, target)
-        top = (target - inner) // 2
-        return tf.image.pad_to_bounding_box(_scaled(image, inner), top[0], top[1], *decoding.image_size)
-    return _scaled(image, target)
 
 
 def _scaled(image: Any, size: Any) -> Any:
@@ -203,15 +212,6 @@ def _on_white(image: Any) -> Any:
         return tf.cast((color * alpha + 255 * (255 - alpha) + 127) // 255, tf.uint8)
 
     return tf.cond(tf.reduce_all(image[..., 3] == 255), lambda: image[..., :3], mixed)
-
-
-def _jpeg_way(contents: Any, decoding: Decoding, orientation: Any) -> Any:
-    """Return the index in `_RATIOS` for a JPEG, like `Decoding.ratio`."""
-    size = tf.io.extract_jpeg_shape(contents)[:2]
-    size = tf.cond(tf.cast(orientation, tf.int32) > 4, lambda: tf.reverse(size, [0]), lambda: size)
-    scales = tf.cast(size, tf.float64) / tf.constant(decoding.image_size, tf.float64)
-    most = tf.reduce_max(scales) if decoding.resize == "pad" else tf.reduce_min(scales)
-    return tf.maximum(tf.reduce_sum(tf.cast(tf.constant(_RATIOS, tf.float64) <= most, tf.int32)) - 1, 0)
 
 
 def without_gaps(pairs: Any, start: Any, count: Any, nothing: Any, message: Callable[[Any], Any]) -> Any:

@@ -1,34 +1,41 @@
-"""Makes examples from labelled image files: checks, splits and reads them."""
+"""Makes examples from labelled image files, and predicts new ones."""
 
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 
 from ...errors import DataError
 from ..describing import spread
 from ..examples import Examples, Input, Signature, Task
+from ..places import is_image_name, is_remote, join, locate, shown
+from ..predictions import BATCH, NewData, Table, TrainedModel, chosen, number, probabilities
 from ..split import counts_by_class, stratified_split
+from ..tables import check_there
 from .check import check_all, check_image, check_images, named
 from .decode import check_whole, decoded
+from .files import files_below, list_folder
+from .tables import find_images, image_folder, read_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
+    from .check import ImageFacts
     from .decode import Decoding
     from .files import Source
 
 
 SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."  # remedy for files that cannot be used
 _NAMED = 10  # bad files that are described at most
+_TABLES = (".csv", ".csv.gz")
 
 
 def image_examples(
@@ -123,17 +130,12 @@ def _usable(
     source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool, is_whole: bool
 ) -> tuple[Source, list[str], tuple[str, ...]]:
     """Return the files that passed the check, the names of the others, and a notice about these."""
-    if is_whole:
-        facts = check_images(source.paths, on_fetch, lambda path: check_whole(path)[0], "decoding")
-    else:
-        facts = check_images(source.paths, on_fetch, check_image)
-    files = replace(source, facts=tuple(facts))
+    check: Callable[[str], ImageFacts] = (lambda path: check_whole(path)[0]) if is_whole else check_image
+    facts = check_images(source.paths, on_fetch, check, "decoding" if is_whole else "checking")
     bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
-    if not bad:
-        return files, [], ()
-    notice = refuse_bad(bad, len(facts), source.place, skip_bad=skip_bad, remedy=SKIP_REMEDY)
+    notices = (refuse_bad(bad, len(facts), source.place, skip_bad=skip_bad, remedy=SKIP_REMEDY),) if bad else ()
     good = np.array([index for index, fact in enumerate(facts) if not fact.problem], np.intp)
-    return files.chosen(good), [name for name, _ in bad], (notice,)
+    return replace(source, facts=tuple(facts)).chosen(good), [name for name, _ in bad], notices
 
 
 def describe_images(source: Source, reporter: Reporter) -> dict[str, Any]:
@@ -148,10 +150,7 @@ def describe_images(source: Source, reporter: Reporter) -> dict[str, Any]:
     bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
     good = [fact for fact in facts if not fact.problem]
     sides = {side: spread(np.array([getattr(fact, side) for fact in good])) for side in ("height", "width") if good}
-    size = 0
-    for fact in good:
-        with suppress(OSError):  # a remote file
-            size += Path(fact.path).stat().st_size
+    size = sum(Path(fact.path).stat().st_size for fact in good if not is_remote(fact.path))
     return {
         "images": {
             "usable": len(good),
@@ -162,3 +161,64 @@ def describe_images(source: Source, reporter: Reporter) -> dict[str, Any]:
         },
         "bad": {"count": len(bad), "first": [{"file": name, "problem": problem} for name, problem in bad[:_NAMED]]},
     }
+
+
+def predict_images(trained: TrainedModel, request: NewData, reporter: Reporter, decoding: Decoding) -> Table:
+    """Predict images; raise `DataError` if there are none, or some cannot be read.
+
+    A run on a table of images gets that table's columns: one per class if it had those, else the label.
+    """
+    names, paths, column = _find(trained, request)
+    facts = check_all(check_image, paths, reporter)
+    good = [fact for fact in facts if not fact.problem]
+    if bad := [(name, fact.problem) for name, fact in zip(names, facts, strict=True) if fact.problem]:
+        found = f"{len(bad):,} of {len(facts):,} images cannot be used: {named(bad)}"
+        if not request.skip_bad or not good:
+            raise DataError(f"{found}.", remedy="Replace them, or skip them with --skip-bad.")
+        reporter.note(f"{found}. They get the same probability for every class.")
+    model, scale = trained.load_model(), np.float32(trained.scale())
+    classes = trained.classes_of(model)
+    images = decoded(good, decoding).batch(BATCH).map(lambda batch: tf.cast(batch, tf.float32) * scale).prefetch(2)
+    outputs = trained.outputs_of(model, images, len(good), reporter)
+    given = trained.record.get("label_columns") or []
+    is_label, columns = len(given) < 2, given or ["label", "probability"]
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for name, fact in zip(names, facts, strict=True):
+            shares = np.full(len(classes), 1 / len(classes), np.float32)
+            if not fact.problem:
+                shares = probabilities(next(outputs))
+            if not is_label:
+                yield name, *(number(share.item()) for share in shares)
+            else:
+                answer = ("", number(shares[0])) if fact.problem else chosen(shares, classes)
+                yield name, *answer[: len(columns)]
+        next(outputs, None)  # the last progress is reported after the last output
+
+    return Table((column, *(columns if is_label else classes)), rows(), len(bad))
+
+
+def _find(trained: TrainedModel, request: NewData) -> tuple[list[str], list[str], str]:
+    """Return the names and the paths of the images, and the heading of the names."""
+    first, record = locate(request.data[0]), trained.record
+    column, ending = record.get("id_column") or "", record.get("suffix") or ""
+    if len(request.data) == 1 and first.lower().endswith(_TABLES):
+        check_there(first)
+        table = read_ids(first, column)
+        names = table.iloc[:, 0].tolist()
+        # The folder that is given, the one beside the table as in training, or the table's own.
+        folder = image_folder(first, str(record.get("images") or "images"))
+        if request.images is not None:
+            folder = locate(request.images)
+        elif not tf.io.gfile.isdir(folder):
+            folder = first.rpartition("/")[0]
+        return names, find_images(folder, names, folder)[0], str(table.columns[0])
+    if len(request.data) > 1 or not tf.io.gfile.isdir(first):
+        return list(request.data), [locate(path) for path in request.data], column or "file"
+    folders, names = list_folder(first)  # a class folder may be a link, as in training
+    names += [f"{folder}/{name}" for folder in folders for name in files_below(join(first, folder))]
+    files = [name for name in names if is_image_name(name)]
+    if not files:
+        raise DataError(f"There is no image in {shown(first)}.")
+    # The names in the training table may lack the ending.
+    return [name.removesuffix(ending) for name in files], [join(first, name) for name in files], column or "file"

@@ -1,12 +1,13 @@
-"""Lists the image files of local and remote folders."""
+"""Lists and opens the image files of local and remote folders."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from ...errors import DataError, one_line
+from ...storage.files import open_regular
 from ..places import is_remote
 
 if TYPE_CHECKING:
@@ -42,6 +43,15 @@ class Source:
         lists = ([entries[index] for index in indices] for entries in (self.names, self.paths, self.facts))
         names, paths, facts = map(tuple, lists)
         return replace(self, names=names, paths=paths, facts=facts, labels=self.labels[indices])
+
+
+def open_file(path: str) -> BinaryIO:
+    """Open a local or remote file for reading."""
+    if not is_remote(path):
+        return cast("BinaryIO", open_regular(path, follows_links=True))
+    import tensorflow as tf
+
+    return cast("BinaryIO", tf.io.gfile.GFile(path, "rb"))
 
 
 def list_folder(folder: str) -> tuple[list[str], list[str]]:

@@ -42,12 +42,8 @@ def read_ids(path: str, id_column: str) -> pd.DataFrame:
     refuse_lines(place, ids.index[ids.isna()], f"no image in column '{name}'", "Fill it in or remove the line.")
     twice = ids[ids.duplicated()]
     if len(twice):
-        refuse_lines(
-            place,
-            twice.index,
-            f"an image that an earlier line names too, such as '{twice.iloc[0]}'",
-            "Remove the duplicates: an image could be in both the training and the validation data.",
-        )
+        what = f"an image that an earlier line names too, such as '{twice.iloc[0]}'"
+        refuse_lines(place, twice.index, what, "Remove it: an image could be in both parts of the data.")
     table.insert(0, name, table.pop(name))
     return table
 
@@ -109,17 +105,11 @@ def class_labels(
     unknown = column[~column.isin(names)]
     if len(unknown):
         first = str(unknown.iloc[0])
-        refuse_lines(
-            place,
-            unknown.index,
-            f"the label '{first}' is not in data.options.classes; {did_you_mean(first, names)}",
-            "Correct it or add it to data.options.classes.",
-        )
+        what = f"the label '{first}' is not in data.options.classes; {did_you_mean(first, names)}"
+        refuse_lines(place, unknown.index, what, "Correct it or add it to data.options.classes.")
     if len(names) < 2:
-        raise DataError(
-            f"{place}: every label in column '{column.name}' is '{names[0]}'; training needs at least two classes.",
-            remedy="Set data.options.label to the column with the classes.",
-        )
+        what = f"{place}: every label in column '{column.name}' is '{names[0]}'; training needs at least two classes."
+        raise DataError(what, remedy="Set data.options.label to the column with the classes.")
     numbers = {name: number for number, name in enumerate(names)}
     return np.array([numbers[name] for name in column], np.int32), names
 
@@ -138,23 +128,15 @@ def share_labels(table: pd.DataFrame, place: str) -> NDArray[np.float32]:
         numbers = pd.to_numeric(column, errors="coerce")
         wrong = column[numbers.isna() | ~numbers.between(0, 1)]
         if len(wrong):
-            refuse_lines(
-                place,
-                wrong.index,
-                f"'{wrong.iloc[0]}' in column '{name}' is not a probability between 0 and 1",
-                f"The columns {', '.join(table.columns)} are read as one column per class. If they are not, set "
-                "data.options.label to the label column or to the columns of the classes.",
-            )
+            what = f"'{wrong.iloc[0]}' in column '{name}' is not a probability between 0 and 1"
+            remedy = "Set data.options.label to the label column, or to the columns of the classes' probabilities."
+            refuse_lines(place, wrong.index, what, remedy)
     shares = table.astype(np.float64).to_numpy()
     sums = shares.sum(axis=1)
     wrong_sum = np.abs(sums - 1) > _SUM_TOLERANCE
     if wrong_sum.any():
-        refuse_lines(
-            place,
-            table.index[wrong_sum],
-            f"the probabilities of the classes add up to {sums[wrong_sum][0]:g}, not 1",
-            "Correct them: the probabilities of each image must add up to 1.",
-        )
+        what = f"the probabilities of the classes add up to {sums[wrong_sum][0]:g}, not 1"
+        refuse_lines(place, table.index[wrong_sum], what, "Correct them.")
     return shares.astype(np.float32)
 
 

@@ -1,5 +1,7 @@
 """Asks a package about data with a name, in a process of its own: it may import TensorFlow, which the console must not.
 
+Datasets of Kaggle, ``kaggle:OWNER/NAME``, are folders, mounted or downloaded, that are read as any other.
+
 `python -P -m tpu_console.engine.data.kinds.asking KIND OPTIONS` writes the answer as a message of `engine.messages`.
 """
 
@@ -10,14 +12,17 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...children import kill_with_children, start_module
 from ...errors import DataError
+from ...machine.install import check_installed
 from ...messages import MessageReader, end_with_parent, error_of, report_result, standard_output_reporter
-from ..download import Arrived, reporting
-from ..places import KAGGLE
+from ..download import Arrived, Download, reaches, remove_leftovers, reporting
+from ..places import KAGGLE, kaggle_cache, kaggle_parts, locate
 
 if TYPE_CHECKING:
     from ..download import OnFetch
@@ -27,7 +32,7 @@ _NOWHERE = "http://nowhere.invalid:1"  # a proxy that no request gets through
 
 
 def ask(kind: str, options: dict[str, Any], on_fetch: OnFetch = lambda _: None) -> dict[str, Any]:
-    """Return what `NamedKind.ask` of a kind, or `kaggle.download`, returns: plain values, with texts safe to show.
+    """Return what `NamedKind.ask` of a kind, or `download_from_kaggle`, returns: plain values, with texts safe to show.
 
     Without options it is what `Tfds.list_names` returns; no server is reached for that.
 
@@ -60,9 +65,44 @@ def ask(kind: str, options: dict[str, Any], on_fetch: OnFetch = lambda _: None) 
     raise error_of(last, "")
 
 
+def kaggle_folder(name: str, on_fetch: OnFetch) -> str:
+    """Return the folder of a dataset of Kaggle, downloaded if it is not here; raise `DataError` if it fails."""
+    if (parts := kaggle_parts(name)) is None:
+        raise DataError(f"'{name}' is not the name of a dataset.", remedy="Write it as kaggle:OWNER/NAME.")
+    place = locate(name)
+    return place if Path(place).exists() else str(Path(ask(KAGGLE, {"handle": parts[0]}, on_fetch)["folder"], parts[1]))
+
+
+def download_from_kaggle(handle: str, on_fetch: OnFetch) -> dict[str, str]:
+    """Download a dataset with the package, which resumes what was cut off; raise `DataError` if it fails."""
+    check_installed(f"kaggle:{handle}", "kagglehub")
+    place = kaggle_cache() / "datasets" / handle
+    download = Download(
+        f"kaggle:{handle}",
+        folder=str(place),
+        by_hand=f"save the files of https://www.kaggle.com/datasets/{handle} in a folder, and name that folder. "
+        "If the dataset asks for an account, set KAGGLE_API_TOKEN",
+        otherwise="set KAGGLEHUB_CACHE to a folder on another one",
+        hosts=("api.kaggle.com",),
+    )
+    download.check(reaches)
+    import kagglehub
+    from kagglehub.clients import build_kaggle_client
+    from kagglesdk.datasets.types.dataset_api_service import ApiGetDatasetRequest
+
+    request = ApiGetDatasetRequest()
+    request.owner_slug, request.dataset_slug = handle.split("/")
+    with suppress(Exception), build_kaggle_client() as client:  # its size stays unknown if Kaggle does not say it
+        size = int(client.datasets.dataset_api_client.get_dataset(request).total_bytes)
+        arrived = sum(archive.stat().st_size for archive in place.glob("*.archive"))
+        download = replace(download, size=max(0, size - arrived))
+    folder = download.fetch(lambda: kagglehub.dataset_download(handle), place, on_fetch, reaches)
+    remove_leftovers(place.glob("*.archive"))  # of older versions
+    return {"folder": folder}
+
+
 def main(arguments: list[str]) -> int:
     """Answer a question; return the exit code."""
-    from .kaggle import download
     from .named_kind import NamedKind
     from .table import KINDS
     from .tfds import Tfds
@@ -72,7 +112,7 @@ def main(arguments: list[str]) -> int:
     name, options = arguments
     if name == KAGGLE:
         on_fetch = reporting(reporter, lambda _: None)
-        return report_result(reporter, name, lambda: download(json.loads(options)["handle"], on_fetch))
+        return report_result(reporter, name, lambda: download_from_kaggle(json.loads(options)["handle"], on_fetch))
     kind = KINDS[name]
     assert isinstance(kind, NamedKind)  # noqa: S101  only these are asked
     if isinstance(kind, Tfds) and not json.loads(options):

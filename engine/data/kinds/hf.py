@@ -117,26 +117,42 @@ class Hf(NamedKind[HfOptions]):
 
         The first rows are read if the hub does not say what the features are, or if a column of numbers may be a class.
         """
-        is_here = _is_here(builder)
+        is_here = Path(builder.cache_dir).is_dir()
         parts: dict[str, Any] = dict(builder.as_dataset()) if is_here else {}
         known = next(iter(parts.values())).features if parts else builder.info.features
         features = {name: _feature(feature) for name, feature in (known or {}).items()}
         if is_here:
-            parts = {name: part for name, part in parts.items() if not _is_secret(part)}
+            labels = [name for name, feature in features.items() if feature.kind == "class"]
+            for split, part in [*parts.items()]:  # those of competitions may lack the labels
+                first = part.select_columns(labels)[:_SAMPLED]
+                if labels and all({*first[name]} == {_NO_CLASS} for name in labels):
+                    del parts[split]
             for name, feature in features.items():
                 if feature.kind in {"text", "integer"}:
                     names = _values([*parts.values()], name)
                     features[name] = replace(feature, names=names, is_few=bool(names))
         elif not features or any(feature.kind == "integer" for feature in features.values()):
             features = _first_rows(builder, options)
-        info = builder.info
+        info, download = builder.info, None
         sizes = {name: split.num_examples for name, split in (info.splits or {}).items()}
-        about = {"licence": str(info.license or ""), "folder": user_path(Path(builder.cache_dir))}
+        if not is_here:
+            import datasets
+
+            size = int(info.download_size or 0)
+            download = Download(
+                options.full_name,
+                folder=str(datasets.config.HF_DATASETS_CACHE),
+                by_hand=_by_hand(options),
+                otherwise="set data.options.streaming=true",
+                hosts=(str(urlsplit(datasets.config.HF_ENDPOINT).hostname),),
+                size=size,
+                needed=size + int(info.dataset_size or 0),
+            )
         return NamedFacts(
             features=features,
             splits={name: len(part) for name, part in parts.items()} or (sizes if all(sizes.values()) else {}),
-            about=described(info, about),
-            download=None if is_here else _download(builder, options),
+            about=described(info, licence=str(info.license or ""), folder=user_path(Path(builder.cache_dir))),
+            download=download,
         )
 
     def facts(self, options: HfOptions) -> NamedFacts | None:
@@ -162,8 +178,14 @@ class Hf(NamedKind[HfOptions]):
         if not options.streaming:
             return super().prepare(options, on_fetch)
         builder = self.builder(options)
-        facts = self.facts_of(builder, options)
-        return facts if facts.splits else replace(facts, splits=_counted(builder, options, on_fetch))
+        facts, counts = self.facts_of(builder, options), {}
+        if facts.splits:
+            return facts
+        for name, rows in builder.as_streaming_dataset().items():
+            on_fetch(f"counting the examples of {options.full_name}: {name}")
+            batches = rows.select_columns([next(iter(facts.features))]).with_format("arrow").iter(_SAMPLED)
+            counts[name] = sum(batch.num_rows for batch in batches)
+        return replace(facts, splits=counts)
 
     def arriving(self, builder: Any, options: HfOptions) -> Path:
         """Return the folder of the dataset in the hub's cache."""
@@ -256,16 +278,6 @@ def _ordered(splits: Any, part: Slice, names: Sequence[str]) -> Any:
     return rows.shuffle(seed=_SEED, buffer_size=_MIXED).skip(part.start).take(part.size)
 
 
-def _counted(builder: Any, options: HfOptions, on_fetch: OnFetch) -> dict[str, int]:
-    """Count the examples of each split that is used, of which the first column is read."""
-    counts, first = {}, [*_first_rows(builder, options)][:1]
-    for name, rows in builder.as_streaming_dataset().items():
-        on_fetch(f"counting the examples of {options.full_name}: {name}")
-        batches = rows.select_columns(first).with_format("arrow").iter(_SAMPLED)
-        counts[name] = sum(batch.num_rows for batch in batches)
-    return counts
-
-
 def _columns(rows: Any, names: Sequence[str]) -> dict[str, list[str]]:
     """Return columns as text."""
     columns: dict[str, list[str]] = {name: [] for name in names}
@@ -323,22 +335,11 @@ def _readable(entry: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _is_here(builder: Any) -> bool:
-    return Path(builder.cache_dir).is_dir()
-
-
 def _by_hand(options: HfOptions) -> str:
     import datasets
 
     page = f"{datasets.config.HF_ENDPOINT}/datasets/{options.name}"
     return f"save the files of {page} in a folder, and name it with data.options.data_dir"
-
-
-def _is_secret(part: Any) -> bool:
-    """Return whether a split has no labels, as those of competitions."""
-    labels = [name for name, feature in part.features.items() if _names(feature)]
-    rows = part.select_columns(labels)[:_SAMPLED]
-    return bool(labels) and all({*rows[name]} == {_NO_CLASS} for name in labels)
 
 
 def _first_rows(builder: Any, options: HfOptions) -> dict[str, Feature]:
@@ -373,18 +374,3 @@ def _feature(feature: Any) -> Feature:
     if feature.dtype.startswith(("int", "uint", "bool")):
         return Feature("integer")
     return Feature("number" if feature.dtype.startswith(("float", "decimal")) else "other")
-
-
-def _download(builder: Any, options: HfOptions) -> Download:
-    import datasets
-
-    size, room = (int(bytes_ or 0) for bytes_ in (builder.info.download_size, builder.info.dataset_size))
-    return Download(
-        options.full_name,
-        folder=str(datasets.config.HF_DATASETS_CACHE),
-        by_hand=_by_hand(options),
-        otherwise="set data.options.streaming=true",
-        hosts=(str(urlsplit(datasets.config.HF_ENDPOINT).hostname),),
-        size=size,
-        needed=size + room,
-    )

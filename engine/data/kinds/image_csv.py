@@ -14,16 +14,7 @@ from ...errors import DataError, did_you_mean
 from ...storage.paths import user_path
 from ..examples import Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate, shown
-from ..survey.skimming import (
-    Survey,
-    deadline,
-    first_rows,
-    in_time,
-    label_columns,
-    of_classes,
-    open_columns,
-    trouble,
-)
+from ..survey.skimming import Survey, deadline, first_rows, in_time, label_columns, of_classes, open_columns, trouble
 from ..tables import UNNAMED, is_number, noted
 from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import Column, FilePath, Question, Recognized, class_count
@@ -31,8 +22,6 @@ from .kind import Column, FilePath, Question, Recognized, class_count
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-
-    import pandas as pd
 
     from ...code import Imports
     from ...config.run_config import RunConfig
@@ -82,10 +71,18 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
             names = [values[0] + ending for ending in ("", *sorted(IMAGE_ENDINGS))] if values and values[0] else []
             for folder in ("images", ".", *beside[:_MOST_BESIDE]):
                 # A text is no name of a file: it may be too long for one.
-                if any(os.path.isfile(place.parent / folder / name) for name in names):  # noqa: PTH113  never raises
-                    options: dict[str, Any] = {"path": str(place), "images": folder}
-                    labels, question = _labels(heading, rows, column)
-                    return Recognized(options | ({"inputs": name} if column else {}) | labels, 0.7, question)
+                if not any(os.path.isfile(place.parent / folder / name) for name in names):  # noqa: PTH113  never raises
+                    continue
+                options: dict[str, Any] = {"path": str(place), "images": folder} | ({"inputs": name} if column else {})
+                others = [other for other in heading if other != name and not other.startswith(UNNAMED)]
+                places = [heading.index(other) for other in others]
+                # Columns of numbers alone are one per class.
+                if not all(is_number(row[at]) for row in rows for at in places if at < len(row)):
+                    others = [label for label in label_columns(heading, rows, ()) if label in others] or others
+                    if len(others) > 1:
+                        answers = {other: [other] for other in others}
+                        return Recognized(options, 0.7, Question("label", "Which column has the labels?", answers))
+                return Recognized(options | ({"label": others} if len(others) < len(heading) - 1 else {}), 0.7)
         return None
 
     def survey(self, path: Path, options: ImageCsvOptions) -> Survey:
@@ -103,7 +100,8 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         counts: Counter[str] = Counter(dict.fromkeys(names, 0) if len(names) > 1 else {})
         for row in in_time(rows, deadline()):
             labels = [row[place] if place < len(row) else "" for place in places]
-            counts[labels[0] if len(names) == 1 else names[_largest(labels)]] += 1
+            shares = [float(label) if is_number(label) else 0.0 for label in labels]  # the loader reports what is none
+            counts[labels[0] if len(names) == 1 else names[shares.index(max(shares))]] += 1
         return of_classes(counts, path)
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
@@ -124,7 +122,15 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         place = shown(options.path)
         on_fetch(f"reading {place}")
         table = read_ids(options.path, options.inputs)
-        columns = _label_columns(table, options, place)
+        others = [str(column) for column in table.columns[1:]]
+        for name in options.label:
+            if name not in others:
+                what = f"{place} has no label column '{name}'; {did_you_mean(name, others)}"
+                raise DataError(what, remedy="Set data.options.label.")
+        if not others:
+            what = f"{place} has no label column besides '{table.columns[0]}'."
+            raise DataError(what, remedy="Set data.options.path to the table with the labels.")
+        columns = list(options.label) or others
         if len(columns) == 1:
             labels, names = class_labels(table[columns[0]], options.classes, place)
         elif options.classes:
@@ -143,7 +149,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas and splits it."""
         from ...code import assigned, literal
-        from ..data_code import chosen, image_code, left_out, split, table_code
+        from ..data_code import chosen, image_code, split, table_code
         from ..images.tables import image_folder
 
         options = self.options(config)
@@ -157,7 +163,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
             "",
             *table_code(imports, options.path, record, dtype=f"{{{literal(column)}: str}}"),
         ]
-        if names := left_out(record, folder):
+        if names := list((record.get("left_out") or {}).get(folder, ())):
             lines += [assigned("LEFT_OUT", names), f"table = table[~table[{literal(column)}].isin(LEFT_OUT)]"]
         lines += [
             f"files = np.array([{files} for name in table[{literal(column)}]])",
@@ -175,40 +181,3 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         code = image_code(lines, self.decoding(config), folder, labels)
         code.are_shares = are_shares
         return code
-
-
-def _labels(heading: list[str], rows: list[list[str]], column: int) -> tuple[dict[str, Any], Question | None]:
-    """Return the option for the labels beside the column of names, or a question if several columns may have them.
-
-    Columns of numbers alone are one per class.
-    """
-    names = [name for place, name in enumerate(heading) if place != column and not name.startswith(UNNAMED)]
-    places = [heading.index(name) for name in names]
-    if len(names) > 1 and not all(is_number(row[place]) for row in rows for place in places if place < len(row)):
-        names = [name for name in label_columns(heading, rows, ()) if name in names] or names
-        if len(names) > 1:
-            answers = {name: [name] for name in names}
-            return {}, Question("label", "Which column has the labels?", answers)
-    return {"label": names} if len(names) < len(heading) - 1 else {}, None
-
-
-def _largest(labels: list[str]) -> int:
-    """Return the index of the largest probability; the loader reports cells that are not numbers."""
-    shares = [float(label) if is_number(label) else 0.0 for label in labels]
-    return shares.index(max(shares))
-
-
-def _label_columns(table: pd.DataFrame, options: ImageCsvOptions, place: str) -> list[str]:
-    others = [str(column) for column in table.columns[1:]]
-    if not others:
-        raise DataError(
-            f"{place} has no label column besides '{table.columns[0]}'.",
-            remedy="Set data.options.path to the table with the labels.",
-        )
-    for name in options.label:
-        if name not in others:
-            raise DataError(
-                f"{place} has no label column '{name}'; {did_you_mean(name, others)}",
-                remedy="Set data.options.label.",
-            )
-    return list(options.label) or others

@@ -30,8 +30,6 @@ _TRAINING, _OTHERS = ("train", "training"), ("val", "valid", "validation", "test
 _WORDS = re.compile("[^a-z]+")
 _DEEPEST = 4  # folders in one another that are looked into
 
-_LOOKED_AT = 200  # class folders whose modification times are compared
-
 
 class ImageFolderOptions(Section):
     """Options of `image-folder`: one folder of images per class."""
@@ -59,64 +57,65 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         """Count the images of each class."""
         ends_at = deadline()
         counts = files_by_class(path, ends_at, is_image_name)
-        if not counts:
-            return trouble("path", f"{user_path(path)} has no folders, one per class, with images in them")
         if len(counts) < 2:
-            what = f"{user_path(path)} has one folder with images, '{next(iter(counts))}'"
-            return trouble("path", f"{what}, and there has to be one for each class")
+            what = f"has {len(counts)} folders with images in them, and there has to be one for each class"
+            return trouble("path", f"{user_path(path)} {what}")
         place, validation = options.validation_path, None
         if place and not is_remote(place):
             validation = sum(files_by_class(Path(locate(place)), ends_at, is_image_name).values())
         return Survey(total=sum(counts.values()), classes=counts, validation=validation)
 
-    def watched(self, path: Path) -> list[Path]:
-        """Return the folders of the first classes, too."""
-        return [path, *(class_folders(path)[:_LOOKED_AT] if path.is_dir() else ())]
-
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """List the images and their classes; raise `DataError` if there are not at least two folders of images."""
         source = _listed(self.options(config).path, "path", on_fetch)
         if {*_TRAINING, *_OTHERS}.issuperset(name.lower() for name in source.class_names):
-            raise DataError(
-                f"The folders in {source.place} are {', '.join(source.class_names)}: parts of a dataset, not classes.",
-                remedy="Set data.options.path to the training folder and data.options.validation_path to the other "
-                "one.",
+            what = (
+                f"The folders in {source.place}, {', '.join(source.class_names)}, are parts of a dataset, not classes."
             )
+            raise DataError(what, remedy="Name the training folder, and set data.options.validation_path to the other.")
         if len(source.class_names) < 2:
-            raise DataError(
-                f"{source.place} has one folder with images, '{source.class_names[0]}': training needs two or more.",
-                remedy="Use a folder for each class. If the classes are in that folder, set data.options.path to it.",
-            )
+            what = f"{source.place} has one folder with images, '{source.class_names[0]}': training needs two or more."
+            raise DataError(what, remedy="Use a folder for each class.")
         return source
 
     def sources(self, config: RunConfig, on_fetch: Callable[[str], None]) -> list[Source]:
         """List the training images, and those of the validation folder if there is one."""
         source, other = self.read_source(config, on_fetch), self.options(config).validation_path
-        return [source, *([_matched(_listed(other, "validation_path", on_fetch), source)] if other else [])]
+        if not other:
+            return [source]
+        import numpy as np
+
+        validation = _listed(other, "validation_path", on_fetch)
+        numbers = {name: number for number, name in enumerate(source.class_names)}
+        refuse_other_classes(validation.place, validation.class_names, source.place, numbers)
+        labels = np.array([numbers[name] for name in validation.class_names], np.int32)[validation.labels]
+        return [source, replace(validation, labels=labels, class_names=source.class_names)]
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that lists the files of each class and splits them."""
-        from ...code import assigned
+        from ...code import assigned, call, literal, write
         from ..data_code import chosen, image_code, shuffled, split
 
         options = self.options(config)
         imports.add("numpy as np")
         imports.add("os")
         imports.add("Path", "pathlib")
-        folder = locate(options.path)
-        lines = [
-            assigned("CLASSES", record["classes"]),
-            *_FUNCTIONS,
-            _listing("files, labels", folder, record),
-        ]
+
+        def listing(target: str, folder: str) -> str:
+            names = (record.get("left_out") or {}).get(folder, ())
+            arguments = [literal(folder), *([literal(list(names))] if names else [])]
+            return write(call("list_images", *arguments), 0, f"{target} = ")
+
+        folder, limit = locate(options.path), config.data.train_limit
+        lines = [assigned("CLASSES", record["classes"]), *_FUNCTIONS, listing("files, labels", folder)]
         if options.validation_path:
             lines += [
-                shuffled("rows", "len(files)", config.data.train_limit),
+                shuffled("rows", "len(files)", limit),
                 "files_train, y_train = files[rows], labels[rows]",
-                _listing("files_val, y_val", locate(options.validation_path), record),
+                listing("files_val, y_val", locate(options.validation_path)),
             ]
         else:
-            lines += [*split(imports, held_out, config.data.train_limit, "labels"), *chosen("files", "labels")]
+            lines += [*split(imports, held_out, limit, "labels"), *chosen("files", "labels")]
         return image_code(lines, self.decoding(config), folder, "y_train")
 
 
@@ -176,16 +175,9 @@ def files_by_class(path: Path, ends_at: float, is_wanted: Callable[[str], bool])
     """Count such files of each class."""
     if not path.is_dir():
         raise DataError(f"{user_path(path)} is a file, not a folder.")
-    counts = {
-        shown(folder.name): sum(map(is_wanted, in_time(files_below(str(folder)), ends_at)))
-        for folder in class_folders(path)
-    }
+    folders = sorted(entry for entry in path.iterdir() if not entry.name.startswith(".") and entry.is_dir())
+    counts = {shown(folder.name): sum(map(is_wanted, in_time(files_below(str(folder)), ends_at))) for folder in folders}
     return {name: count for name, count in counts.items() if count}
-
-
-def class_folders(path: Path) -> list[Path]:
-    """Return the sorted folders in a folder, without hidden ones; raise `OSError` if it cannot be read."""
-    return sorted(entry for entry in path.iterdir() if not entry.name.startswith(".") and entry.is_dir())
 
 
 def list_classes(path: str, option: str, on_fetch: Callable[[str], None]) -> tuple[str, dict[str, list[str]]]:
@@ -224,27 +216,7 @@ def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
     others = [f"{name}/{file}" for name, files in by_class.items() for file in files if not is_image_name(file)]
     empty, notices = [name for name in images if name not in classes], []
     if others:
-        count = "One file is" if len(others) == 1 else f"{len(others):,} files are"
-        notices.append(f"{count} ignored because the name does not end like an image's: {first_of(others, 3)}.")
+        notices.append(f"Files whose names do not end like an image's are ignored: {first_of(others, 3)}.")
     if empty:
         notices.append(f"Folders without images are not used as classes: {first_of(empty, 3)}.")
     return Source(place, tuple(names), tuple(paths), labels, tuple(classes), notices=tuple(notices))
-
-
-def _matched(validation: Source, source: Source) -> Source:
-    """Give validation images the class numbers of the training images."""
-    import numpy as np
-
-    numbers = {name: number for number, name in enumerate(source.class_names)}
-    refuse_other_classes(validation.place, validation.class_names, source.place, numbers)
-    renumbered = np.array([numbers[name] for name in validation.class_names], np.int32)
-    return replace(validation, labels=renumbered[validation.labels], class_names=source.class_names)
-
-
-def _listing(target: str, folder: str, record: dict[str, Any]) -> str:
-    from ...code import call, literal, write
-    from ..data_code import left_out
-
-    names = left_out(record, folder)
-    arguments = [literal(folder), *([literal(names)] if names else [])]
-    return write(call("list_images", *arguments), 0, f"{target} = ")

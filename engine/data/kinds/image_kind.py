@@ -77,7 +77,7 @@ class ImageKind(DatasetKind[OptionsT]):
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict images in a table, a folder or single files."""
-        from ..images.predicting import predict_images
+        from ..images.examples import predict_images
 
         return predict_images(trained, request, reporter, self.decoding(trained.config))
 
@@ -93,19 +93,18 @@ class ImageFilesKind(ImageKind[OptionsT]):
             return image_start(config, [])
         good: list[tuple[str, ImageFacts]] = []  # with their names
         skipped: list[str] = []
-        for source in self.sources(config, lambda _: None):
+        sources = self.sources(config, lambda _: None)
+        for source in sources:
             facts = check_some(source.paths, _LOOK_S)
             bad = sorted((source.names[index], fact.problem) for index, fact in facts.items() if fact.problem)
             if bad:
-                some = "" if len(facts) == len(source.paths) else f" of the {len(facts):,} checked so far"
-                skipped.append(f"{len(bad):,} of {len(source.paths):,} images{some}: {named(bad)}.")
+                skipped.append(f"{len(bad):,} of {len(facts):,} images that were checked: {named(bad)}.")
             if len(bad) == len(facts):
                 raise DataError(f"No image in {source.place} can be used: {named(bad)}.", remedy="Replace them.")
             good += [(source.names[place], fact) for place, fact in sorted(facts.items()) if not fact.problem]
             skipped += source.notices
         start = image_start(config, [fact for _, fact in good])
-        labels = self.read_source(config, lambda _: None).labels
-        start.settings["loss"] = f"{'sparse_' if labels.ndim == 1 else ''}categorical_crossentropy"
+        start.settings["loss"] = f"{'sparse_' if sources[0].labels.ndim == 1 else ''}categorical_crossentropy"
         samples = samples_of(good, lambda one: f"{one[0]}, {one[1].height}×{one[1].width}")
         return start._replace(skipped=tuple(skipped), samples=samples)
 
@@ -147,15 +146,12 @@ def image_start(config: RunConfig, facts: Collection[ImageFacts]) -> Start:
         own = [median(fact.height for fact in facts), median(fact.width for fact in facts)]
         scale = min(1, _LARGEST_SIDE / max(own))
         height, width = (max(round(side * scale), _SMALLEST_SIDE) for side in own)
-        kinds = {(fact.height, fact.width) for fact in facts}
-        have = "all images have" if len(kinds) == 1 else "the median of the images is"
         settings["data.options.image_size"] = [height, width]
-        reasons["data.options.image_size"] = f"images as {height}×{width} pixels; {have} {own[0]:g}×{own[1]:g}"
+        reasons["data.options.image_size"] = f"images as {height}×{width} pixels; their median is {own[0]:g}×{own[1]:g}"
     settings["model_options"] = cnn_options(height, width)
     settings["augmentation.translation"] = 0.1
     reasons["augmentation.translation"] = "training images are shifted at random, by up to 10%"
     if facts and not all(fact.is_gray for fact in facts):
         settings["augmentation.flip"] = "horizontal"
-        text = "color images are also mirrored; --set augmentation.flip=none if left and right matter"
-        reasons["augmentation.flip"] = text
+        reasons["augmentation.flip"] = "and mirrored; --set augmentation.flip=none if left and right matter"
     return Start(settings, reasons)

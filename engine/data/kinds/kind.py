@@ -11,7 +11,7 @@ from ...config.values import Section
 from ...errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ...code import Imports
@@ -79,11 +79,10 @@ class InputsRecord(BaseModel):
 
 
 class DatasetKind(ABC, Generic[OptionsT]):
-    """A kind of dataset. Where `predict` or `code` is not overridden, the program says that the kind cannot do it."""
+    """A kind of dataset; one without `code` cannot be exported as a script."""
 
     name: str  # as in `dataset = …`
     source = "path"  # the option that says which data it is
-    is_named = False  # whether its data are known by a name, as in ``tfds:mnist``, and `source` is not a path
     title: str  # in a few words
     Options: type[OptionsT]  # the table `data.options`; `path` is among them
     model, loss = "cnn", "sparse_categorical_crossentropy"  # what trains on it if nothing else is said
@@ -109,14 +108,6 @@ class DatasetKind(ABC, Generic[OptionsT]):
         """
         return None
 
-    def look_up(self, name: str, given: Mapping[str, Any]) -> Recognized:
-        """Return how the data with a name are read, if `is_named`; `given` are options that the user chose.
-
-        Raises:
-            DataError: There is no such name, or it cannot be asked for.
-        """
-        raise NotImplementedError
-
     @abstractmethod
     def survey(self, path: Path, options: OptionsT) -> Survey:
         """Count the examples in local files within half a second, and say what would make a run fail.
@@ -129,10 +120,6 @@ class DatasetKind(ABC, Generic[OptionsT]):
         if options.get("label_type") == "number":
             return self.model, "mean_squared_error", ("mean_absolute_error",)
         return self.model, self.loss, self.metrics
-
-    def watched(self, path: Path) -> Iterable[Path]:
-        """Return the files and folders that change when the examples do."""
-        return (path,)
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Return the shapes of the examples, and what was assumed, in a sentence.
@@ -167,16 +154,9 @@ class DatasetKind(ABC, Generic[OptionsT]):
         """Return what `inspect` tells about the files, before they are loaded."""
         return {}
 
-    def describe(self, examples: Examples) -> dict[str, Any]:
-        """Return what `inspect` tells about the examples besides their shapes, classes and pictures."""
-        return {}
-
+    @abstractmethod
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict new data with a run on this kind; raise `DataError` if it cannot be read."""
-        raise DataError(
-            f"New data for a run on {self.name} cannot be read.",
-            remedy="Name a function that returns the new inputs, as in --data mine.py:new_data.",
-        )
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return the code that reads the examples as a run did, given how many it held out and its record.

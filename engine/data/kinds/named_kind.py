@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
 _TEXTS = ("text", "review", "sentence", "content", "message")
+
 _ANSWERS = {"prompt": "response completion chosen", "question": "answer", "instruction": "output response"}
 
 
@@ -72,19 +73,19 @@ class NamedFacts:
     download: Download | None = None  # what has to be downloaded first; None if the data are here
 
     def in_words(self) -> str:
-        """Say how many examples and classes there are, under which licence, and what has to be downloaded."""
-        classes = [each for name, each in self.features.items() if each.kind == "class" and self.label in {"", name}]
-        counts = {"examples": sum(self.splits.values()), "classes": len(classes[0].names) if classes else 0}
-        size = f"{size_text(self.download.size)} to download" if self.download and self.download.size else ""
-        words = [size, *(f"{count:,} {what}" for what, count in counts.items() if count)]
-        words += [(self.about or {}).get("licence", ""), "" if self.download else ON_THIS_MACHINE]
-        return ", ".join(filter(None, words))
+        """Say what has to be downloaded, how many classes there are, and under which licence."""
+        size = size_text(self.download.size) + " to download" if self.download and self.download.size else ""
+        classes = max((len(feature.names) for feature in self.features.values() if feature.kind == "class"), default=0)
+        words = [size, f"{classes:,} classes" if classes else "", (self.about or {}).get("licence", "")]
+        return ", ".join(filter(None, [*words, "" if self.download else ON_THIS_MACHINE]))
 
 
-def described(info: Any, more: Mapping[str, str]) -> dict[str, str]:
+def described(info: Any, **more: str) -> dict[str, str]:
     """Return what `inspect` says about data, from a package's description of them and a few words more."""
-    about = {"about": " ".join(str(info.description or "").split())[:300], "home page": str(info.homepage or "")}
-    return {name: text for name, text in (about | dict(more)).items() if text}
+    about = " ".join(str(info.description or "").split())[:300]
+    return {
+        name: text for name, text in {"about": about, "home page": str(info.homepage or ""), **more}.items() if text
+    }
 
 
 _FACTS = KeyedStore[NamedFacts]("named.json", NamedFacts)
@@ -157,7 +158,6 @@ class NamedKind(DatasetKind[OptionsT]):
     """
 
     source = "name"
-    is_named = True
     Record = _Record
     image_code = "example[{name}]"  # an example's image as an array, in an exported script
     left_over: tuple[str, ...] = ()  # what downloads that were killed leave beside the folder where files arrive
@@ -210,11 +210,11 @@ class NamedKind(DatasetKind[OptionsT]):
         """Return code that makes `parts`, two lists of examples as dictionaries."""
 
     def look_up(self, name: str, given: Mapping[str, Any]) -> Recognized:
-        """Ask the package in a process of its own, and ask for the label if the data do not say what it is."""
+        """Ask the package in a process of its own, and the user for the label if the data do not say what it is."""
         from .asking import ask
 
         options = self.Options.model_validate({**self.named(name), **given})
-        self._save(options, typed(NamedFacts, ask(self.name, options.model_dump(mode="json"))))
+        self._save(options, ask(self.name, options.model_dump(mode="json")))
         return Recognized(self.named(name), sure=1, question=self._question(options))
 
     def known(self) -> dict[str, str]:
@@ -223,10 +223,8 @@ class NamedKind(DatasetKind[OptionsT]):
         They are those that were asked for here, and those that the package lists or has on this machine.
         """
         names = {f"{self.name}:{name}": words for name, words in self.listed().items()}
-        asked = _FACTS.items().items()
-        return names | {
-            key: facts.in_words() for key, facts in asked if key.startswith(f"{self.name}:") and " " not in key
-        }
+        asked = {key: facts.in_words() for key, facts in _FACTS.items().items() if " " not in key}
+        return names | {key: words for key, words in asked.items() if key.startswith(f"{self.name}:")}
 
     @abstractmethod
     def listed(self) -> dict[str, str]:
@@ -249,15 +247,13 @@ class NamedKind(DatasetKind[OptionsT]):
     def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
         """Return what suits the features that are used."""
         wanted = self.Options.model_validate(dict(options))
-        if (facts := self.facts(wanted)) is None:
+        if self.facts(wanted) is None:
             self.look_up(wanted.full_name, options)
-            facts = self.facts(wanted)
+        facts = self.facts(wanted)
         use = None if facts is None else self.use(wanted, facts)
-        if use is None or use.task == "images":
-            return "cnn", self.loss, self.metrics
-        if use.task == "texts":
-            return "text", self.loss, self.metrics
-        return TableCsv().goals({"label_type": "class" if use.is_class else "number"})
+        if use is not None and use.task == "table":
+            return TableCsv().goals({"label_type": "class" if use.is_class else "number"})
+        return "text" if use is not None and use.task == "texts" else "cnn", self.loss, self.metrics
 
     def survey(self, path: Path, options: OptionsT) -> Survey:
         """Return what is known about the splits without asking."""
@@ -306,15 +302,40 @@ class NamedKind(DatasetKind[OptionsT]):
 
     def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
         """Download what is not here, and read it; without a validation split, the end of the other one is held out."""
+        import numpy as np
+        import pandas as pd
+
         options = self.options(config)
-        facts = typed(NamedFacts, asdict(self.prepare(options, on_fetch)))
-        self._save(options, facts)
+        facts = self._save(options, asdict(self.prepare(options, on_fetch)))
         if (question := self._question(options)) is not None:
             raise DataError(f"{options.full_name}: {question.text}", remedy="Set data.options.label.")
-        use = self.use(options, facts)
+        use, parts = self.use(options, facts), self._slices(config, facts)
         if use.task == "images":
-            return self._images(config, use, *self._slices(config, facts))
-        return self._table(config, use, *self._slices(config, facts))
+            import tensorflow as tf
+
+            from ..images.decode import as_written, decode_bytes
+            from ..images.examples import image_examples
+
+            decoding = self._decoding(config)
+
+            @as_written
+            def decoded(content: Any, label: Any) -> tuple[Any, Any]:
+                return decode_bytes(content, decoding), tf.cast(label, tf.int32)
+
+            read = [self.images(options, part, use).map(decoded, num_parallel_calls=tf.data.AUTOTUNE) for part in parts]
+            sizes = parts[0].size, parts[1].size
+            return image_examples((read[0], read[1]), sizes, decoding, use.classes, {})
+        wanted, names = self._table_options(config, use), [*use.inputs, use.label]
+        table = pd.concat([self.table(options, part, names) for part in parts], ignore_index=True)
+        if missing := int(table[use.label].isna().sum()):
+            what = f"{wanted.path} has {missing:,} examples without a label."
+            raise DataError(what, remedy="Set data.options.label.")
+        rows = np.arange(parts[0].size), np.arange(parts[0].size, len(table))
+        if isinstance(wanted, TableCsvOptions):
+            check_table(config, wanted)
+            return table_examples(config, wanted, table, rows)
+        check_texts(config)
+        return text_examples(config, wanted, table.fillna(""), rows)
 
     def _slices(self, config: RunConfig, facts: NamedFacts) -> tuple[Slice, Slice]:
         """Return the training and the validation examples."""
@@ -328,42 +349,6 @@ class NamedKind(DatasetKind[OptionsT]):
             raise DataError(f"{options.full_name} has {total:,} examples, too few to hold some out for validation.")
         train = Slice(split, 0, min(ends, data.train_limit or ends))
         return train, Slice(other, 0, held_out) if other else Slice(split, ends, total)
-
-    def _images(self, config: RunConfig, use: Use, train: Slice, validation: Slice) -> Examples:
-        import tensorflow as tf
-
-        from ..images.decode import as_written, decode_bytes
-        from ..images.examples import image_examples
-
-        decoding = self._decoding(config)
-
-        @as_written
-        def decoded(content: Any, label: Any) -> tuple[Any, Any]:
-            return decode_bytes(content, decoding), tf.cast(label, tf.int32)
-
-        parts = (
-            self.images(self.options(config), part, use).map(decoded, num_parallel_calls=tf.data.AUTOTUNE)
-            for part in (train, validation)
-        )
-        first, second = parts
-        return image_examples((first, second), (train.size, validation.size), decoding, use.classes, {})
-
-    def _table(self, config: RunConfig, use: Use, train: Slice, validation: Slice) -> Examples:
-        import numpy as np
-        import pandas as pd
-
-        options, names = self.options(config), [*use.inputs, use.label]
-        table = pd.concat([self.table(options, part, names) for part in (train, validation)], ignore_index=True)
-        wanted = self._table_options(config, use)
-        if missing := int(table[use.label].isna().sum()):
-            what = f"{wanted.path} has {missing:,} examples without a label."
-            raise DataError(what, remedy="Set data.options.label.")
-        rows = (np.arange(train.size), np.arange(train.size, len(table)))
-        if isinstance(wanted, TableCsvOptions):
-            check_table(config, wanted)
-            return table_examples(config, wanted, table, rows)
-        check_texts(config)
-        return text_examples(config, wanted, table.fillna(""), rows)
 
     def _table_options(self, config: RunConfig, use: Use) -> TextCsvOptions | TableCsvOptions:
         """Return how the same data in a file would be read."""
@@ -446,7 +431,7 @@ class NamedKind(DatasetKind[OptionsT]):
             return TextCsv().predict(trained, request, reporter)
         if "numbers" in trained.record:
             return TableCsv().predict(trained, request, reporter)
-        from ..images.predicting import predict_images
+        from ..images.examples import predict_images
 
         return predict_images(trained, request, reporter, self._decoding(trained.config))
 
@@ -459,58 +444,52 @@ class NamedKind(DatasetKind[OptionsT]):
     def _key(self, options: OptionsT) -> str:
         return f"{self.name}:{options.full_name}" + (f" in {options.data_dir}" if options.data_dir else "")
 
-    def _save(self, options: OptionsT, facts: NamedFacts | None) -> None:
+    def _save(self, options: OptionsT, values: dict[str, Any]) -> NamedFacts:
+        """Keep what the package said as plain values, and return it; raise `DataError` if it is not that."""
+        facts: NamedFacts | None = typed(NamedFacts, values)
         if facts is None:
             raise DataError(f"What {self.name} says about {options.full_name} cannot be read.")
         _FACTS.put(self._key(options), facts)
+        return facts
 
     def _question(self, options: OptionsT) -> Question | None:
         """Return what the user has to say about the features."""
         facts = self.facts(options)
         if facts is None or self.use(options, facts).label:
             return None
-        text, names = "What is to be predicted?", _usable(facts)
-        return Question("label", text, {name: name for name in names if facts.features[name].kind != "image"})
+        names = [name for name, feature in facts.features.items() if feature.kind not in {"image", "messages", "other"}]
+        return Question("label", "What is to be predicted?", {name: name for name in names})
 
     def use(self, options: OptionsT, facts: NamedFacts) -> Use:
         """Return what the features are used for; without a label if that cannot be guessed."""
         features = facts.features
-        for name in (*options.inputs, *([options.label] if options.label else [])):
+        for name in filter(None, (*options.inputs, options.label)):
             if name not in features:
                 what = f"{options.full_name} has no feature '{name}'; {did_you_mean(name, features)}"
                 raise DataError(what, remedy="Set data.options.inputs and data.options.label.")
-        classes = [name for name, feature in features.items() if feature.kind == "class"]
-        if not (options.label or facts.label or "label" in features) and (found := _conversation(features)):
-            raise DataError(
-                f"{options.full_name} has {found}: a model would learn to write text from it, and no model here does.",
-                remedy="Train one of yours, such as one of KerasHub, on a function that returns this data: see "
-                "docs/own-code.md. Or choose what a model learns with data.options.label.",
-            )
+        usable = [name for name, feature in features.items() if feature.kind not in {"messages", "other"}]
+        classes = [name for name in usable if features[name].kind == "class"]
+        if not (options.label or facts.label or classes or "label" in features):
+            talks = [name for name, feature in features.items() if feature.kind == "messages"]
+            talks += [f"{name} and {answer}" for name in usable for answer in _ANSWERS.get(name, "").split()
+                      if answer in usable]  # fmt: skip
+            if talks or not usable:
+                what = f"{options.full_name} has {', '.join(talks or features)}: no model here learns to write text."
+                remedy = "Train one of yours on a function that returns this data: see docs/own-code.md."
+                raise DataError(what, remedy=remedy if talks else f"{remedy} Or choose data.options.label.")
         label = options.label or facts.label or (classes[0] if len(classes) == 1 else "")
         label = label or ("label" if "label" in features else "")
-        inputs = options.inputs or tuple(name for name in facts.inputs or _usable(facts) if name != label)
+        inputs = options.inputs or tuple(name for name in facts.inputs or usable if name != label)
         images = [name for name in inputs if features[name].kind == "image"]
         texts = [name for name in inputs if features[name].kind == "text"]
         others = [name for name in inputs if features[name].kind in {"class", "integer", "number"}]
         target = features[label] if label else Feature("other")
-        is_class, names = target.kind in {"class", "text"} or target.is_few, target.names
+        is_class = target.kind in {"class", "text"} or target.is_few
         text = column_named(texts, _TEXTS) or (texts[0] if len(texts) == 1 and not others else "")
         task: Literal["images", "texts", "table"] = "images" if images else "texts" if text and is_class else "table"
         seen = {"images": tuple(images[:1]), "texts": (text,), "table": (*texts, *others)}[task]
         kinds = {name: features[name].kind for name in (*seen, *([label] if label else []))}
-        return Use(task, seen, label, is_class, names, kinds)
-
-
-def _conversation(features: Mapping[str, Feature]) -> str:
-    """Return the features that hold conversations, or prompts and their responses; nothing if there are none."""
-    found = [name for name, feature in features.items() if feature.kind == "messages"]
-    texts = [name for name, feature in features.items() if feature.kind == "text"]
-    found += [f"{name} and {answer}" for name in texts for answer in _ANSWERS.get(name, "").split() if answer in texts]
-    return "" if any(feature.kind == "class" for feature in features.values()) else ", ".join(found)
-
-
-def _usable(facts: NamedFacts) -> list[str]:
-    return [name for name, feature in facts.features.items() if feature.kind not in {"messages", "other"}]
+        return Use(task, seen, label, is_class, target.names, kinds)
 
 
 def splits_of(options: NamedOptions, facts: NamedFacts) -> tuple[str, str]:

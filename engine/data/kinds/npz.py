@@ -13,7 +13,7 @@ from pydantic import Field
 
 from ...config.values import Section
 from ...errors import DataError, one_line
-from ..examples import Examples, Input, Signature, Task, of_arrays
+from ..examples import Examples, Input, Signature, of_arrays
 from ..places import locate
 from ..places import shown as shown_path
 from ..predictions import NewData, Table, TrainedModel, predicted
@@ -21,7 +21,7 @@ from ..survey.skimming import Survey, of_classes, shown
 from ..tables import check_there, first_of
 from .image_kind import cnn_options
 from .kind import DatasetKind, FilePath, InputsRecord, LabelType, Recognized, Start
-from .table_csv import LabelScale, check_numbers, deviation_notice, scale_of
+from .table_csv import NO_SCALE, LabelScale, check_numbers, deviation_notice, scale_of, signature_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -114,33 +114,31 @@ class Npz(DatasetKind[NpzOptions]):
         with _opened(options) as (archive, x_names, y_names):
             x, y = [_inputs(archive, name) for name in x_names], [_labels(archive, name, options) for name in y_names]
         names: tuple[str, ...] = ()
+        record: dict[str, Any] = {"kind": config.dataset, "inputs": x_names, "labels": y_names, "shape": x[0].shape[1:]}
         if not is_number:
             values = np.unique(np.concatenate(y))
             if not 1 < len(values) <= len(y[0]) // 2:
                 what = f"The {len(y[0]):,} labels in {place} are not classes: {len(values):,} of them differ."
-                remedy = "Training needs two or more classes; data.options.label names their array."
-                raise DataError(what, remedy=f"{remedy} Set data.options.label_type=number to predict a number.")
-            names, y = tuple(shown(str(value)) for value in values), [np.searchsorted(values, part) for part in y]
+                remedy = "Set data.options.label to the array of classes, or data.options.label_type=number."
+                raise DataError(what, remedy=remedy)
+            names = tuple(shown(str(value)) for value in values)
+            y = [np.searchsorted(values, part).astype(np.int32) for part in y]
         notices: tuple[str, ...] = ()
         if len(x) > 1:
             rows = np.random.default_rng(config.seed).permutation(len(y[0]))[: data.train_limit or None]
             x[0], y[0] = x[0][rows], y[0][rows]
-        elif is_number:
-            x, y = ([part[0][rows] for rows in random_split(len(y[0]), "examples", config)] for part in (x, y))
         else:
-            split = stratified_split(y[0], names, data.validation_fraction, config.seed, data.train_limit)
-            x, y = ([part[0][split.train], part[0][split.validation]] for part in (x, y))
-            notices = split.notices
-        shape = x[0].shape[1:]
-        record: dict[str, Any] = {"kind": config.dataset, "inputs": x_names, "labels": y_names, "shape": shape}
-        label = scale_of(y[0]) if is_number else LabelScale(mean=0, deviation=1)
+            parts = random_split(len(y[0]), "examples", config) if is_number else None
+            if parts is None:
+                split = stratified_split(y[0], names, data.validation_fraction, config.seed, data.train_limit)
+                parts, notices = (split.train, split.validation), split.notices
+            x, y = ([values[0][rows] for rows in parts] for values in (x, y))
+        label = scale_of(y[0]) if is_number else NO_SCALE
         if is_number:
-            record |= {"label": label.model_dump()}
-            notices = (deviation_notice(y[1]),)
+            record["label"], notices = label.model_dump(), (deviation_notice(y[1]),)
         else:
             record |= {"class_names": names, "class_counts": counts_by_class(y[0], y[1], len(names))}
-            y = [part.astype(np.int32) for part in y]
-        if len(shape) > 1:
+        if x[0].ndim > 2:
             record["pixel_range"] = 255.0 if x[0].dtype == np.uint8 else float(np.abs(x[0]).max()) or 1.0
         else:
             mean, deviation = x[0].mean(axis=0), x[0].std(axis=0)
@@ -148,7 +146,7 @@ class Npz(DatasetKind[NpzOptions]):
             x = [_scaled(part, record) for part in x]
         return of_arrays(
             *zip(x, y, strict=True),
-            signature=_signature(shape, len(names), label),
+            signature=_signature(x[0].shape[1:], len(names), label),
             pixel_range=record.get("pixel_range", 0.0),
             class_names=names,
             record=record,
@@ -219,7 +217,7 @@ def open_arrays(path: str) -> Iterator[Any]:
     """Open a file of arrays; raise `DataError` if it, or what the body reads of it, is damaged."""
     from numpy.lib.npyio import NpzFile
 
-    from ..images.check import open_file
+    from ..images.files import open_file
 
     check_there(path)
     try:
@@ -238,17 +236,14 @@ def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
     """
     with open_arrays(options.path) as archive:
         by_name = {name.lower(): name for name in archive.files}
-        train, validation = ([pair.split() for pair in pairs if {*pair.split()} <= {*by_name}]
-                             for pairs in (_TRAINING, _VALIDATION))  # fmt: skip
-        pairs = [[by_name[name] for name in pair] for pair in (*train[:1], *validation[:1])] if train else []
-        if options.inputs or options.label:
-            pairs = [[options.inputs, options.label]]
-        headers = {shown(name): _header(archive, name) for name in archive.files}
-        shapes = {name: shape for name, (shape, _) in headers.items()}
-        if not pairs:  # of two arrays, the one with a whole number or a word for each example has the labels
-            labels = [name for name, (shape, dtype) in headers.items() if len(shape) == 1 and dtype.kind in "biuU"]
-            others = [name for name in headers if name not in labels]
-            pairs = [[others[0], labels[0]]] if len(labels) == len(others) == 1 else []
+        shapes = {shown(name): _header(archive, name)[0] for name in archive.files}
+        pairs = [[options.inputs, options.label]] if options.inputs or options.label else []
+        for known in () if pairs else (_TRAINING, _VALIDATION):
+            found = (pair.split() for pair in known if {*pair.split()} <= {*by_name})
+            pairs += [[by_name[name] for name in pair] for pair in [*found][:1]]
+        labels = [name for name, shape in shapes.items() if len(shape) == 1]
+        if not pairs and len(shapes) == 2 and len(labels) == 1:
+            pairs = [[next(name for name in shapes if name not in labels), labels[0]]]
         has = f"{shown_path(options.path)} has {first_of([f'{name} {shape}' for name, shape in shapes.items()])}"
         if not pairs or not {*pairs[0]} <= {*shapes}:
             what = f"{has}: which are the inputs and the labels is unclear."
@@ -263,12 +258,8 @@ def _example_shape(options: NpzOptions) -> tuple[int, ...]:
         return _header(archive, names[0])[0][1:]
 
 
-def _signature(shape: tuple[int, ...], classes: int, label: LabelScale | None = None) -> Signature:
-    inputs = {"image" if len(shape) > 1 else "row": Input(shape)}
-    if classes:
-        return Signature(Task.CLASSES, inputs, classes)
-    scale = label or LabelScale(mean=0, deviation=1)
-    return Signature(Task.NUMBER, inputs, label_mean=scale.mean, label_deviation=scale.deviation)
+def _signature(shape: tuple[int, ...], classes: int, label: LabelScale = NO_SCALE) -> Signature:
+    return signature_of({"image" if len(shape) > 1 else "row": Input(shape)}, classes, label)
 
 
 def _header(archive: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -304,17 +295,15 @@ def _labels(archive: Any, name: str, options: NpzOptions) -> NDArray[Any]:
     import numpy as np
 
     values: NDArray[Any] = archive[name]
-    if values.shape[:1] == (values.size,) and values.dtype.kind in "biuf":
-        if options.label_type == "number" and np.isfinite(values).all():
-            return values.reshape(-1).astype(np.float32)
-        if values.dtype.kind == "f" and not (values % 1).any():
-            values = values.astype(np.int64)
-    if values.shape[:1] != (values.size,) or values.dtype.kind not in "biuU":
+    kind = values.dtype.kind if values.shape[:1] == (values.size,) else ""
+    if options.label_type == "number" and kind in {*"biuf"} and np.isfinite(values).all():
+        return values.reshape(-1).astype(np.float32)
+    if kind not in {*"biuUf"} or (kind == "f" and (values % 1).any()):
         raise DataError(
             f"The labels '{shown(name)}' have shape {values.shape} and type {values.dtype}.",
             remedy="Save one whole number or word for each example, as in y.argmax(axis=1) or y.astype(int).",
         )
-    return values.reshape(-1)
+    return values.reshape(-1).astype(np.int64) if kind == "f" else values.reshape(-1)
 
 
 def _scaled(rows: NDArray[Any], record: Mapping[str, Any]) -> NDArray[np.float32]:

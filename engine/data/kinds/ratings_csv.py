@@ -15,11 +15,13 @@ from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import shown as shown_path
 from ..predictions import NewData, Table, TrainedModel, number
+from ..row_files import decoded
 from ..survey.skimming import (
     Survey,
     column_named,
-    count_lines,
+    deadline,
     first_rows,
+    in_time,
     missing_columns,
     shown,
     text_lines,
@@ -29,16 +31,16 @@ from ..tables import (
     layout_of,
     open_table,
     read_table,
-    read_text,
     refuse_class_options,
     refuse_missing,
     refuse_rows,
     require,
 )
 from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized
+from .table_csv import deviation_notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -53,11 +55,9 @@ _METRICS = ("root_mean_squared_error", "mean_absolute_error", "mean_squared_erro
 _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", "item_id", "item"), ("rating",)
 _AS_IT_IS = {"skipinitialspace": False}  # a user may begin with a space
 _UNKNOWN = 0  # the number of all users and items without a training rating
-_DESCRIBED_AT_ONCE, _PREDICTED_AT_ONCE = 1 << 16, 4096
+_AT_ONCE = 4096  # pairs that are predicted in a batch
 _BEST = 10  # most items listed for a user
-_LARGEST_SIZE, _LARGEST_EXPANSION = 64 << 20, 100
-"""A text that unpacks to more than the first (bytes) and grows by more than the second (a factor) is refused: real
-ratings only double in size."""
+_LARGEST = 256 << 20  # bytes of packed ratings
 
 
 class RatingsCsvOptions(Section):
@@ -107,13 +107,15 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
 
     def survey(self, path: Path, options: RatingsCsvOptions) -> Survey:
         """Count the ratings."""
-        first = next(text_lines(path), "").strip()
+        lines = in_time(text_lines(path), deadline())
+        first = next(lines, "").strip()
         separator, has_heading = layout_of(first)
-        heading = [shown(name) for name in next(_rows([first], separator), [])]
-        wanted = dict.fromkeys(options.columns, "columns")
-        if has_heading and (problems := missing_columns(path, heading, wanted)):
+        heading = [
+            *map(shown, next(csv.reader([first.replace("::", "\t")], delimiter=separator.replace("::", "\t")), []))
+        ]
+        if has_heading and (problems := missing_columns(path, heading, dict.fromkeys(options.columns, "columns"))):
             return Survey(problems=problems)
-        total = count_lines(path) - has_heading
+        total = sum(1 for line in lines if line.strip()) + (not has_heading)
         return Survey(total=total) if total > 0 else trouble("path", f"{user_path(path)} has no rows")
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
@@ -134,9 +136,8 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         for name, column in (("user", user), ("item", item)):
             ids[name] = table[column].iloc[train].unique().tolist()
             inputs[name] = _numbers(table[column], ids[name])
-        mean, deviation = float(ratings[train].mean()), float(ratings[validation].std())
-        what = "the error of always predicting the mean"
-        notices = [f"The validation ratings have a standard deviation of {deviation:.3f}, {what}."]
+        mean = float(ratings[train].mean())
+        notices = [deviation_notice(ratings[validation])]
         for name, numbers in inputs.items():
             if unknown := float((numbers[validation] == _UNKNOWN).mean()):
                 notices.append(f"{unknown:.1%} of the validation ratings have a {name} without training ratings.")
@@ -159,33 +160,27 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
             notices=tuple(notices),
         )
 
-    def describe(self, examples: Examples) -> dict[str, Any]:
-        """Describe ratings, training and validation together; user or item 0 means no training ratings.
+    def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
+        """Describe the ratings of each user and item.
 
         Returns:
             ``ratings``: how many ``ratings``, ``users`` and ``items``; the share of all pairs that is rated,
             ``density``; the number of ratings per user and per item, ``by_user`` and ``by_item``; the ``mean`` rating,
             and a ``histogram``.
         """
-        import numpy as np
-
         from ..describing import histogram, spread
 
-        parts = [part for part in (examples.train, examples.validation) if part is not None]
-        batches = [(inputs["user"].numpy(), inputs["item"].numpy(), ratings.numpy())
-                   for part in parts for inputs, ratings, *_ in part.batch(_DESCRIBED_AT_ONCE)]  # fmt: skip
-        users, items, ratings = (np.concatenate(column) for column in zip(*batches, strict=True))
-        by_user, by_item = (np.bincount(numbers)[1:] for numbers in (users, items))
-        by_user, by_item = by_user[by_user > 0], by_item[by_item > 0]
+        table, (user, item, rating) = _read(self.options(config)), self.options(config).columns
+        by_user, by_item = (table[name].value_counts().to_numpy() for name in (user, item))
         described = {
-            "ratings": len(ratings),
+            "ratings": len(table),
             "users": len(by_user),
             "items": len(by_item),
-            "density": len(ratings) / (len(by_user) * len(by_item)),
+            "density": len(table) / (len(by_user) * len(by_item)),
             "by_user": spread(by_user),
             "by_item": spread(by_item),
-            "mean": float(ratings.mean()),
-            "histogram": histogram(ratings),
+            "mean": float(table[rating].mean()),
+            "histogram": histogram(table[rating].to_numpy()),
         }
         return {"ratings": described}
 
@@ -195,32 +190,22 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         Users and items that were not in the training data get an average rating. Items that a user rated in the run's
         data, for training or validation, are not among the best.
         """
-        columns, path = trained.record["columns"], request.only()
+        columns, path, record = trained.record["columns"], request.only(), trained.record
         table = open_table(path, [columns["user"]], **_AS_IT_IS)
         wanted = [columns["user"], *([columns["item"]] if columns["item"] in table.columns else [])]
         refuse_missing(path, table, wanted)
-        users = _known(table[columns["user"]], trained.record["users"], "user", reporter)
+        users = _known(table[columns["user"]], record["users"], "user", reporter)
         model = trained.load_model()
         if len(wanted) == 1:
-            names, rated = table[columns["user"]].tolist(), _rated(trained, reporter)
-            found = _best(trained, model, zip(names, users, strict=True), rated, reporter)
+            found = _best(trained, model, [*zip(table[columns["user"]], users, strict=True)], reporter)
             return Table((columns["user"], "rank", columns["item"], columns["rating"]), found)
-        items = _known(table[columns["item"]], trained.record["items"], "item", reporter)
-        parts = (slice(start, start + _PREDICTED_AT_ONCE) for start in range(0, len(users), _PREDICTED_AT_ONCE))
+        items = _known(table[columns["item"]], record["items"], "item", reporter)
+        parts = (slice(start, start + _AT_ONCE) for start in range(0, len(users), _AT_ONCE))
         batches = ({"user": users[part], "item": items[part]} for part in parts)
         outputs = trained.outputs_of(model, batches, len(users), reporter)
-        rows = (
-            (*pair, number(rating.item()))
-            for pair, rating in zip(table[wanted].itertuples(index=False, name=None), outputs, strict=True)
-        )
+        pairs = table[wanted].itertuples(index=False, name=None)
+        rows = ((*pair, number(rating.item())) for pair, rating in zip(pairs, outputs, strict=True))
         return Table((*wanted, columns["rating"]), rows)
-
-
-def _rows(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
-    """Split lines into cells; `csv` itself takes only single characters as separators."""
-    if separator == "::":
-        lines, separator = (line.replace("::", "\t") for line in lines), "\t"
-    return csv.reader(lines, delimiter=separator)
 
 
 def _read(options: RatingsCsvOptions) -> pd.DataFrame:
@@ -228,25 +213,21 @@ def _read(options: RatingsCsvOptions) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    text = read_text(options.path)
+    text = decoded(options.path)[0]
     separator, has_header = layout_of(text.partition("\n")[0])
-    settings: dict[str, Any] = {
-        "sep": separator,
-        "index_col": False,  # even if lines are longer than the header
-        **_AS_IT_IS,
-    }
+    settings: dict[str, Any] = {"sep": separator, "index_col": False, **_AS_IT_IS}  # even if lines are longer
     if separator == "::":  # pandas reads single characters much faster
         text, settings["sep"] = text.replace("::", "\t"), "\t"
     if not has_header:
         names = (*options.columns, "timestamp")
         settings |= {"header": None, "names": names[: text.partition("\n")[0].count(settings["sep"]) + 1]}
     table = read_table(options.path, dict.fromkeys(options.columns, "columns"), text, **settings)
+    rating = options.columns[2]
+    table[rating] = pd.to_numeric(table[rating], errors="coerce").astype(np.float64)
     for name in options.columns:
-        if name == options.columns[2]:
-            table[name] = pd.to_numeric(table[name], errors="coerce").astype(np.float64)
-            broken, what = ~np.isfinite(table[name]), "no number"
-        else:
-            broken, what = table[name].isna(), "nothing"
+        broken, what = table[name].isna(), "no number" if name == rating else "nothing"
+        if name == rating:
+            broken |= ~np.isfinite(table[name])
         refuse_rows(options.path, broken.to_numpy(), f"{what} in column '{name}'", separator, has_header=has_header)
     return table
 
@@ -265,32 +246,23 @@ def _known(column: pd.Series[str], known: Sequence[str], what: str, reporter: Re
     return numbers
 
 
-def _rated(trained: TrainedModel, reporter: Reporter) -> list[NDArray[np.int32]]:
-    """Return what each user rated, by the user's number; nothing for 0, which stands for unknown users."""
-    import numpy as np
-
-    nothing, users = np.empty(0, np.int32), len(trained.record["users"])
-    if "rated" not in trained.record:
-        reporter.note("This run has no record of what its users rated, so their best items may include rated ones.")
-        return [nothing] * (users + 1)
-    try:
-        return [nothing, *unpacked(trained.record["rated"], users)]
-    except ValueError as error:
-        raise trained.damaged("it does not say what was rated") from error
-
-
 def _best(
-    trained: TrainedModel,
-    model: Any,
-    users: Iterable[tuple[str, int]],
-    rated: Sequence[NDArray[np.int32]],
-    reporter: Reporter,
+    trained: TrainedModel, model: Any, users: Sequence[tuple[str, int]], reporter: Reporter
 ) -> Iterator[tuple[str, ...]]:
+    """Yield the best items of each user, given by name and number, that the run's data has no rating of."""
     import numpy as np
 
-    users, items = list(users), trained.record["items"]
+    items, count = trained.record["items"], len(trained.record["users"])
+    rated: list[Any] = [()] * (count + 1)  # by the user's number; 0 stands for unknown users
+    if "rated" in trained.record:
+        try:
+            rated[1:] = unpacked(trained.record["rated"], count)
+        except ValueError as error:
+            raise trained.damaged("it does not say what was rated") from error
+    else:
+        reporter.note("This run has no record of what its users rated, so their best items may include rated ones.")
     every = np.arange(1, len(items) + 1, dtype=np.int32)
-    parts = np.array_split(every, -(-len(every) // _PREDICTED_AT_ONCE))
+    parts = np.array_split(every, -(-len(every) // _AT_ONCE))
     batches = ({"user": np.full(len(part), user, np.int32), "item": part} for _, user in users for part in parts)
     outputs = trained.outputs_of(model, batches, len(users) * len(items), reporter)
     for name, user in users:
@@ -310,8 +282,7 @@ def packed(users: NDArray[np.int32], items: NDArray[np.int32]) -> str:
 
     known = (users > 0) & (items > 0)
     users, items = users[known], items[known]
-    counts = np.bincount(users)[1:]
-    numbers = np.concatenate([counts, items[np.lexsort((items, users))]])
+    numbers = np.concatenate([np.bincount(users)[1:], items[np.lexsort((items, users))]])
     return base64.b64encode(zlib.compress(numbers.astype("<i4").tobytes())).decode("ascii")
 
 
@@ -320,15 +291,12 @@ def unpacked(text: str, users: int) -> list[NDArray[np.int32]]:
     import numpy as np
 
     try:
-        given = base64.b64decode(text, validate=True)
         unpacking = zlib.decompressobj()
-        content = unpacking.decompress(given, max(_LARGEST_SIZE, _LARGEST_EXPANSION * len(given)))
-        if not unpacking.eof:
-            raise ValueError("it is cut off, or larger than ratings are")
+        content = unpacking.decompress(base64.b64decode(text, validate=True), _LARGEST)
         numbers = np.frombuffer(content, "<i4")
     except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from error
     ends, items = np.cumsum(numbers[:users]), numbers[users:]
-    if len(ends) != users or ends[-1] != len(items):
-        raise ValueError(f"it is not about {users} users")
+    if not unpacking.eof or len(ends) != users or ends[-1] != len(items):
+        raise ValueError(f"it is cut off, or not about {users} users")
     return np.split(items, ends[:-1])

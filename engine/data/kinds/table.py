@@ -117,10 +117,11 @@ def read_record(path: Path, dataset: str) -> dict[str, Any]:
     return dict(record)
 
 
-def named_kind(text: str) -> tuple[DatasetKind[Any], str] | None:
+def named_kind(text: str) -> tuple[NamedKind[Any], str] | None:
     """Return the kind and the name of data such as ``tfds:mnist``; None if a text is not the name of any."""
-    kind = KINDS.get(text.partition(":")[0])
-    return (kind, text.partition(":")[2]) if ":" in text and kind is not None and kind.is_named else None
+    kind, colon, name = text.partition(":")
+    found = KINDS.get(kind)
+    return (found, name) if colon and isinstance(found, NamedKind) else None
 
 
 def known_names() -> dict[str, str]:

@@ -15,15 +15,7 @@ from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import locate
 from ..places import shown as shown_path
 from ..predictions import NewData, Table, TrainedModel, predicted
-from ..survey.skimming import (
-    Survey,
-    column_named,
-    count_classes,
-    first_rows,
-    last_rows,
-    samples_of,
-    shown,
-)
+from ..survey.skimming import Survey, column_named, count_classes, first_rows, samples_of, shown
 from ..tables import (
     first_of,
     kept_columns,
@@ -34,11 +26,12 @@ from ..tables import (
     refuse_missing,
     refuse_rows,
     require,
+    short_name,
 )
 from .kind import Column, DatasetKind, FilePath, InputsRecord, LabelType, Question, Recognized, Start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     import pandas as pd
@@ -59,7 +52,7 @@ _FARTHEST_CLASSES = 100  # how far apart they are at most
 _MOST_CATEGORIES = 100  # of a column; rarer ones count as unknown
 _MOSTLY = 0.95  # the share of numbers in a column from which the other cells are mistakes
 _THOUSANDS = re.compile(r"\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*")
-_SHOWN, _LONGEST_VALUE = 60, 30  # columns, and characters of a value, that `inspect` describes
+_SHOWN = 60  # columns that `inspect` describes
 
 
 class TableCsvOptions(Section):
@@ -74,6 +67,12 @@ class TableCsvOptions(Section):
     left_out: Annotated[tuple[Column, ...], "Columns that the model does not see, such as row numbers and names."] = ()
     categories: Annotated[tuple[Column, ...], "Columns whose numbers are names, such as postcodes."] = ()
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that the table has to have, each with the option that names it."""
+        others = {name: option for option in ("left_out", "categories") for name in getattr(self, option)}
+        return others | {self.label: "label"}
+
 
 class LabelScale(BaseModel):
     """How a number is scaled: its mean is subtracted, then it is divided by its standard deviation."""
@@ -81,6 +80,9 @@ class LabelScale(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False, defer_build=True)
     mean: float
     deviation: Annotated[float, Field(gt=0)]
+
+
+NO_SCALE = LabelScale(mean=0, deviation=1)
 
 
 class _Inputs(BaseModel):
@@ -120,15 +122,10 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         heading = [*map(shown, names)]
         if len(heading) < 2 or len({*heading}) < len(heading):
             return None
-        columns, ends = (
-            {name: [row[index].strip() for row in part if index < len(row)] for index, name in enumerate(heading)}
-            for part in (rows, last_rows(place))
-        )
+        columns = {name: [row[index].strip() for row in rows if index < len(row)] for index, name in enumerate(heading)}
         asked = given.get("label")
         label = asked if isinstance(asked, str) else column_named(heading, _LABELS)
-        useless = {
-            name: why for name, values in columns.items() if name != label and (why := _useless(values, ends[name]))
-        }
+        useless = [name for name, values in columns.items() if name != label and _useless(values)]
         candidates = [name for name in heading if name not in useless]
         if len(candidates) < 2:
             return None
@@ -136,24 +133,26 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         if label not in columns:
             answers = {name: name for name in reversed(candidates)}
             return Recognized(options, sure=0.55, question=Question("label", "What is to be predicted?", answers))
-        label_type = _type_of(columns[label] + ends[label])
-        return Recognized(options | {"label": label, "label_type": label_type}, sure=0.55)
+        # Numbers are classes if there are at most 20 whole ones that are not far apart.
+        numbers = {_value(value) for value in columns[label] if value not in _EMPTY}
+        are_numbers = bool(numbers) and None not in numbers
+        known = [number for number in numbers if number is not None]
+        if are_numbers and len(known) <= _MOST_CLASSES and max(known) - min(known) <= _FARTHEST_CLASSES:
+            are_numbers = not all(map(float.is_integer, known))
+        return Recognized(options | {"label": label, "label_type": "number" if are_numbers else "class"}, sure=0.55)
 
     def survey(self, path: Path, options: TableCsvOptions) -> Survey:
         """Count the rows, of each class if there are any."""
-        listed = {name: option for option in ("left_out", "categories") for name in getattr(options, option)}
         has_classes = options.label_type == "class"
-        wanted = listed | {options.label: "label"}
-        found = count_classes(path, wanted, options.label if has_classes else "")
+        found = count_classes(path, options.columns, options.label if has_classes else "")
         return found if has_classes or found.problems else Survey(total=found.total)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Say why columns are left out, and show some rows."""
         options = self.options(config)
         heading, rows = first_rows(Path(locate(options.path)))
-        places = {name: index for index, name in enumerate(heading) if name in options.left_out}
         why = [f"{name} ({_useless([row[place].strip() for row in rows if place < len(row)]) or 'as asked'})"
-               for name, place in places.items()]  # fmt: skip
+               for place, name in enumerate(heading) if name in options.left_out]  # fmt: skip
         seen = [(name, index) for index, name in enumerate(heading) if name not in options.left_out]
         samples = samples_of(rows, lambda row: ", ".join(f"{name} {row[i]}" for name, i in seen if i < len(row)))
         return Start({}, {"data.options.left_out": f"left out: {first_of(why)}"} if why else {}, samples=samples)
@@ -171,9 +170,19 @@ class TableCsv(DatasetKind[TableCsvOptions]):
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe each column: its range and mean, or its most frequent values."""
-        options = self.options(config)
+        options, facts = self.options(config), {}
         table = _read(options)
-        return {"facts": {name: _described(table[name], name in options.categories) for name in table.columns[:_SHOWN]}}
+        for name in table.columns[:_SHOWN]:
+            filled = table[name].dropna()
+            numbers = filled.map(_value)
+            if name not in options.categories and len(filled) and numbers.notna().all():
+                facts[name] = f"{numbers.min():.4g} to {numbers.max():.4g}, mean {numbers.mean():.4g}"
+            else:
+                counts = Counter(filled.str.strip()).most_common()
+                facts[name] = first_of([f"{short_name(value, 30)} {count:,}" for value, count in counts], 5)
+            if len(filled) < len(table):
+                facts[name] += f", {len(table) - len(filled):,} empty"
+        return {"facts": facts}
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict labels. Columns that the model does not see are kept; without any, rows are numbered from 1."""
@@ -252,11 +261,7 @@ def table_examples(
     table: pd.DataFrame,
     parts: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None,
 ) -> Examples:
-    """Return the examples in a table as `_read` returns it, with the rows of both parts if they are given.
-
-    Raises:
-        DataError: A cell of numbers has something else.
-    """
+    """Return the examples in a table as `_read` returns it, with the rows of both parts if they are given."""
     from ..split import random_split, split_by_label
 
     column = table[options.label]
@@ -265,7 +270,7 @@ def table_examples(
         names, labels, split = split_by_label(column, options.path, config, parts)
         train, validation, notices = split.train, split.validation, split.notices
         record |= {"class_names": names, "class_counts": split.class_counts}
-        label = LabelScale(mean=0, deviation=1)
+        label = NO_SCALE
     else:
         names, labels = (), _numbers(column, options.path).to_numpy().astype("float32")
         train, validation = parts or random_split(len(labels), "rows", config)
@@ -276,13 +281,7 @@ def table_examples(
     rows = _encoded(table, learned, options.path)
     return of_arrays(
         *((rows[part], labels[part]) for part in (train, validation)),
-        signature=Signature(
-            Task.CLASSES if names else Task.NUMBER,
-            {"row": Input((rows.shape[1],))},
-            len(names),
-            label_mean=label.mean,
-            label_deviation=label.deviation,
-        ),
+        signature=signature_of({"row": Input((rows.shape[1],))}, len(names), label),
         class_names=names,
         record=record | learned.model_dump(),
         notices=(*notices, *more),
@@ -316,39 +315,24 @@ def _value(cell: str) -> float | None:
         return None
 
 
-def _useless(values: list[str], ends: Sequence[str] = ()) -> str:
-    """Return why a column tells nothing about new rows, given its first and last cells; nothing if it may tell some."""
+def _useless(values: list[str]) -> str:
+    """Return why a column says nothing about new rows, given its first cells; an empty string if it may say some."""
     filled = [value for value in values if value not in _EMPTY]
     different = {*filled}
-    if len({*filled, *ends} - {*_EMPTY}) < 2:
+    if len(different) < 2:
         return "always the same" if different else "empty"
     if len(filled) <= _MOST_CLASSES or len(different) <= len(filled) // 2:
         return ""
-    numbers = sorted(number for value in different if (number := _value(value)) is not None)
-    if len(numbers) == len(different):
-        is_count = len(different) == len(filled) and numbers[-1] - numbers[0] == len(filled) - 1
-        return "counts the rows" if is_count and all(map(float.is_integer, numbers)) else ""
-    return "nearly every value differs"
-
-
-def _type_of(values: list[str]) -> str:
-    """Return whether labels are classes or numbers: fractions, more than 20 different ones, or far apart."""
-    filled = [value for value in values if value not in _EMPTY]
-    numbers = {number for value in filled if (number := _value(value)) is not None}
-    if not filled or any(_value(value) is None for value in filled):
-        return "class"
-    is_close = len(numbers) <= _MOST_CLASSES and max(numbers) - min(numbers) <= _FARTHEST_CLASSES
-    return "class" if is_close and all(map(float.is_integer, numbers)) else "number"
+    numbers = [number for value in different if (number := _value(value)) is not None]
+    if len(numbers) < len(different):
+        return "nearly every value differs"
+    is_count = len(different) == len(filled) and max(numbers) - min(numbers) == len(filled) - 1
+    return "counts the rows" if is_count and all(map(float.is_integer, numbers)) else ""
 
 
 def _read(options: TableCsvOptions) -> pd.DataFrame:
     """Return the table as text, with NaN in empty cells and a label in every row."""
-    wanted = {options.label: "label"}
-    table = read_table(options.path, wanted, na_values=_EMPTY)
-    for option in ("left_out", "categories"):
-        for name in {*getattr(options, option)} - {*table.columns}:
-            place = shown_path(options.path)
-            raise DataError(f"{place} has no column '{name}'.", remedy=f"Set data.options.{option}.")
+    table = read_table(options.path, options.columns, na_values=_EMPTY)
     refuse_missing(options.path, table, [options.label])
     return table
 
@@ -365,6 +349,12 @@ def _numbers(column: pd.Series[str], path: str) -> pd.Series[float]:
         broken = broken & ~np.isfinite(numbers.to_numpy())
     refuse_rows(path, broken, f"no number in column '{column.name}'")
     return numbers
+
+
+def signature_of(inputs: dict[str, Input], classes: int, label: LabelScale) -> Signature:
+    """Return the signature of inputs and a label that is a class, or a number on a scale."""
+    task = Task.CLASSES if classes else Task.NUMBER
+    return Signature(task, inputs, classes, label_mean=label.mean, label_deviation=label.deviation)
 
 
 def scale_of(values: Any) -> LabelScale:
@@ -407,14 +397,3 @@ def _encoded(table: pd.DataFrame, inputs: _Inputs, path: str) -> NDArray[np.floa
     columns += [table[name].fillna("").str.strip() == value
                 for name, values in inputs.categories.items() for value in values]  # fmt: skip
     return np.stack(columns, axis=1).astype("float32")
-
-
-def _described(column: pd.Series[str], is_category: bool) -> str:
-    """Describe a column in a sentence."""
-    filled = column.dropna()
-    empty = f", {len(column) - len(filled):,} empty" if len(filled) < len(column) else ""
-    numbers = filled.map(_value)
-    if not is_category and len(filled) and numbers.notna().all():
-        return f"{numbers.min():.4g} to {numbers.max():.4g}, mean {numbers.mean():.4g}{empty}"
-    counts = Counter(filled.str.strip()).most_common()
-    return first_of([f"{value[:_LONGEST_VALUE]} {count:,}" for value, count in counts], 5) + empty

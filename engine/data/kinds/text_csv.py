@@ -18,18 +18,10 @@ from ..survey.skimming import (
     count_classes,
     first_rows,
     label_columns,
-    last_rows,
     nearly_longest,
     samples_of,
 )
-from ..tables import (
-    kept_columns,
-    noted,
-    open_table,
-    read_table,
-    refuse_missing,
-    require,
-)
+from ..tables import kept_columns, noted, open_table, read_table, refuse_missing, require
 from .kind import (
     Column,
     DatasetKind,
@@ -107,12 +99,6 @@ class TextKind(DatasetKind[OptionsT]):
         classes, assumed = class_count(self.name, found)
         return text_signature(options.length, classes, options.vocabulary), assumed
 
-    def describe(self, examples: Examples) -> dict[str, Any]:
-        """Return the share of words that are not in the vocabulary."""
-        from ..describing import unknown_share
-
-        return {"unknown_words": unknown_share(examples)}
-
 
 def text_start(words: Sequence[int], samples: tuple[str, ...]) -> Start:
     """Return how to train on texts: with as many words of each as nearly all of the first ones have."""
@@ -134,18 +120,18 @@ class TextCsv(TextKind[TextCsvOptions]):
         heading, rows = first_rows(place)
         asked = given.get("label")
         text, label = column_named(heading, _TEXTS), asked if isinstance(asked, str) else column_named(heading, _LABELS)
-        is_named = bool(text and label)
+        sure = 0.8 if text and label else 0.6
         if not text:
             words = {name: sum(_words(rows, index)) for index, name in enumerate(heading)}
             text = max(words, key=lambda name: words[name], default="")
             if not text or words[text] < max(_SENTENCE * len(rows), sum(words.values()) / 2):
                 return None
-        labels = [label] if label else label_columns(heading, [*rows, *last_rows(place)], [text])
+        labels = [label] if label else label_columns(heading, rows, [text])
         found = {"path": str(place), "inputs": text}
         if len(labels) == 1:
-            return Recognized({**found, "label": labels[0]}, sure=0.8 if is_named else 0.6)
+            return Recognized({**found, "label": labels[0]}, sure)
         question = Question("label", "Which column has the labels?", {name: name for name in labels})
-        return Recognized(found, sure=0.6, question=question) if labels else None
+        return Recognized(found, sure, question) if labels else None
 
     def survey(self, path: Path, options: TextCsvOptions) -> Survey:
         """Count the texts of each class."""
@@ -191,10 +177,9 @@ class TextCsv(TextKind[TextCsvOptions]):
 def described(options: TextCsvOptions, table: pd.DataFrame) -> dict[str, Any]:
     """Return what `inspect` tells about the texts and labels in a table, which all have a value."""
     from ..describing import describe_texts
-    from ..vocabulary import without_markup
 
-    texts = [without_markup(text) for text in table[options.inputs]]
-    return {"texts": describe_texts({"text": texts}, options.length, table[options.label].tolist())}
+    texts = {"text": table[options.inputs].tolist()}
+    return {"texts": describe_texts(texts, options.length, table[options.label].tolist())}
 
 
 def predict_texts(trained: TrainedModel, path: str, reporter: Reporter, table: pd.DataFrame | None = None) -> Table:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ...config.values import Section
 from ...errors import DataError
-from ...storage.files import open_regular
 from ...storage.paths import user_path
 from ..places import is_remote, join, locate
-from ..row_files import ENCODINGS, UTF_8, encoding_of
+from ..row_files import ENCODINGS, UTF_8, decoded
 from ..survey.skimming import Survey, deadline, samples_of, trouble
-from ..tables import decoded, first_of, read_text
-from .image_folder import class_folders, files_by_class, list_classes, recognized_folders, refuse_other_classes
+from ..tables import first_of
+from .image_folder import files_by_class, list_classes, recognized_folders, refuse_other_classes
 from .kind import FilePath, Recognized, Start, VocabularySize, WordCount, not_exportable
 from .text_csv import (
     TextCsvOptions,
@@ -28,7 +27,7 @@ from .text_csv import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     import pandas as pd
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from ..predictions import NewData, Table, TrainedModel
 
 _LOOKED_AT = 1000  # texts of all classes from which the length is chosen
-_BEGINNING = 1 << 16  # bytes of them that are read
 
 
 class TextFolderOptions(Section):
@@ -81,28 +79,12 @@ class TextFolder(TextKind[TextFolderOptions]):
             return trouble("path", f"{user_path(path)} has to have a folder of .txt files for each class")
         return Survey(total=sum(counts.values()), classes=counts, validation=validation)
 
-    def watched(self, path: Path) -> list[Path]:
-        """Return the folders of the classes, too."""
-        return [path, *(class_folders(path) if path.is_dir() else ())]
-
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Keep as many words of each text as nearly all of the first ones have."""
-        folders = class_folders(Path(locate(self.options(config).path)))
-        used = [one for one in folders if not found.classes or one.name in found.classes]
-        texts: list[tuple[str, str, str]] = []
-        bad: list[DataError] = []
-        for folder in used:
-            names = sorted(entry for entry in folder.iterdir() if _is_text(entry.name))
-            for name in names[: max(1, _LOOKED_AT // len(used))]:
-                try:
-                    texts.append((folder.name, *_beginning(name)))
-                except DataError as error:
-                    bad.append(error)
-        facts = (*_read_as([encoding for *_, encoding in texts]), *_left_out(bad, len(texts) + len(bad)))
-        start = text_start(
-            [len(text.split()) for _, text, _ in texts], samples_of(texts, lambda one: ": ".join(one[:2]))
-        )
-        return start._replace(skipped=facts)
+        table, _, notices = _read(self.options(config), lambda _: None, _LOOKED_AT)
+        rows = [*table.itertuples(index=False, name=None)]
+        start = text_start([len(text.split()) for text, _ in rows], samples_of(rows, lambda row: f"{row[1]}: {row[0]}"))
+        return start._replace(skipped=notices)
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the files, split them class by class, and learn the vocabulary from the training texts."""
@@ -135,7 +117,7 @@ class TextFolder(TextKind[TextFolderOptions]):
         names = sorted(filter(_is_text, files_below(str(place)))) if place.is_dir() else [place.name]
         if not names:
             raise DataError(f"{user_path(place)} has no .txt files.")
-        texts = [read_text(str(place / name if place.is_dir() else place)) for name in names]
+        texts = [decoded(str(place / name if place.is_dir() else place))[0] for name in names]
         return predict_texts(trained, path, reporter, pd.DataFrame({"file": names, "text": texts}))
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
@@ -151,10 +133,7 @@ class TextFolder(TextKind[TextFolderOptions]):
         imports.add("numpy as np")
         imports.add("pandas as pd")
         folders = [assigned("TRAINING", locate(options.path))]
-        has_others = "encoding" in record
-        read = "decoded(Path(file).read_bytes())" if has_others else 'Path(file).read_text("utf-8-sig")'
-        functions = [*(_DECODED if has_others else []), *_FUNCTION]
-        table = [*(line.replace("READ", read) for line in functions), "table = read_folder(TRAINING)"]
+        table = [*_FUNCTION, "table = read_folder(TRAINING)"]
         if not options.validation_path:
             parts = split(imports, held_out, limit, "labels")
         else:
@@ -164,7 +143,7 @@ class TextFolder(TextKind[TextFolderOptions]):
         return text_code(options.of_table, record, imports, [*folders, *table], parts)
 
 
-_DECODED = '''
+_FUNCTION = '''
 
 def decoded(content):
     """Return a text in UTF-16, UTF-8 or Windows-1252, whichever it is."""
@@ -174,8 +153,7 @@ def decoded(content):
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return content.decode("cp1252", "replace")
-'''.splitlines()
-_FUNCTION = '''
+
 
 def read_folder(folder):
     """Return the texts below a folder, and the class of each."""
@@ -185,7 +163,7 @@ def read_folder(folder):
         found = [f"{at}/{file}" for at, _, files in os.walk(top) for file in files]
         for file in sorted(found):
             if file.lower().endswith(".txt") and "/." not in file[len(folder) :]:
-                rows.append((READ, name))
+                rows.append((decoded(Path(file).read_bytes()), name))
     return pd.DataFrame(rows, columns=["text", "label"])
 
 
@@ -196,35 +174,15 @@ def _is_text(name: str) -> bool:
     return name.lower().endswith(".txt") and not name.startswith(".")
 
 
-def _beginning(path: Path) -> tuple[str, str]:
-    """Return the first words of a text, and its encoding; raise `DataError` if it has none."""
-    try:
-        with open_regular(path, follows_links=True) as file:
-            encoding = encoding_of(cast("BinaryIO", file), user_path(path))
-            text = file.read(_BEGINNING).decode(encoding, "replace")
-    except OSError as error:
-        raise DataError(f"{user_path(path)} cannot be read: {error.strerror}.") from error
-    if not text.strip():
-        raise DataError(f"{user_path(path)} is empty.")
-    return text, encoding
-
-
-def _left_out(bad: Sequence[DataError], total: int) -> list[str]:
-    """Say how many texts cannot be used, and why the first cannot."""
-    return [f"{len(bad):,} of {total:,} texts are left out. The first: {bad[0].what}"] if bad else []
-
-
-def _read_as(encodings: Sequence[str]) -> list[str]:
-    """Say how texts are read, if not all as UTF-8."""
-    counts = ((encodings.count(encoding), why) for encoding, why in ENCODINGS.items())
-    return [f"{count:,} of {len(encodings):,} texts are read as {why}." for count, why in counts if count]
-
-
-def _read(options: TextFolderOptions, on_fetch: Callable[[str], None]) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
+def _read(
+    options: TextFolderOptions, on_fetch: Callable[[str], None], most: int = 0
+) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
     """Return the texts and labels, those for training first, how many these are, and what the user should know.
 
+    `most` limits the texts of each part, which are the first ones of each class.
+
     Raises:
-        DataError: There are not two classes, validation has others, or a file cannot be read.
+        DataError: There are not two classes, validation has others, or no file can be read.
     """
     import pandas as pd
 
@@ -234,24 +192,28 @@ def _read(options: TextFolderOptions, on_fetch: Callable[[str], None]) -> tuple[
     refuse_other_classes(locate(options.validation_path), filter(other.get, other), locate(options.path), used)
     if len(used) < 2:
         raise DataError(f"{locate(options.path)} has to have a folder of .txt files for each class.")
-    rows: list[tuple[str, str, str]] = []
-    bad: list[DataError] = []
-    ends = []
+    rows, ends, encodings, bad = list[tuple[str, str]](), [], list[str](), list[DataError]()
     for place, classes in ((options.path, used), (options.validation_path, other)):
-        for name, file in ((name, file) for name, files in classes.items() for file in files):
-            try:
-                rows.append((*decoded(join(locate(place), f"{name}/{file}")), name))
-            except DataError as error:
-                bad.append(error)
+        for name, files in classes.items():
+            for file in files[: max(1, most // len(classes)) if most else None]:
+                try:
+                    text, encoding = decoded(join(locate(place), f"{name}/{file}"))
+                except DataError as error:
+                    bad.append(error)
+                    continue
+                rows.append((text, name))
+                encodings.append(encoding)
         ends.append(len(rows))
     if not rows:
         raise bad[0]
-    texts, encodings, labels = zip(*rows, strict=True)
-    table = pd.DataFrame({"text": texts, "label": labels})
+    table = pd.DataFrame(rows, columns=["text", "label"])
     table.attrs["encoding"] = min({*encodings} - {UTF_8}, default=UTF_8)
-    left_out = [name for name in train if name not in used]
-    notices = [f"Folders that are not used as classes: {first_of(left_out, 3)}."] if left_out else []
-    return table, ends[0], (*notices, *_left_out(bad, len(rows) + len(bad)), *_read_as(encodings))
+    unused, total = [name for name in train if name not in used], len(rows) + len(bad)
+    notices = [f"Folders that are not used as classes: {first_of(unused, 3)}."] if unused else []
+    notices += [f"{len(bad):,} of {total:,} texts are left out. The first: {bad[0].what}"] if bad else []
+    counts = [(encodings.count(encoding), why) for encoding, why in ENCODINGS.items()]
+    notices += [f"{count:,} of {total:,} texts are read as {why}." for count, why in counts if count]
+    return table, ends[0], tuple(notices)
 
 
 def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> dict[str, list[str]]:

@@ -17,20 +17,16 @@ from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import IMAGE_ENDINGS, locate
 from ..places import shown as shown_path
 from ..predictions import NewData, Table, TrainedModel
-from ..row_files import TABLES
+from ..row_files import TABLES, decoded
 from ..survey.skimming import Survey, deadline, in_time, nearly_longest, shown, text_lines, trouble
-from ..tables import check_there, read_text, refuse_class_options, refuse_lines, require
+from ..tables import check_there, refuse_class_options, refuse_lines, require
 from .kind import DatasetKind, FilePath, InputsRecord, Length, Recognized, Start, VocabularySize, WordCount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Mapping
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..vocabulary import Vocabulary
 
 _SAMPLES = 4
 _SAMPLED, _MANY = 2000, 20_000  # lines that are looked at; pairs for which a larger model pays off
@@ -71,8 +67,17 @@ class TextPairs(DatasetKind[TextPairsOptions]):
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a file with a tab in its first line, or two files in a folder, such as train.en and train.de."""
         if place.is_dir():
-            found = _two_texts(place)
-            return Recognized(found, sure=0.7) if found else None
+            named = [entry for entry in place.iterdir() if re.fullmatch(r"\.[a-z]{2,3}", entry.suffix)]
+            texts = sorted(entry for entry in named if entry.suffix not in _NOT_LANGUAGES and entry.is_file())
+            stems = [entry.stem for entry in texts]
+            stem = next((stem for stem in ("train", "training", *stems) if stems.count(stem) == 2), None)
+            if stem is None:
+                return None
+            # English is translated into the other language.
+            source, target = sorted(
+                (entry for entry in texts if entry.stem == stem), key=lambda one: one.suffix != ".en"
+            )
+            return Recognized({"path": str(source), "target_path": str(target)}, sure=0.7)
         first = ""
         if not _NOT_TEXT & {*place.suffixes}:
             with suppress(DataError):  # it is no text
@@ -117,7 +122,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         Padding in a label has the weight 0, so that metrics ignore it.
         """
         from ..split import random_split
-        from ..vocabulary import SENTENCES, Vocabulary, length_notice
+        from ..vocabulary import PADDING, SENTENCES, Vocabulary, length_notice
 
         options = self.options(config)
         require(config, self.model, _LOSSES, _METRICS)
@@ -128,10 +133,13 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         train, validation = ([pairs[row] for row in part] for part in rows)
         source = Vocabulary.learn((pair[0] for pair in train), options.vocabulary)
         target = Vocabulary.learn((pair[1] for pair in train), options.vocabulary, SENTENCES)
-        trained, held_out = (_encoded(part, source, target, options.length) for part in (train, validation))
+        parts = []
+        for part in (train, validation):
+            so_far, following = target.encode_targets([pair[1] for pair in part], options.length)
+            inputs = {"source": source.encode([pair[0] for pair in part], options.length), "target": so_far}
+            parts.append((inputs, following, (following != PADDING).astype("float32")))  # the weight of each word
         return of_arrays(
-            trained,
-            held_out,
+            *parts,
             signature=_signature(options, len(source), len(target)),
             record={
                 "kind": config.dataset,
@@ -140,7 +148,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
                 "length": options.length,
                 "samples": validation[:_SAMPLES],
             },
-            notices=length_notice(trained[1], "target sentences"),
+            notices=length_notice(parts[0][1], "target sentences"),
         )
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
@@ -151,35 +159,16 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         texts = {"source": [source for source, _ in pairs], "target": [target for _, target in pairs]}
         return {"texts": describe_texts(texts, options.length)}
 
-    def describe(self, examples: Examples) -> dict[str, Any]:
-        """Return the share of words that are not in the vocabularies."""
-        from ..describing import unknown_share
-
-        return {"unknown_words": unknown_share(examples)}
-
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Translate sentences, a row for each line; of a line with tabs, only the part before the first tab."""
         path = request.only()
         check_there(path)
-        sentences = [line.partition("\t")[0].strip() for line in read_text(path).removesuffix("\n").split("\n")]
+        sentences = [line.partition("\t")[0].strip() for line in decoded(path)[0].removesuffix("\n").split("\n")]
         if not any(sentences):
             raise DataError(f"{shown_path(path)} has no sentences.")
         translations = trained.translations_of(trained.load_model(), sentences, reporter)
         rows = ((source, said if source else "") for source, said in zip(sentences, translations, strict=True))
         return Table(("source", "translation"), rows)
-
-
-def _two_texts(folder: Path) -> dict[str, Any] | None:
-    """Return the options of two files of sentences."""
-    named = [entry for entry in folder.iterdir() if re.fullmatch(r"\.[a-z]{2,3}", entry.suffix) and entry.is_file()]
-    texts = sorted((entry for entry in named if entry.suffix not in _NOT_LANGUAGES), key=lambda entry: entry.name)
-    stems = [entry.stem for entry in texts]
-    stem = next((stem for stem in ("train", "training", *stems) if stems.count(stem) == 2), None)
-    if stem is None:
-        return None
-    first, second = (entry for entry in texts if entry.stem == stem)
-    source, target = (second, first) if second.suffix == ".en" else (first, second)
-    return {"path": str(source), "target_path": str(target)}
 
 
 def _signature(options: TextPairsOptions, source_words: int, target_words: int) -> Signature:
@@ -195,8 +184,8 @@ def read_pairs(options: TextPairsOptions) -> list[Pair]:
         DataError: A file cannot be read or has a line without two sentences, or two files differ in length.
     """
     path, pairs, broken = options.path, [], []
-    lines = read_text(path).rstrip("\n").split("\n")
-    targets = read_text(options.target_path).rstrip("\n").split("\n") if options.target_path else [""] * len(lines)
+    lines = decoded(path)[0].rstrip("\n").split("\n")
+    targets = decoded(options.target_path)[0].rstrip("\n").split("\n") if options.target_path else [""] * len(lines)
     if len(lines) != len(targets):
         raise DataError(
             f"{shown_path(path)} has {len(lines):,} lines, and {shown_path(options.target_path)} {len(targets):,}.",
@@ -214,14 +203,3 @@ def read_pairs(options: TextPairsOptions) -> list[Pair]:
     remedy = "Each line is a source sentence, a tab and a target sentence."
     refuse_lines(shown_path(path), broken, "no source and target sentence", remedy)
     return pairs
-
-
-def _encoded(
-    pairs: Sequence[Pair], source: Vocabulary, target: Vocabulary, length: int
-) -> tuple[dict[str, NDArray[np.int32]], NDArray[np.int32], NDArray[np.float32]]:
-    """Return inputs, labels and the weight of each word of a label."""
-    from ..vocabulary import PADDING
-
-    so_far, following = target.encode_targets([pair[1] for pair in pairs], length)
-    inputs = {"source": source.encode([pair[0] for pair in pairs], length), "target": so_far}
-    return inputs, following, (following != PADDING).astype("float32")

@@ -83,9 +83,8 @@ class Tfds(NamedKind[TfdsOptions]):
             names[name] = ""
             with suppress(Exception):  # some are read from a bucket, and some need packages that are not here
                 builder = tfds.builder(name)
-                facts = replace(self.facts_of(builder, self.Options(name=name)), download=_download(builder))
-                about = (facts.about or {}).get("about", "").partition(". ")[0]
-                names[name] = ": ".join(filter(None, (facts.in_words(), about)))
+                facts = self.facts_of(builder, self.Options(name=name))
+                names[name] = replace(facts, download=_download(builder)).in_words()
         return names
 
     def builder(self, options: TfdsOptions) -> Any:
@@ -112,18 +111,19 @@ class Tfds(NamedKind[TfdsOptions]):
         """Return what the package knows about a dataset, prepared or not; nothing is downloaded."""
         info = builder.info
         keys = info.supervised_keys or ((), "")
-        about = {
-            "version": str(info.version),
-            "licence": info.redistribution_info.license if info.redistribution_info else "",
-            "size": size_text(info.dataset_size) if info.dataset_size else "",
-            "folder": shown(str(builder.data_path)),
-        }
+        features = dict(info.features.items()) if hasattr(info.features, "items") else {}
         return NamedFacts(
-            features={name: _feature(feature) for name, feature in _features(info).items()},
+            features={name: _feature(feature) for name, feature in features.items()},
             splits={name: split.num_examples for name, split in info.splits.items()},
             inputs=(keys[0],) if isinstance(keys[0], str) else tuple(keys[0]),
             label=keys[1] if isinstance(keys[1], str) else "",
-            about=described(info, about),
+            about=described(
+                info,
+                version=str(info.version),
+                licence=info.redistribution_info.license if info.redistribution_info else "",
+                size=size_text(info.dataset_size) if info.dataset_size else "",
+                folder=shown(str(builder.data_path)),
+            ),
             download=None if builder.is_prepared() else _download(builder),
         )
 
@@ -149,10 +149,16 @@ class Tfds(NamedKind[TfdsOptions]):
         import pandas as pd
 
         builder = self.builder(options)
+
+        def cell(value: Any, feature: Any) -> str:
+            if hasattr(feature, "names"):
+                return feature.names[int(value)] if value >= 0 else ""
+            return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
         columns: dict[str, list[str]] = {name: [] for name in names}
         for batch in _read(builder, part, names).batch(_BATCH).as_numpy_iterator():
             for name in names:
-                columns[name] += [_cell(value, builder.info.features[name]) for value in batch[name]]
+                columns[name] += [cell(value, builder.info.features[name]) for value in batch[name]]
         return pd.DataFrame(columns).replace({"": None, "nan": None})
 
     def part_lines(self, options: TfdsOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
@@ -177,13 +183,6 @@ def _read(builder: Any, part: Slice, wanted: Sequence[str], undecoded: str = "")
     return builder.as_dataset(split=split, decoders=decoders, shuffle_files=False)
 
 
-def _cell(value: Any, feature: Any) -> str:
-    """Return a value as text: that of a class as its name, and a missing one as nothing."""
-    if hasattr(feature, "names"):
-        return feature.names[int(value)] if value >= 0 else ""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
 def _feature(feature: Any) -> Feature:
     import numpy as np
     import tensorflow_datasets as tfds
@@ -198,15 +197,10 @@ def _feature(feature: Any) -> Feature:
     return Feature("text" if dtype.kind in "OSU" else "integer" if dtype.kind in "iub" else "number")
 
 
-def _features(info: Any) -> dict[str, Any]:
-    """Return the features of an example by their names; nothing if they have none."""
-    return dict(info.features.items()) if hasattr(info.features, "items") else {}
-
-
 def _download(builder: Any) -> Download:
     """Return what has to be downloaded; its size is unknown if the package lists files of all configurations."""
     listed, saved = dict(builder.url_infos or {}), _manual_folder(builder)
-    urls = listed if len(builder.builder_configs) < 2 else {}
+    urls, place = listed if len(builder.builder_configs) < 2 else {}, shown(str(builder.data_path))
     named = "; ".join(f"{url} as {info.filename}" for url, info in urls.items())
     manual = f"save {named} in {shown(str(saved))}, or " if named else ""
     missing = [url for url, info in listed.items() if not (saved / str(info.filename)).exists()]
@@ -214,7 +208,7 @@ def _download(builder: Any) -> Download:
     return Download(
         builder.name,
         folder=str(builder.data_path),
-        by_hand=f"{manual}copy a folder that was prepared elsewhere to {shown(str(builder.data_path))}",
+        by_hand=f"{manual}copy a folder that was prepared elsewhere to {place}",
         otherwise="set data.options.data_dir to a folder on another one",
         hosts=tuple(sorted({str(urlsplit(url).hostname) for url in missing})),
         size=size,

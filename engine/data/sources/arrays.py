@@ -23,7 +23,6 @@ from ..examples import Examples, Input, Signature, Task
 from ..kinds.table import download_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -65,8 +64,13 @@ def load(config: RunConfig, on_fetch: OnFetch) -> Examples:
     for file in info.files:
         if file not in missing:
             _check_file(file, file.location)
+
+    def fetch() -> None:
+        for file in missing:
+            fetch_file(file.url, file.location, partial(_check_file, file))
+
     if (download := download_of(config)) is not None:
-        download.fetch(partial(_fetch, missing), missing[0].location.parent, on_fetch, reaches)
+        download.fetch(fetch, missing[0].location.parent, on_fetch, reaches)
     x_train, y_train, x_val, y_val = _load_arrays(info, config)
     if config.data.train_limit:
         x_train, y_train = x_train[: config.data.train_limit], y_train[: config.data.train_limit]
@@ -81,37 +85,24 @@ def load(config: RunConfig, on_fetch: OnFetch) -> Examples:
     )
 
 
-def _fetch(files: Iterable[CachedFile]) -> None:
-    for file in files:
-        fetch_file(file.url, file.location, partial(_check_file, file))
-
-
 def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
     if info.name == "digits":
         return _digits(config)
     import keras
 
-    module = getattr(keras.datasets, info.name.replace("-", "_"))
+    place = info.files[0].location if len(info.files) == 1 else info.files[0].location.parent
+    what, remedy = f"The files of {info.name} are damaged.", f"Delete {user_path(place)}; it is downloaded again."
     try:
-        (x_train, y_train), (x_val, y_val) = module.load_data()
+        (x_train, y_train), (x_val, y_val) = getattr(keras.datasets, info.name.replace("-", "_")).load_data()
     except Exception as error:  # Keras downloads again what differs from its hash, and raises a bare Exception
-        what = f"The files of {info.name} do not match each other."
-        raise DataError(what, why=one_line(error), remedy=_fetch_again(info)) from error
+        raise DataError(what, why=one_line(error), remedy=remedy) from error
     if len(x_train) != info.train_examples or len(x_train) != len(y_train):
-        raise DataError(
-            f"{info.name} has {len(x_train):,} images and {len(y_train):,} labels instead of {info.train_examples:,}.",
-            remedy=_fetch_again(info),
-        )
+        why = f"They hold {len(x_train):,} images and {len(y_train):,} labels instead of {info.train_examples:,}."
+        raise DataError(what, why=why, remedy=remedy)
     # Keras omits the channel axis of greyscale images, and returns the labels of CIFAR as a column.
     images = [part.reshape(-1, *info.input_shape) for part in (x_train, x_val)]
     labels = [part.reshape(-1).astype(np.int32) for part in (y_train, y_val)]
     return images[0], labels[0], images[1], labels[1]
-
-
-def _fetch_again(info: DatasetInfo) -> str:
-    # A dataset with one file may share its folder with others.
-    place = info.files[0].location if len(info.files) == 1 else info.files[0].location.parent
-    return f"Delete {user_path(place)}; it is downloaded again."
 
 
 def _check_file(file: CachedFile, place: Path) -> None:

@@ -93,15 +93,19 @@ def read_part(
         new_batches: Whether its batches may be taken apart, for which all are read.
     """
     need = _Need(name, on_progress, count, new_batches)
-    for is_one, of_one in (
-        (_is_tf_dataset, _of_tf_dataset),
-        (_is_hub_dataset, _of_hub_dataset),
-        (_is_py_dataset, _of_py_dataset),
-    ):
-        if is_one(part):
-            return of_one(part, need)
+    if isinstance(part, tf.data.Dataset):
+        if not isinstance(part.element_spec, tuple):
+            part = part.map(lambda element: (element,))
+        if not 1 <= len(part.element_spec) <= 3:
+            raise UserCodeError(f"{name} returned a dataset of {len(part.element_spec)} parts.", remedy=_TAKES)
+        found = _surveyed(part, need, is_batched=_is_batched(part))
+        return replace(found, form="examples" if found.batches is None else "batches")
+    if _is_hub_dataset(part):
+        return _of_hub_dataset(part, need)
+    if _is_py_dataset(part):
+        return _of_py_dataset(part, need)
     if isinstance(part, Iterator):  # as a generator; what is read of it is gone
-        dataset, first = _from_elements(_ReadOnce(part, name), name)
+        dataset, first = _from_elements(_read_once(part, name), name)
         return _surveyed(dataset, need, is_batched=all(first), seen=[first])
     if inspect.isgeneratorfunction(part) or _is_loader(part):
         dataset, first = _from_elements(part if callable(part) else part.__iter__, name)
@@ -109,28 +113,15 @@ def read_part(
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
         return _surveyed(dataset, need, is_batched=all(first))
     arrays = tuple(_with_columns(one) for one in (part if isinstance(part, tuple) else (part,)))
-    lengths = {_rows(array) for array in tf.nest.flatten(arrays)}
+    ragged, plain = ([one for one in tf.nest.flatten(arrays) if isinstance(one, tf.RaggedTensor) == is_ragged]
+                     for is_ragged in (True, False))  # fmt: skip
+    lengths = {*(int(one.nrows()) for one in ragged), *(len(one) if np.ndim(one) else -1 for one in plain)}
     if len(lengths) != 1 or -1 in lengths or not 1 <= len(arrays) <= 3:
-        kind = type(part).__name__
-        what = f"a{'n' if kind[:1] in 'aeiou' else ''} {kind}"
-        if len(lengths) > 1:
-            what = f"arrays of {' and '.join(f'{n:,}' for n in sorted(lengths))} examples"
+        sizes = " and ".join(map(str, sorted(lengths)))
+        what = f"arrays of {sizes} examples" if len(lengths) > 1 else f"a value of type {type(part).__name__}"
         raise UserCodeError(f"{name} returned {what} instead of data.", remedy=_TAKES)
     has_tables = any(hasattr(one, "columns") for one in tf.nest.flatten(part))
     return Part(tf.data.Dataset.from_tensor_slices(arrays), lengths.pop(), form="" if has_tables else "arrays")
-
-
-def _is_tf_dataset(part: Any) -> bool:
-    return isinstance(part, tf.data.Dataset)
-
-
-def _of_tf_dataset(part: Any, need: _Need) -> Part:
-    if not isinstance(part.element_spec, tuple):
-        part = part.map(lambda element: (element,))
-    if not 1 <= len(part.element_spec) <= 3:
-        raise UserCodeError(f"{need.name} returned a dataset of {len(part.element_spec)} parts.", remedy=_TAKES)
-    found = _surveyed(part, need, is_batched=_is_batched(part))
-    return replace(found, form="examples" if found.batches is None else "batches")
 
 
 def _is_py_dataset(part: Any) -> bool:
@@ -178,8 +169,8 @@ def _is_loader(part: Any) -> bool:
 
 
 def _is_part(value: Any) -> bool:
-    is_kind = any(is_one(value) for is_one in (_is_tf_dataset, _is_hub_dataset, _is_py_dataset, _is_loader))
-    return is_kind or inspect.isgeneratorfunction(value) or isinstance(value, tuple)
+    is_kind = isinstance(value, tf.data.Dataset | tuple) or inspect.isgeneratorfunction(value)
+    return is_kind or _is_hub_dataset(value) or _is_py_dataset(value) or _is_loader(value)
 
 
 def _surveyed(
@@ -259,21 +250,16 @@ def _of_py_dataset(part: Any, need: _Need) -> Part:
         if last[0][0] <= first[0][0] and (second[0][0] == first[0][0] or batches <= 2):
             seen = [first, *[second] * (batches - 2), last][-batches:]
     found = replace(_surveyed(dataset, need, is_batched=all(first), seen=seen, is_all=bool(seen)), is_fixed=False)
-    own = {name: getattr(part, name) for name in ("on_epoch_begin", "on_epoch_end") if _overrides(part, name)}
+    own = {}
+    for name in ("on_epoch_begin", "on_epoch_end"):
+        method = getattr(type(part), name, None)
+        if method is not None and not method.__module__.startswith("keras."):  # Keras's does nothing
+            own[name] = getattr(part, name)
     if batches is not None:
-        found = replace(found, pass_calls=PassCalls(own.get("on_epoch_begin"), own.get("on_epoch_end")))
-    elif own:
-        # The pipeline reads ahead of training, so it knows only the ends of the data, not those of the epochs.
-        are = "are" if len(own) > 1 else "is"
-        never = f"{' and '.join(own)} of {type(part).__name__} {are} never called: its data has no end."
-        found = replace(found, notice=never)
-    return found
-
-
-def _overrides(part: Any, name: str) -> bool:
-    """Return whether the user's class has a method of its own in place of Keras's, which does nothing."""
-    method = getattr(type(part), name, None)
-    return method is not None and not method.__module__.startswith("keras.")
+        return replace(found, pass_calls=PassCalls(own.get("on_epoch_begin"), own.get("on_epoch_end")))
+    # The pipeline reads ahead of training, so it knows only the ends of the data, not those of the epochs.
+    never = f"{' and '.join(own)} of {type(part).__name__}: never called, because its data has no end."
+    return replace(found, notice=never) if own else found
 
 
 def _from_elements(make: Callable[[], Iterator[Any]], name: str) -> tuple[Any, Shapes]:
@@ -300,30 +286,20 @@ def _element(element: Any) -> tuple[Any, ...]:
     return tuple(map(_with_columns, element)) if isinstance(element, tuple | list) else (_with_columns(element),)
 
 
-class _ReadOnce:
-    """Reads a generator, which cannot start again: the first call gives only its first batch, later ones go on."""
+def _read_once(generator: Iterator[Any], name: str) -> Callable[[], Iterator[Any]]:
+    """Return a function that reads a generator, which cannot start again: each call goes on, after its first batch."""
+    first, lock = [next(generator, None)], threading.Lock()
 
-    def __init__(self, generator: Iterator[Any], name: str) -> None:
-        self._generator = generator
-        self._name = name
-        self._lock = threading.Lock()
-        self._first: list[Any] | None = None
-
-    def __call__(self) -> Iterator[Any]:
-        if self._first is None:
-            self._first = [next(self._generator, None)]
-            return iter([*self._first])
-        return self._rest()
-
-    def _rest(self) -> Iterator[Any]:
-        if self._first:
-            yield self._first.pop()
+    def rest() -> Iterator[Any]:
         while True:
-            with self._lock:
-                batch = next(self._generator, None)
+            with lock:
+                batch = first.pop() if first else next(generator, None)
             if batch is None:
-                raise RuntimeError(f"The generator of {self._name} ended; return its function, which can start again.")
+                raise RuntimeError(f"The generator of {name} ended; return its function, which can start again.")
             yield batch
+
+    calls = itertools.count()
+    return lambda: rest() if next(calls) else iter([*first])
 
 
 def _with_columns(value: Any) -> Any:
@@ -342,10 +318,3 @@ def _with_columns(value: Any) -> Any:
     if array.dtype.kind == "O":
         return array.astype(str)
     return array.astype("float32") if array.dtype == "float64" else array
-
-
-def _rows(array: Any) -> int:
-    """Return the number of examples in an array; -1 if it has none."""
-    if isinstance(array, tf.RaggedTensor):
-        return int(array.nrows())
-    return len(array) if np.ndim(array) else -1

@@ -12,7 +12,7 @@ from ...errors import UserCodeError
 from ...storage.keyed_store import today
 from ..cached_facts import FunctionRecord, save_function_record
 from ..examples import Examples, Input, PassCalls, known_length, label_of, own_signature
-from .structures import Part, hub_classes, read_part, split_parts
+from .structures import hub_classes, read_part, split_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,27 +69,23 @@ def _load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         batches=(train.batches if keeps else None, validation and validation.batches),
         batch=train.batch,
     )
-    save_function_record(config, _record_of(examples, labels, train))
-    return examples
-
-
-def _record_of(examples: Examples, labels: list[Any], returned: Part) -> FunctionRecord:
-    """Describe what the function returned, for code that must not call it."""
-    parts = (examples.train, examples.validation)
-    train, validation = (() if part is None else tf.nest.map_structure(_described, part.element_spec) for part in parts)
+    elements = [() if part is None else tf.nest.map_structure(_described, part.element_spec)
+                for part in (examples.train, examples.validation)]  # fmt: skip
     are_whole = all(label.dtype.kind in "iuf" and bool((label == np.round(label)).all()) for label in labels)
-    return FunctionRecord(
-        train=train,
-        validation=validation,
+    record = FunctionRecord(
+        train=elements[0],
+        validation=elements[1],
         classes=examples.signature.classes,
         train_count=examples.train_count,
         validation_count=examples.validation_count,
         day=today(),
         whole_labels=are_whole if labels and labels[0].dtype.kind in "iuf" else None,
-        batch=returned.batch,
-        batches=None if returned.batches is None else known_length(returned.batches),
-        has_one_size=returned.has_one_size,
+        batch=train.batch,
+        batches=None if train.batches is None else known_length(train.batches),
+        has_one_size=train.has_one_size,
     )
+    save_function_record(config, record)
+    return examples
 
 
 def _described(spec: Any) -> Input:

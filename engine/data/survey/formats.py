@@ -9,19 +9,18 @@ from collections import Counter
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...config.reading import EARLIER_OPTIONS, parse_config, value_text, with_changes
 from ...errors import ConfigError, ConsoleError, DataError
 from ...sanitize import printable
-from ...storage.files import open_regular
 from ...storage.paths import user_path
+from ..kinds.asking import kaggle_folder
 from ..kinds.hf import Hf
-from ..kinds.kaggle import folder_of
 from ..kinds.kind import DatasetKind, Question
 from ..kinds.table import KINDS, is_name, named_kind
 from ..places import KAGGLE, is_remote, locate
-from ..row_files import TABLES, has_images, is_parquet, is_row_file
+from ..row_files import TABLES, has_images, is_parquet, opened
 from ..tables import first_of
 from .skimming import UNREADABLE, Survey, TooSlowError, first_rows, unreadable
 from .survey import survey
@@ -76,25 +75,24 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFe
         raise ConfigError(found.problems)
     start = kind.start(config, found)
     called = path.partition(":")[2] if is_name(path) else Path(locate(path)).resolve().name.partition(".")[0]
-    pace, why = _pace(found, config.data.validation_fraction, kind.most_per_step)
-    settings = {
-        "name": _name_for(called),
-        "metrics": list(kind.goals(options)[2]),
-        **pace,
-        **start.settings,
-    }
-    reasons = [text for key, text in {**start.reasons, **why}.items() if key not in chosen]
+    called = re.sub(r"[^A-Za-z0-9._-]+", "-", called).strip("-._")[:_LONGEST_NAME] or "mine"
+    train = found.train(config.data.validation_fraction) or _MANY
+    batch = 1 << (max(1, min(kind.most_per_step, train // 8)).bit_length() - 1)
+    epochs = min(max(round(_STEPS * batch / train), 5), 60)
+    settings = {"name": called, "metrics": list(kind.goals(options)[2]), "batch_size": batch, "epochs": epochs}
+    reasons = [text for key, text in start.reasons.items() if key not in chosen]
+    if found.held_out(config.data.validation_fraction) != 0:
+        patience = settings["early_stopping.patience"] = max(3, epochs // 5)
+        if "early_stopping.patience" not in chosen:
+            reasons.append(f"training stops when val_loss has not improved for {patience} epochs")
     named = [f"{name}={value_text(f'{_OPTIONS}{name}', value)}" for name, value in options.items() if name in _COLUMNS]
     notes = [("data", f"{path}: {kind.name}, {_what(kind, found)}"), ("columns", ", ".join(named))]
     said = {"read": found.facts, "samples": start.samples, "start": reasons, "skipped": start.skipped}
     for label, texts in said.items():
         notes += [("" if number else label, text) for number, text in enumerate(texts)]
-    return FirstRun(with_changes(config, [*settings.items()]), tuple(note for note in notes if note[1]))
-
-
-def _name_for(text: str) -> str:
-    """Return what a run on some data may be called."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:_LONGEST_NAME] or "mine"
+    return FirstRun(
+        with_changes(config, [*(settings | start.settings).items()]), tuple(note for note in notes if note[1])
+    )
 
 
 def _what(kind: DatasetKind[Any], found: Survey) -> str:
@@ -121,19 +119,6 @@ def lying_in(folder: Path, depth: int) -> Iterator[tuple[str, str]]:
             yield from lying_in(place, depth - 1)
 
 
-def _pace(found: Survey, fraction: float, largest: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return how many examples a step has and how long to train, and why: about 3,000 steps in 5 to 60 epochs."""
-    train = found.train(fraction) or _MANY
-    batch = 1 << (max(1, min(largest, train // 8)).bit_length() - 1)
-    epochs = min(max(round(_STEPS * batch / train), 5), 60)
-    settings: dict[str, Any] = {"batch_size": batch, "epochs": epochs}
-    if found.held_out(fraction) == 0:
-        return settings, {}
-    patience = settings["early_stopping.patience"] = max(3, epochs // 5)
-    text = f"training stops when val_loss has not improved for {patience} epochs"
-    return settings, {"early_stopping.patience": text}
-
-
 def guess(
     path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFetch = lambda _: None
 ) -> tuple[str, dict[str, Any]]:
@@ -154,29 +139,25 @@ def guess(
             raise UndecidedError(path, answer.question)
         return kind.name, answer.options | given
     if path.startswith(f"{KAGGLE}:"):
-        folder = folder_of(path, on_fetch)
+        folder = kaggle_folder(path, on_fetch)
         name, options = _recognized(folder, given)
         if folder == locate(path):  # by its name it is found on other machines, too
             options = {key: value.replace(folder, path, 1) if isinstance(value, str) else value
                        for key, value in options.items()}  # fmt: skip
         return name, options
-    if (place := _images_in_parquet(Path(locate(path)))) is not None:
-        return guess(f"{Hf.name}:{_name_for(place.name)}", [("data.options.data_dir", str(place)), *changes])
+    # A folder of Parquet with images, as on the hub, or one of its files; there may be no other tables.
+    place = Path(locate(path)).absolute()
+    if place.is_dir() or (place.is_file() and is_parquet(place.name)):
+        top, are_images = place if place.is_dir() else place.parent, False
+        files = [file for file in islice(top.rglob("*"), _MOST_BESIDE) if file.is_file() and file.name[0] != "."]
+        tables = [file for file in files if is_parquet(file.name)]
+        if tables and len(tables) >= len([file for file in files if file.suffix not in {".md", ".json"}]):
+            with suppress(DataError, OSError), opened(str(tables[0])) as table:
+                are_images = has_images(tables[0].name, table)
+        if are_images:
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", top.name).strip("-._") or "mine"
+            return guess(f"{Hf.name}:{name}", [("data.options.data_dir", str(top)), *changes])
     return _recognized(path, given)
-
-
-def _images_in_parquet(place: Path) -> Path | None:
-    """Return the folder of Parquet files with images, given one of them or that folder, if it has no other tables."""
-    if not place.is_dir() and not (place.is_file() and is_parquet(place.name)):
-        return None
-    folder = place.absolute() if place.is_dir() else place.absolute().parent
-    files = [file for file in islice(folder.rglob("*"), _MOST_BESIDE) if file.is_file() and file.name[0] != "."]
-    tables = [file for file in files if is_parquet(file.name)]
-    if not tables or len(tables) < len([file for file in files if file.suffix not in {".md", ".json"}]):
-        return None
-    with suppress(DataError, OSError), open_regular(tables[0], follows_links=True) as file:
-        return folder if has_images(tables[0].name, cast("BinaryIO", file)) else None
-    return None
 
 
 def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -186,37 +167,35 @@ def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
         raise DataError(f"The format of {path} cannot be detected: it is remote.", remedy=_REMEDY)
     if not place.exists():
         raise DataError(f"{user_path(place)} does not exist.")
+    what, columns = f"{user_path(place)} is not in a known format.", list[str]()
     try:
         found = _surest(place, given)
-        if found is None and not place.is_dir():
-            raise _unknown(place, first_rows(place)[0])
+        columns = [] if found or place.is_dir() else first_rows(place)[0]
     except TooSlowError:
         found = None
     except UNREADABLE as error:
         raise DataError(f"{user_path(place)} cannot be read: {unreadable(error)}.") from error
-    if found is None:
-        raise _unknown_folder(place)
-    _, name, options, question = found
-    if question is not None and question.option not in given:
-        raise UndecidedError(user_path(place), question)
-    return name, {**options, **given}
-
-
-def _unknown_folder(folder: Path) -> DataError:
-    """Return the error that says which files a folder holds, and what they lack."""
-    files = [Path(place, name) for place, _, names in islice(os.walk(folder), _MOST_BESIDE) for name in names]
-    counts = Counter(file.suffix.lower() or "without an ending" for file in files if not file.name.startswith("."))
-    what = f"{user_path(folder)} is not in a known format"
-    if not counts:
-        return DataError(f"{what}: it holds no files.", remedy=_REMEDY)
-    held = first_of([f"{count:,} {printable(ending)}" for ending, count in counts.most_common()], 3)
-    why, remedy = "", f"{_A_CLASS_EACH} {_REMEDY}"
-    if ".npy" in counts:
-        code = "import glob, numpy as np; np.savez('data.npz', **{f[:-4]: np.load(f) for f in glob.glob('*.npy')})"
-        remedy = f'Save the arrays in one file: cd {shlex.quote(printable(str(folder)))} && python -c "{code}"'
-    elif {"annotations", "labels"} & {part.lower() for file in files for part in file.relative_to(folder).parts}:
-        why = "It has boxes or outlines of objects, as of YOLO, COCO or Pascal VOC, and no model here learns those."
-    return DataError(f"{what}. It holds {held}.", why=why, remedy=remedy)
+    if found is not None:
+        _, name, options, question = found
+        if question is not None and question.option not in given:
+            raise UndecidedError(user_path(place), question)
+        return name, {**options, **given}
+    if columns and "\0" not in "".join(columns):
+        raise DataError(
+            f"{user_path(place)} is a table of which no column can be learned from the others: "
+            f"{', '.join(printable(name) for name in columns[:8])}.",
+            why="The first line has to name the columns, and two of them have to tell the rows apart; "
+            "lists and bytes of Parquet and JSON Lines are left out.",
+            remedy="Add a first line such as age,height,label, or write a label beside each text or row.",
+        )
+    files = [Path(name) for _, _, names in islice(os.walk(place), _MOST_BESIDE) for name in names if name[0] != "."]
+    counts = Counter(file.suffix.lower() or "without an ending" for file in files)
+    endings = {*counts} if place.is_dir() else {*place.suffixes}
+    remedy = next((text for known, text in _REMEDIES.items() if {*known.split()} & endings), _REMEDY)
+    if not place.is_dir():
+        raise DataError(what, remedy=remedy)
+    held = first_of([f"{count:,} {printable(ending)}" for ending, count in counts.most_common()], 3) or "no files"
+    raise DataError(f"{what} It holds {held}.", why=_A_CLASS_EACH, remedy=remedy)
 
 
 class UndecidedError(DataError):
@@ -238,17 +217,14 @@ _REMEDY = (
     f"Name the format, as in `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(KINDS)}.\n"
     "Read anything else, such as sounds, with a function of yours: `tpu-console inspect mine.py:data`."
 )
-_A_CLASS_EACH = "Images and texts need a folder for each class, or a table that names them."
-_PANDAS = 'python -c "import sys, pandas as pd; pd.read_'
+_A_CLASS_EACH = (
+    "Images and texts need a folder for each class, or a table that names them; boxes and outlines cannot be learned."
+)
 _REMEDIES = {
-    ".zip": "Unpack it, and name the folder: unzip FILE -d NEW",
-    ".tar .tgz .tbz2 .txz": "Unpack it, and name the folder: mkdir NEW && tar xf FILE -C NEW",
-    ".7z .rar": "Unpack it, and name the folder.",
-    ".xlsx .xls .ods": "Save the sheet as CSV; with the package openpyxl: "
-    f'{_PANDAS}excel(sys.argv[1]).to_csv(sys.argv[2], index=False)" FILE NEW.csv',
-    ".json": "Write an object in each line: "
-    f"{_PANDAS}json(sys.argv[1]).to_json(sys.argv[2], orient='records', lines=True)\" FILE NEW.jsonl",
-    ".npy": "Save both in one file, as in np.savez('data.npz', x=np.load('x.npy'), y=labels), and name that one.",
+    ".zip .tar .tgz .tbz2 .txz .7z .rar": "Unpack it, and name the folder.",
+    ".xlsx .xls .ods": "Save the sheet as CSV.",
+    ".json": "Write an object in each line: pandas.read_json(OLD).to_json(NEW, orient='records', lines=True).",
+    ".npy": "Save inputs and labels in one file: numpy.savez('data.npz', x=numpy.load('x.npy'), y=labels).",
 }
 """What to do with files of some endings."""
 
@@ -272,24 +248,3 @@ def _surest(place: Path, given: Mapping[str, Any]) -> tuple[float, str, dict[str
             if (best is None or best[0] < sure) and table.is_file() and (inside := _surest(table, given)) is not None:
                 best = (sure, *inside[1:])
     return best
-
-
-def _unknown(file: Path, columns: Sequence[str] = ()) -> DataError:
-    """Return the error that says what a file is, and what to do with it."""
-    if columns and "\0" not in "".join(columns):
-        heading = ", ".join(printable(name) for name in columns[:8])
-        is_csv = not is_row_file(file.name)
-        return DataError(
-            f"{user_path(file)} is a table of which no column can be learned from the others: {heading}.",
-            why="The first line has to name the columns, and two of them have to tell the rows apart."
-            if is_csv
-            else "Lists, structures and bytes are left out, and two columns have to tell the rows apart.",
-            remedy="Add a first line such as age,height,label."
-            if is_csv
-            else "Write a label beside each text or row; put Parquet with images in a folder of its own.",
-        )
-    name, new = (shlex.quote(printable(str(place))) for place in (file, file.with_name(file.name.partition(".")[0])))
-    remedies = {ending: remedy for endings, remedy in _REMEDIES.items() for ending in endings.split()}
-    remedy = next((remedies[ending] for ending in reversed(file.suffixes) if ending in remedies), _REMEDY)
-    what = "an array of NumPy without the labels" if file.suffix == ".npy" else "not in a known format"
-    return DataError(f"{user_path(file)} is {what}.", remedy=remedy.replace("FILE", name).replace("NEW", new))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import itertools
 import re
 import time
 import zlib
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import DataError, Problem, did_you_mean, one_line
 from ...sanitize import printable
-from ...storage.files import open_regular
 from ...storage.paths import user_path
 from ..places import locate
 from ..row_files import (
@@ -24,11 +22,11 @@ from ..row_files import (
     LONGEST_S,
     TABLES,
     UTF_8,
-    UTF_16,
     csv_lines,
     encoding_of,
     is_parquet,
     is_row_file,
+    opened,
     opened_text,
     parquet_counts,
 )
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 
 UNREADABLE = (OSError, EOFError, csv.Error, zlib.error)
 """What reading a file raises that is damaged, or cannot be read."""
-_CHUNK = 1 << 20
 _LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
 _NAMED = TABLES | {".tsv", ".tab", ".data"}
 _SAMPLED = 2000  # rows that are enough to recognize a table
@@ -109,67 +106,35 @@ def text_lines(path: Path) -> Iterator[str]:
     """Yield a file's lines with their line feeds, of Parquet and JSON Lines as in a CSV.
 
     Raises:
-        DataError: It is a folder, is no text, or is damaged.
+        DataError: It is no text, or is damaged.
         TooSlowError: A line is too long for a text file.
         OSError: It cannot be read.
     """
-    if is_row_file(path.name):
-        with _opened(path) as file:
+    with opened(str(path)) as file:
+        if is_row_file(path.name):
             yield from csv_lines(user_path(path), file)
-        return
-    with _opened(path) as file, opened_text(file, user_path(path)) as lines:
-        while line := lines.readline(_LONGEST_LINE):
-            if len(line) == _LONGEST_LINE:
-                raise TooSlowError
-            yield line
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that may be compressed with gzip, whatever its name."""
-    if path.is_dir():
-        raise DataError(f"{user_path(path)} is a folder, not a file.")
-    with open_regular(path, follows_links=True) as file:
-        is_compressed = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
-        yield cast("BinaryIO", gzip.GzipFile(fileobj=file) if is_compressed else file)
+            return
+        with opened_text(file, user_path(path)) as lines:
+            while line := lines.readline(_LONGEST_LINE):
+                if len(line) == _LONGEST_LINE:
+                    raise TooSlowError
+                yield line
 
 
 def read_as(options: Section) -> tuple[str, ...]:
     """Say how the texts that the options name are read, if not as UTF-8."""
     facts = []
     for path in (Path(locate(path)) for option in ("path", "target_path") if (path := getattr(options, option, ""))):
-        with suppress(DataError, *UNREADABLE), _opened(path) as file:
+        with suppress(DataError, *UNREADABLE), opened(str(path)) as file:
             encoding = UTF_8 if is_parquet(path.name) else encoding_of(file, "")
             facts += [f"{path.name} is read as {ENCODINGS[encoding]}."] if encoding != UTF_8 else []
     return tuple(facts)
 
 
-def count_lines(path: Path) -> int:
-    """Count the lines of a file, much faster than by reading each line; raise `TooSlowError` if it takes too long."""
-    count, last, ends_at = 0, b"\n", deadline()
-    if is_parquet(path.name):
-        return 1 + count_values(path, (), (), "").total()
-    with _opened(path) as file:
-        is_plain = not is_row_file(path.name) and encoding_of(file, user_path(path)) != UTF_16
-    if not is_plain:
-        return sum(1 for _ in in_time(text_lines(path), ends_at))
-    with _opened(path) as file:
-        while chunk := file.read(_CHUNK):
-            if time.monotonic() > ends_at:
-                raise TooSlowError
-            count, last = count + chunk.count(b"\n"), chunk[-1:]
-    return count + (last != b"\n")
-
-
 def count_values(path: Path, heading: Sequence[str], rows: Iterable[Sequence[str]], column: str) -> Counter[str]:
-    """Count the rows that `open_columns` opened by their value in a column; without a column, all as one.
-
-    Raises:
-        TooSlowError: It takes too long.
-    """
+    """Count the rows that `open_columns` opened by their value in a column, or all; raise `TooSlowError` if it must."""
     if is_parquet(path.name):
-        with _opened(path) as file:
+        with opened(str(path)) as file:
             counts = parquet_counts(user_path(path), file, column)
         if counts is None:
             raise TooSlowError
@@ -213,32 +178,15 @@ def first_rows(table: Path) -> tuple[list[str], list[list[str]]]:
     return heading, [*itertools.islice(rows, _SAMPLED)]
 
 
-def last_rows(table: Path) -> list[list[str]]:
-    """Return some rows of the end of a long CSV, which may be sorted by its labels."""
-    size, rows = table.stat().st_size, list[list[str]]()
-    if size < 2 * _CHUNK or is_row_file(table.name) or table.suffix == ".gz":
-        return rows
-    with _opened(table) as file, suppress(csv.Error):  # where a cell was cut in two
-        encoding = encoding_of(file, user_path(table))
-        first = file.readline(_LONGEST_LINE).decode(encoding, "replace")
-        file.seek(size - _CHUNK)
-        rows += _split(file.read().decode(encoding, "replace").splitlines(keepends=True)[1:], first)
-    return [row for row in rows if len(row) == len(rows[-1])]
-
-
-def _split(lines: Iterable[str], first: str) -> Iterator[list[str]]:
-    """Return the rows in the lines of a table with such a first line."""
-    separator = separator_of(first)[:1]
-    for row in csv.reader(lines, delimiter=separator, skipinitialspace=True):
-        if row:
-            yield [re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] if separator == ";" else row
-
-
 def _open_rows(path: Path) -> tuple[list[str], Iterator[list[str]]]:
     """Return the header of a table, empty if the file is, and its other rows."""
     lines = text_lines(path)
     first = next(lines, "")
-    rows = _split(itertools.chain([first], lines), first)
+    separator = separator_of(first)[:1]
+    cells = csv.reader(itertools.chain([first], lines), delimiter=separator, skipinitialspace=True)
+    rows: Iterator[list[str]] = filter(None, cells)
+    if separator == ";":
+        rows = ([re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] for row in rows)
     looked_at = [*itertools.islice(rows, 1 if is_row_file(path.name) else LOOKED_AT)]
     heading, is_named = heading_of(looked_at)
     return heading, itertools.chain(looked_at[is_named:], rows)
@@ -281,19 +229,16 @@ def open_columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iter
 
 def missing_columns(path: Path, heading: list[str], wanted: Mapping[str, str]) -> tuple[Problem, ...]:
     """Return a problem for each column that a table lacks, given the option that names it."""
-    problems = []
-    for name in (name for name in wanted if name not in heading):
-        nearest = did_you_mean(name, heading)
-        nearest = nearest if len(nearest) <= _SHOWN else f"{nearest[:_SHOWN]}…"  # the file may not be a table
-        problems.append(Problem(f"data.options.{wanted[name]}", f"{user_path(path)} has no column '{name}'; {nearest}"))
-    return tuple(problems)
+    missing = {
+        name: f"no column '{name}'; {did_you_mean(name, heading)[:_SHOWN]}" for name in wanted if name not in heading
+    }
+    return tuple(
+        Problem(f"data.options.{wanted[name]}", f"{user_path(path)} has {what}") for name, what in missing.items()
+    )
 
 
 def count_classes(path: Path, wanted: Mapping[str, str], column: str) -> Survey:
-    """Count the rows of a table by a column, given the option that names each column that it has to have.
-
-    Without a column all are counted as one.
-    """
+    """Count the rows of a table by a column, or all, given the option that names each column that it has to have."""
     heading, rows, problems = open_columns(path, wanted)
     return Survey(problems=problems) if problems else of_classes(count_values(path, heading, rows, column), path)
 

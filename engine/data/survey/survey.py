@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from ...config.catalog import DATASETS, is_user_reference
 from ...errors import DataError, Problem
 from ...storage.paths import user_path
 from ..cached_facts import function_record_of
+from ..kinds.named_kind import NamedKind
 from ..kinds.table import KINDS
 from ..places import candidates, is_remote, locate, not_there
 from .skimming import UNREADABLE, Survey, TooSlowError, read_as, trouble, unreadable
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from ...config.values import Section
     from ..kinds.kind import DatasetKind
 
+_LOOKED_AT = 1000  # files and folders in a folder whose modification times are compared
 __all__ = ["Survey", "is_missing", "survey"]
 
 
@@ -36,7 +39,7 @@ def survey(config: RunConfig) -> Survey | None:
     if kind is None:
         return None
     options: Any = kind.options(config)
-    if kind.is_named:
+    if isinstance(kind, NamedKind):
         return kind.survey(Path(), options)
     if is_remote(options.path):
         return Survey(unknown="is remote, where only TensorFlow can read")
@@ -47,8 +50,11 @@ def survey(config: RunConfig) -> Survey | None:
     if missing:
         return Survey(problems=missing, is_missing=True)
     stamps: list[int] = []  # numbers that change when the files do
-    for path in (options.path, getattr(options, "validation_path", "")):
-        for file in () if not path or is_remote(path) else kind.watched(Path(locate(path))):
+    for path in filter(None, (options.path, getattr(options, "validation_path", ""))):
+        files = [place := Path(locate(path))]
+        with suppress(OSError):  # no permission; a folder inside changes when files are added, as those of classes
+            files += islice(place.iterdir(), _LOOKED_AT) if not is_remote(path) and place.is_dir() else ()
+        for file in files:
             with suppress(OSError):
                 status = file.stat()
                 stamps += [status.st_mtime_ns, status.st_size]
@@ -58,7 +64,7 @@ def survey(config: RunConfig) -> Survey | None:
 def is_missing(config: RunConfig) -> bool:
     """Return whether files or folders that a configuration's dataset names do not exist on this machine."""
     kind = KINDS.get(config.dataset)
-    if kind is None or kind.is_named:
+    if kind is None or isinstance(kind, NamedKind):
         return False
     try:
         return any(_missing_files(kind.options(config)))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
-from tests.helpers import LIMIT_S, run_forked, run_host, small_config, the
+from tests.helpers import LIMIT_S, run_forked
 from tpu_console.engine.accelerators.tpu_strategy import (
     Target,
     choose_target,
@@ -21,10 +19,6 @@ from tpu_console.engine.accelerators.tpu_strategy import (
 )
 from tpu_console.engine.errors import AcceleratorError
 from tpu_console.engine.machine.devices import detect_hardware
-from tpu_console.engine.runs.events import RunFailed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WITHOUT_GPU = pytest.mark.skipif(bool(detect_hardware().gpus), reason="this machine has a GPU")
 
@@ -62,13 +56,6 @@ def test_a_gpu_that_is_not_there_is_an_error_that_lists_what_is(connected: dict[
 
 
 @pytest.mark.slow
-@WITHOUT_GPU
-def test_auto_says_what_it_chose_and_why(connected: dict[str, Any]) -> None:
-    assert connected["auto"]["accelerator"] == "cpu"
-    assert connected["auto"]["reason"] == f"auto: {connected['gpu']['why']}"
-
-
-@pytest.mark.slow
 def test_the_cpu_is_one_replica(connected: dict[str, Any]) -> None:
     event = connected["cpu"]
     assert (event["accelerator"], event["reason"], event["strategy"]) == (
@@ -93,14 +80,6 @@ def test_simulated_replicas_are_numbered_devices(connected: dict[str, Any]) -> N
 def test_another_accelerator_in_the_same_process_is_explained(connected: dict[str, Any]) -> None:
     assert "'sim:3'" in connected["sim:3"]["what"]
     assert "its own process" in connected["sim:3"]["remedy"]
-
-
-@pytest.mark.slow
-@WITHOUT_GPU
-def test_a_run_that_asks_for_a_missing_gpu_fails_with_that_sentence(tmp_path: Path) -> None:
-    failed = the(run_host(small_config(accelerator="gpu"), tmp_path), RunFailed)
-    assert "no GPU" in failed.what
-    assert "sim:N" in failed.remedy
 
 
 @pytest.mark.parametrize(
@@ -136,19 +115,6 @@ def test_a_topology_names_every_device_its_chip_and_core() -> None:
     assert (found[3].device, found[3].coordinates, found[3].core) == ("/task:0/device:TPU:3", "1,0,0", 1)
     assert describe_topology([2, 2, 1, 2], 1, 8) == "2×2×1 mesh of chips with 2 cores, 1 task of 8 devices"
     assert describe_topology([2, 2, 4, 1], 4, 4) == "2×2×4 mesh of chips, 4 tasks of 4 devices"
-
-
-@pytest.mark.slow
-def test_a_grpc_server_without_a_tpu_is_reported() -> None:
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        with pytest.raises(AcceleratorError) as caught:
-            probe(Target(f"grpc://127.0.0.1:{port}", "TPU_NAME"), limit_s=2 * LIMIT_S)
-        assert "is not a TPU" in caught.value.why
-    finally:
-        server.stop(None)
 
 
 @pytest.mark.slow

@@ -71,12 +71,6 @@ def test_gke_s_variables_say_who_this_is(tmp_path: Path) -> None:
     assert (place_in.address, place_in.port, place_in.count) == ("10.4.0.1", PORT, 2)
 
 
-def test_the_configuration_overrides_a_pod(tmp_path: Path) -> None:
-    hosts = {"count": 2, "index": 0, "coordinator": "10.128.0.22:9000"}
-    chosen = found(tmp_path, "v5p-32-host-1-of-4", accelerator="tpu", hosts=hosts)
-    assert chosen == Membership(2, 0, "10.128.0.22", 9000, 300.0, "asked for")
-
-
 @pytest.mark.parametrize(
     ("hosts", "sentence"),
     [
@@ -93,12 +87,6 @@ def test_what_is_missing_or_wrong_is_one_sentence(tmp_path: Path, hosts: dict[st
     with pytest.raises(AcceleratorError) as caught:
         found(tmp_path, hosts=hosts)
     assert sentence in str(caught.value)
-
-
-def test_an_index_that_is_too_large_is_refused(tmp_path: Path) -> None:
-    hosts = {"count": 2, "coordinator": "h:1"}
-    with pytest.raises(AcceleratorError, match="This is host 3, but 2 hosts have the numbers 0 to 1"):
-        found(tmp_path, "gke-v5e-4", {"TPU_WORKER_ID": "3"}, accelerator="tpu", hosts=hosts)
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ def test_an_accelerator_is_parsed_into_kind_address_and_replicas(text: str, expe
     assert expected.is_tpu == text.startswith("tpu")
 
 
-@pytest.mark.parametrize("text", ["", "tpus", "tpu:", "tpu:a b", "cpu:1", "sim", "sim:0", "sim:08", "sim:100", "8"])
-def test_other_texts_are_not_accelerators(text: str) -> None:
-    with pytest.raises(ValueError, match="is not an accelerator; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N"):
-        parse_accelerator(text)
+def test_other_texts_are_not_accelerators() -> None:
+    for text in ("", "tpus", "tpu:", "tpu:a b", "cpu:1", "sim", "sim:0", "sim:08", "sim:100", "8"):
+        with pytest.raises(ValueError, match="is not an accelerator"):
+            parse_accelerator(text)
 
 
 def test_steps_follow_from_the_global_batch_unless_they_are_set() -> None:
@@ -43,52 +43,20 @@ def test_only_tensorflow_makes_the_step_of_a_hub_model_or_when_asked_to() -> Non
     assert small_config(model="hub", model_options={"path": "here"}).tpu_backend == "tensorflow"
 
 
-@pytest.mark.parametrize(
-    ("budget", "seconds"),
-    [
-        ("", None),
-        ("8h30m", 30_600),
-        ("8h 30m", 30_600),
-        ("90m", 5_400),
-        ("45s", 45),
-        ("1d", 86_400),
-        ("colab", 43_200),
-        ("kaggle", 43_200),
-    ],
-)
-def test_a_budget_is_a_duration_or_a_service(budget: str, seconds: int | None) -> None:
-    assert budget_seconds(small_config(budget=budget).budget) == seconds
-
-
-def test_a_session_on_a_tpu_of_kaggle_is_shorter() -> None:
+def test_a_budget_is_a_duration_or_a_service() -> None:
+    known = {"": None, "8h 30m": 30_600, "90m": 5_400, "45s": 45, "1d": 86_400, "colab": 43_200, "kaggle": 43_200}
+    for budget, seconds in known.items():
+        assert budget_seconds(small_config(budget=budget).budget) == seconds
     assert budget_seconds("kaggle", on_tpu=True) == 32_400
+    for budget in ("0s", "soon", "8", "30m8h", "-1h", "1h1h", "9" * 40 + "h", "8h\n", "kagle"):
+        with pytest.raises(ConfigError, match="is not a duration"):
+            small_config(budget=budget)
 
 
-@pytest.mark.parametrize("budget", ["0s", "soon", "8", "30m8h", "-1h", "1h1h", "9" * 40 + "h", "8h\n", "kagle"])
-def test_anything_else_is_refused(budget: str) -> None:
-    with pytest.raises(ConfigError, match="is not a duration such as 8h30m, nor one of colab, kaggle"):
-        small_config(budget=budget)
-
-
-@pytest.mark.parametrize("mirror", ["", "/mnt/drive/My runs", "~/runs", "gs://bucket", "gs://my-bucket/a/b_c.d/"])
-def test_a_mirror_is_a_folder_or_a_bucket(mirror: str) -> None:
-    assert small_config(mirror=mirror).mirror == mirror
-
-
-@pytest.mark.parametrize(
-    "mirror",
-    [
-        "runs",
-        "./runs",
-        "~you/runs",
-        "s3://bucket/runs",
-        "gs://",
-        "gs://user:secret@bucket/runs",
-        "gs://b/r?token=1",
-        "file:///mnt",
-        " /mnt",
-    ],
-)
-def test_anything_else_is_refused_and_so_no_secret_can_be_in_it(mirror: str) -> None:
-    with pytest.raises(ConfigError, match="must be a bucket such as gs://bucket/runs, or the full path of a folder"):
-        small_config(mirror=mirror)
+def test_a_mirror_is_a_folder_or_a_bucket_and_so_no_secret_can_be_in_it() -> None:
+    for mirror in ("", "/mnt/drive/My runs", "~/runs", "gs://bucket", "gs://my-bucket/a/b_c.d/"):
+        assert small_config(mirror=mirror).mirror == mirror
+    wrong = ("runs", "./runs", "~you/runs", "s3://bucket/runs", "gs://", "gs://user:secret@bucket/runs", " /mnt")
+    for mirror in (*wrong, "gs://b/r?token=1", "file:///mnt"):
+        with pytest.raises(ConfigError, match="must be a bucket"):
+            small_config(mirror=mirror)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,12 +40,6 @@ def test_odd_files_can_be_used(tmp_path: Path, kind: str) -> None:
     assert facts.orientation == (6 if kind == "turned jpeg" else 1)
 
 
-def test_a_file_on_another_file_system_is_read_through_tensorflow(tmp_path: Path) -> None:
-    path = write_odd(tmp_path, "turned jpeg")
-    assert check_image(f"file://{path}").width == 60
-    assert check_image(f"file://{tmp_path}/none.jpg").problem == "is not there"
-
-
 def test_missing_files_and_folders_are_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
     assert check_image(str(tmp_path / "none.jpg")).problem == "is not there"
@@ -81,23 +74,9 @@ def test_every_cut_of_a_jpeg_or_png_is_found(tmp_path: Path) -> None:
         path = tmp_path / name
         smooth().save(path)
         content = path.read_bytes()
-        for length in range(0, len(content) - 1, 7):
+        for length in range(0, len(content) - 1, 23):
             path.write_bytes(content[:length])
             assert check_image(str(path)).problem, f"{name} of {length} bytes"
-
-
-@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.gif", "a.webp", "a.bmp"])
-def test_any_content_of_a_file_is_handled(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    smooth().save(path)
-    content, dice = path.read_bytes(), random.Random(name)
-    for _ in range(150):
-        changed = bytearray(content)
-        for _ in range(dice.randint(1, 8)):
-            changed[dice.randrange(min(len(changed), 600))] = dice.randrange(256)
-        path.write_bytes(changed)
-        facts = check_image(str(path))
-        assert facts.problem or facts.width * facts.height <= 100_000_000
 
 
 def test_facts_have_the_order_of_the_files(tmp_path: Path) -> None:

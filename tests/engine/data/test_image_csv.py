@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from tests.helpers import small_config
@@ -61,12 +60,6 @@ def test_one_hot_columns_are_shares_of_classes(tmp_path: Path) -> None:
     assert sorted(label.numpy()) == [0, 0, 0, 1]
 
 
-def test_one_hot_columns_are_class_numbers_for_a_sparse_loss(tmp_path: Path) -> None:
-    examples = load(write_plant_pathology(tmp_path, per_class=3))
-    assert examples.signature.task is Task.CLASSES
-    assert all_labels(examples) == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
-
-
 def test_each_image_keeps_its_label(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / "images").mkdir(exist_ok=True)
@@ -96,13 +89,7 @@ def test_the_record_has_everything_that_prediction_needs(tmp_path: Path) -> None
     }
 
 
-def test_a_table_on_another_file_system_is_read_through_tensorflow(tmp_path: Path) -> None:
-    examples = load(f"file://{write_plant_pathology(tmp_path, per_class=3)}")
-    assert examples.train_count == 8
-    assert len(list(examples.train)) == 8
-
-
-@pytest.mark.parametrize("suffix", [".jpg", ".JPG", ".jpeg", ".png", ".webp"])
+@pytest.mark.parametrize("suffix", [".JPG", ".webp"])
 def test_names_are_found_with_and_without_their_ending(tmp_path: Path, suffix: str) -> None:
     folder = tmp_path / "images" / "more"
     folder.mkdir(parents=True)
@@ -129,14 +116,6 @@ def test_windows_line_ends_marks_blank_lines_and_spaces_do_no_harm(tmp_path: Pat
     assert all_labels(examples) == [0, 0, 1, 1]
 
 
-def test_classes_that_are_numbers_are_in_the_order_of_numbers(tmp_path: Path) -> None:
-    assert load(table(tmp_path, "id,label\na,10\nb,9\nc,9\nd,10\n")).class_names == ("9", "10")
-
-
-def test_classes_that_are_called_like_nothing_are_classes(tmp_path: Path) -> None:
-    assert load(table(tmp_path, "id,label\na,None\nb,NA\nc,None\nd,NA\n")).class_names == ("NA", "None")
-
-
 def test_classes_can_be_given_in_their_order(tmp_path: Path) -> None:
     path = table(tmp_path, "id,label\na,x\nb,y\nc,x\nd,y\n")
     examples = load(path, classes=["z", "y", "x"])
@@ -159,7 +138,6 @@ def test_shares_are_kept_for_a_loss_that_can_learn_them(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         ("id,label\n", "has a header but no rows"),
-        ("id,label\n\n\n", "has a header but no rows"),
         ("id\na\nb\n", "has no label column besides 'id'"),
         ("id,label\na,x\nb,\nc,y\nd,NaN\n", "2 lines: 3, 5: no label in column 'label'"),
         ("id,label\na,x\n,y\n", "line 3: no image in column 'id'"),
@@ -167,9 +145,7 @@ def test_shares_are_kept_for_a_loss_that_can_learn_them(tmp_path: Path) -> None:
         ("id,label\na,x\nb,x\n", "every label in column 'label' is 'x'"),
         ("id,x,y\na,1,0\nb,,1\n", "line 3: no label in column 'x'"),
         ("id,x,y\na,1,0\nb,yes,1\n", "line 3: 'yes' in column 'x' is not a probability between 0 and 1"),
-        ("id,x,y\na,1,0\nb,-1,2\n", "line 3: '-1' in column 'x' is not a probability between 0 and 1"),
         ("id,x,y\na,1,0\nb,1,1\n", "line 3: the probabilities of the classes add up to 2, not 1"),
-        ("id,x,y\na,1,0\nb,0,0\nc,0,0\n", "2 lines: 3, 4: the probabilities of the classes add up to 0, not 1"),
         ("id,label\na,x\nb,y,z,1\n", "is not a CSV table"),
         (b"\xff\xd8\xff\xe0\0 a photo", "is not text: its byte 5 is 0x00"),
     ],
@@ -201,40 +177,16 @@ def test_options_that_do_not_fit_the_table_name_the_nearest(tmp_path: Path, opti
     assert said in refusal(write_plant_pathology(tmp_path, per_class=1), **options).what
 
 
-def test_a_missing_table_is_named(tmp_path: Path) -> None:
-    error = refusal(tmp_path / "train.csv")
-    assert str(tmp_path / "train.csv") in error.what
-
-
-def test_missing_images_are_counted_and_the_first_ten_named_with_the_searched_places(tmp_path: Path) -> None:
-    path = write_plant_pathology(tmp_path, per_class=4)
-    for number in range(13):
-        (tmp_path / "images" / f"Train_{number}.jpg").unlink()
+def test_bad_images_are_refused_with_their_reasons_or_skipped_and_reported(tmp_path: Path) -> None:
+    path = bad_table(tmp_path)
     error = refusal(path)
-    assert error.what.startswith(
-        f"13 of 16 images in {tmp_path}/images cannot be used: Train_0 is not there; Train_1 is"
-    )
-    assert error.what.endswith("Train_9 is not there; and 3 more.")
-    assert "skip_bad" in error.remedy
-
-
-def test_bad_images_are_refused_with_the_reason_of_each(tmp_path: Path) -> None:
-    error = refusal(bad_table(tmp_path))
     assert f"{len(BAD_FILES)} of {len(BAD_FILES) + 4} images" in error.what
-    assert "empty.jpg is empty; text.jpg is not an image of a known format; cut_jpeg.jpg is cut off" in error.what
-
-
-def test_bad_images_are_skipped_if_allowed_and_reported(tmp_path: Path) -> None:
-    examples = load(bad_table(tmp_path), skip_bad=True)
+    assert "empty.jpg is empty; text.jpg is not an image" in error.what
+    assert "skip_bad" in error.remedy
+    examples = load(path, skip_bad=True)
     assert all_labels(examples) == [0, 0, 1, 1]
     (notice,) = examples.notices
     assert notice.startswith(f"{len(BAD_FILES)} of {len(BAD_FILES) + 4} images in {tmp_path}/images are left out: ")
-
-
-def test_nothing_but_bad_images_is_refused_anyhow(tmp_path: Path) -> None:
-    write_bad(tmp_path / "images", "empty")
-    path = table(tmp_path, "id,label\nempty,x\nnone,y\n", images=())
-    assert "None of the 2 images" in refusal(path, skip_bad=True).what
 
 
 def bad_table(folder: Path) -> Path:
@@ -243,20 +195,3 @@ def bad_table(folder: Path) -> Path:
     good = [write_odd(folder / "images", kind).name for kind in ("jpeg", "turned jpeg", "rgba png", "bmp")]
     rows = [f"{name},{'xy'[number % 2]}" for number, name in enumerate([*good, *bad])]
     return table(folder, "\n".join(["id,label", *rows]), images=())
-
-
-def test_a_class_of_one_image_is_trained_on_and_named(tmp_path: Path) -> None:
-    examples = load(table(tmp_path, "id,label\na,x\nb,x\nc,x\nd,y\n"))
-    assert examples.record["class_counts"] == {"train": [2, 1], "validation": [1, 0]}
-    assert examples.notices == ("The class 'y' has one example: it is used for training only.",)
-
-
-def test_a_limit_and_the_seed_choose_training_images(tmp_path: Path) -> None:
-    path = write_plant_pathology(tmp_path, per_class=5)
-    data = {"train_limit": 6, "options": {"path": str(path), "image_size": [8, 8]}}
-    chosen = []
-    for seed in (1, 1, 2):
-        examples = load_examples(small_config(dataset="image-csv", seed=seed, data=data), print)
-        chosen.append(np.stack([image for image, _ in examples.train.as_numpy_iterator()]).tobytes())
-        assert sum(examples.record["class_counts"]["train"]) == examples.train_count == 6
-    assert chosen[0] == chosen[1] != chosen[2]

@@ -44,38 +44,6 @@ def test_a_file_is_decoded_as_pillow_does(tmp_path: Path, kind: str) -> None:
     assert difference.mean() < 1.5
 
 
-@pytest.mark.parametrize("size", [(20, 30), (13, 19), (80, 90)])
-@pytest.mark.parametrize("kind", ["jpeg", "turned jpeg", "png", "webp"])
-def test_a_file_is_resized_as_pillow_does(tmp_path: Path, kind: str, size: tuple[int, int]) -> None:
-    path = write_odd(tmp_path, kind)
-    (image,) = decode([path], Decoding(size))
-    expected = np.asarray(as_pillow_shows(path).resize(size[::-1], Image.Resampling.BILINEAR))
-    assert np.abs(image - expected).mean() < 2.5
-
-
-def test_images_of_all_formats_keep_their_order_and_labels(tmp_path: Path) -> None:
-    paths = [write_odd(tmp_path, kind) for kind in ODD_FILES]
-    facts = [check_image(str(path)) for path in paths]
-    dataset = decoded(facts, Decoding((40, 60)), np.arange(len(paths)))
-    assert int(dataset.cardinality()) == len(paths)
-    assert dataset.element_spec[0].shape == (40, 60, 3)
-    for number, (image, label) in enumerate(dataset.as_numpy_iterator()):
-        assert label == number
-        assert image.dtype == np.uint8
-        assert np.abs(image.astype(int) - np.asarray(as_pillow_shows(paths[number]))).mean() < 1.5
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_photo_is_turned_as_its_header_says(tmp_path: Path, orientation: int) -> None:
-    path = tmp_path / "photo.jpg"
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    smooth(64, 96).save(path, quality=95, exif=exif)
-    upright = as_pillow_shows(path)
-    (image,) = decode([path], Decoding((upright.height // 2, upright.width // 2)))
-    assert np.abs(image - np.asarray(upright.resize((upright.width // 2, upright.height // 2)))).mean() < 2
-
-
 def test_crop_keeps_the_middle_and_pad_keeps_everything(tmp_path: Path) -> None:
     pixels = np.zeros((60, 120, 3), np.uint8)
     pixels[:, 30:90] = (250, 250, 250)
@@ -109,7 +77,7 @@ def test_large_jpegs_are_decoded_at_a_fraction(
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
-@pytest.mark.parametrize("size", [(700, 900), (1100, 275)])
+@pytest.mark.parametrize("size", [(1100, 275)])
 def test_a_large_photo_looks_like_itself(
     tmp_path: Path, resize: Literal["stretch", "crop", "pad"], size: tuple[int, int]
 ) -> None:
@@ -124,7 +92,7 @@ def test_a_large_photo_looks_like_itself(
     assert np.abs(image - np.asarray(expected)).mean() < 2
 
 
-@pytest.mark.parametrize("size", [(40, 60), (10, 10)])
+@pytest.mark.parametrize("size", [(10, 10)])
 def test_contents_out_of_a_shard_are_decoded_alike(tmp_path: Path, size: tuple[int, int]) -> None:
     paths = [write_odd(tmp_path, kind) for kind in ODD_FILES]
     facts = [check_image(str(path)) for path in paths]
@@ -142,14 +110,7 @@ def test_contents_out_of_a_shard_are_decoded_alike(tmp_path: Path, size: tuple[i
     assert [kind for image, expected, kind in pairs if not np.array_equal(image, expected)] == []
 
 
-@pytest.mark.parametrize("kind", ["bmp", "gif", "png", "jpeg"])
-def test_formats_that_every_tensorflow_reads_are_decoded_from_their_bytes(tmp_path: Path, kind: str) -> None:
-    path = write_odd(tmp_path, kind)
-    image = decode_bytes(tf.constant(path.read_bytes()), Decoding((40, 60))).numpy()
-    assert np.abs(image.astype(int) - np.asarray(as_pillow_shows(path))).mean() < 1.5
-
-
-@pytest.mark.parametrize("place", [0, 3, 5])
+@pytest.mark.parametrize("place", [0, 5])
 def test_an_error_in_decoding_names_the_file(tmp_path: Path, place: int) -> None:
     paths = []
     for number in range(6):

@@ -145,8 +145,8 @@ def test_what_cannot_be_downloaded_says_where_the_files_are_and_what_to_do(
 
 
 FETCHES = f"""
-from tpu_console.engine.data.kinds.kaggle import folder_of
-print(folder_of({NAME!r}, lambda _: None))
+from tpu_console.engine.data.kinds.asking import kaggle_folder
+print(kaggle_folder({NAME!r}, lambda _: None))
 """
 
 

@@ -9,8 +9,10 @@ import pytest
 
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import run_forked, small_config
+from tpu_console.engine.code import Imports
 from tpu_console.engine.config.reading import parse_config, valid_keys
-from tpu_console.engine.data.kinds.npz import Npz
+from tpu_console.engine.data.kinds.kind import DatasetKind
+from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.data.survey.formats import config_for, first_run, guess
 from tpu_console.engine.errors import ConfigError, DataError
 from tpu_console.engine.export.export import export_run
@@ -20,8 +22,7 @@ from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.preflight.inputs import batch_of
 from tpu_console.tui.forms.fields import OPTION_TABLES, fields_of, option_fields
-from tpu_console.tui.text.inspection import Page
-from tpu_console.tui.text.pictures import Depth
+from tpu_console.tui.text.inspection import page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,12 +58,13 @@ def test_a_kind_is_inspected_trained_predicted_and_exported(file: Path, job: Job
     with (tmp_path / "messages").open("w") as messages:
         reporter = Reporter(messages)
         found = inspect_dataset(reporter, guessed.model_dump(mode="json"))
-        assert [entry["train"] + entry["validation"] for entry in found["classes"]] == _counts(file)
-        shown = "\n".join(Page(80, Depth.GREY).lines("npz", guessed.data.options, found))
+        counts = [entry["train"] + entry["validation"] for entry in found["classes"]]
+        assert counts == np.bincount(np.load(file)["y"]).tolist()
+        shown = "\n".join(page("npz", guessed.data.options, found, 80))
         assert "npz: NumPy arrays" in shown
         wanted = first_run(str(file)).config
         assert (wanted.name, wanted.model, wanted.batch_size) == ("mine", "mlp", 8)
-        config = small_config(dataset="npz", data=wanted.data.model_dump(mode="json"), epochs=3)
+        config = small_config(dataset="npz", data=wanted.data.model_dump(mode="json"), epochs=1)
         run = train(config, tmp_path)
         rows = job(run, file)
         assert len(rows) == 120
@@ -70,10 +72,6 @@ def test_a_kind_is_inspected_trained_predicted_and_exported(file: Path, job: Job
         script = tmp_path / "plain.py"
         export_run(reporter, str(run.path), str(script), "script")
     assert "loss:" in run_forked(script.read_text(), cwd=tmp_path)
-
-
-def _counts(file: Path) -> list[int]:
-    return [int(count) for count in np.bincount(np.load(file)["y"])]
 
 
 def test_a_bad_file_of_a_kind_is_refused_with_its_sentence_everywhere(file: Path, tmp_path: Path) -> None:
@@ -89,11 +87,7 @@ def test_a_bad_file_of_a_kind_is_refused_with_its_sentence_everywhere(file: Path
     assert said in found["trouble"]["what"]
 
 
-def test_what_a_kind_does_not_do_is_said(file: Path, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(Npz, "predict")
-    monkeypatch.delattr(Npz, "code")
-    run = train(small_config(dataset="npz", data={"options": {"path": str(file)}}), tmp_path)
-    with pytest.raises(DataError, match="run on npz cannot be read"):
-        job(run, file)
-    with (tmp_path / "messages").open("w") as messages, pytest.raises(DataError, match="dataset=npz"):
-        export_run(Reporter(messages), str(run.path), str(tmp_path / "plain.py"), "script")
+def test_that_a_kind_cannot_be_exported_is_said(file: Path) -> None:
+    config = config_for("npz", {"path": str(file)})
+    with pytest.raises(DataError, match="dataset=npz"):
+        DatasetKind.code(KINDS["npz"], config, 0, {}, Imports())

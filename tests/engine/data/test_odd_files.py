@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.images import write_image_folder, write_plant_pathology
+from tests.images import write_image_folder
 from tpu_console.engine.data.images.check import check_image
 from tpu_console.engine.data.kinds.image_folder import ImageFolder
 from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.row_files import decoded
 from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.data.survey.survey import survey
-from tpu_console.engine.data.tables import read_text
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.tfrecord import read_bytes
 from tpu_console.engine.storage.files import NotAFileError, open_regular
@@ -24,19 +23,8 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.data.survey.survey import Survey
 
-KINDS = {
-    "pipe": "a pipe",
-    "socket": "a socket",
-    "folder": "a folder",
-    "zero": "a device",
-    "full": "a device",
-}
+KINDS = {"pipe": "a pipe", "folder": "a folder", "zero": "a device", "full": "a device"}
 FORMATS = ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv", "npz", "tfrecord"]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # a socket's path may have a hundred characters
 
 
 def make(path: Path, kind: str) -> Path:
@@ -45,9 +33,6 @@ def make(path: Path, kind: str) -> Path:
         os.mkfifo(path)
     elif kind == "folder":
         path.mkdir()
-    elif kind == "socket":
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(os.path.relpath(path))
     elif kind == "loop":
         path.symlink_to(path.name)
     else:
@@ -59,12 +44,6 @@ def surveyed(dataset: str, path: Path, **options: Any) -> Survey:
     found = survey(config_for(dataset, {"path": str(path), **options}))
     assert found is not None
     return found
-
-
-def one_sentence(found: Survey) -> str:
-    (problem,) = found.problems
-    assert "\n" not in problem.message
-    return problem.message
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,25 +58,14 @@ def test_an_image_that_is_not_a_file_says_what_it_is(tmp_path: Path, kind: str) 
     assert check_image(str(make(tmp_path / "x.jpg", kind))).problem == f"is {KINDS[kind]}, not a regular file"
 
 
-def test_an_image_that_links_to_itself_says_so(tmp_path: Path) -> None:
-    assert (
-        "cannot be read: Too many levels of symbolic links"
-        in check_image(str(make(tmp_path / "x.jpg", "loop"))).problem
-    )
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "loop"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "zero", "loop"])
 @pytest.mark.parametrize("dataset", FORMATS)
-def test_a_plan_for_a_dataset_that_is_not_a_file_has_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
+def test_a_dataset_that_is_not_a_file_is_refused_in_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
     path = make(tmp_path / "data.csv", kind)
     (tmp_path / "images").mkdir()
-    assert str(path) in one_sentence(surveyed(dataset, path))
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "loop"])
-@pytest.mark.parametrize("dataset", FORMATS)
-def test_loading_a_dataset_that_is_not_a_file_raises_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
-    path = make(tmp_path / "data.csv", kind)
+    (problem,) = surveyed(dataset, path).problems
+    assert "\n" not in problem.message
+    assert str(path) in problem.message
     with pytest.raises(DataError) as caught:
         load_examples(config_for(dataset, {"path": str(path)}), lambda _: None)
     assert "\n" not in caught.value.what
@@ -136,20 +104,11 @@ def test_loading_names_images_that_are_no_files(tmp_path: Path, skip_bad: bool) 
             load_examples(config, lambda _: None)
 
 
-def test_an_image_of_a_table_that_is_not_a_file_is_named(tmp_path: Path) -> None:
-    table = write_plant_pathology(tmp_path / "plants", 3)
-    image = table.parent / "images" / "Train_0.jpg"
-    image.unlink()
-    make(image, "pipe")
-    with pytest.raises(DataError, match="Train_0 is a pipe, not a regular file"):
-        load_examples(config_for("image-csv", {"path": str(table), "images": "images", "image_size": [8, 8]}), print)
-
-
 @pytest.mark.parametrize("kind", ["pipe", "zero"])
 def test_a_table_that_is_not_a_file_is_refused(tmp_path: Path, kind: str) -> None:
     path = make(tmp_path / "odd.csv", kind)
     with pytest.raises(DataError, match=f"cannot be read: it is {KINDS[kind]}, not a regular file"):
-        read_text(str(path))
+        decoded(str(path))
     with pytest.raises(DataError, match=f"cannot be read: it is {KINDS[kind]}, not a regular file"):
         read_bytes(str(path))
 

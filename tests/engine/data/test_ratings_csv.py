@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,15 +71,6 @@ def test_users_and_items_that_are_not_trained_on_are_unknown(tmp_path: Path) -> 
     assert any("100.0% of the validation ratings have a user without training ratings" in n for n in examples.notices)
 
 
-def test_the_split_comes_from_the_seed(tmp_path: Path) -> None:
-    path = write_ratings(tmp_path / "ratings.csv", ROWS)
-    orders = [
-        [float(y) for _, y in load_examples(config("ratings-csv", path, seed=seed), print).train.as_numpy_iterator()]
-        for seed in (1, 1, 2)
-    ]
-    assert orders[0] == orders[1] != orders[2]
-
-
 @given(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=30), min_size=1, max_size=8), st.randoms())
 def test_what_is_unpacked_is_what_each_known_user_rated_of_known_items(rated: list[list[int]], random: object) -> None:
     pairs = [(user, item) for user, items in enumerate([[5], *([*items, 1] for items in rated)]) for item in items]
@@ -91,19 +80,7 @@ def test_what_is_unpacked_is_what_each_known_user_rated_of_known_items(rated: li
     assert [part.tolist() for part in found] == [sorted([*filter(None, items), 1]) for items in rated]
 
 
-def test_a_rating_takes_about_two_bytes() -> None:
-    random = np.random.default_rng(1)
-    users, items = random.integers(1, 600, 100_000), random.zipf(1.3, 100_000) % 9000 + 1
-    assert len(packed(users.astype(np.int32), items.astype(np.int32))) < 250_000
-
-
 @pytest.mark.parametrize("text", ["", "what?", packed(np.array([1, 2], np.int32), np.array([1, 1], np.int32)), None])
 def test_something_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  whatever it says, the caller names the file
         unpacked(text, 3)
-
-
-def test_a_text_that_would_fill_the_memory_is_refused() -> None:
-    bomb = base64.b64encode(zlib.compress(bytes(65 << 20))).decode("ascii")
-    with pytest.raises(ValueError, match="larger than ratings are"):
-        unpacked(bomb, 3)

@@ -6,15 +6,14 @@ import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
+from tests.engine.data.scripting import assert_script_reads
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
-from tpu_console.engine.code import Imports
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.kinds.table import KINDS, load_examples
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import first_run
 from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import DataError
@@ -105,13 +104,4 @@ def test_a_run_on_parquet_predicts_json_lines(tmp_path: Path) -> None:
 def test_a_script_reads_them_as_the_run_did(tmp_path: Path, ending: str, rows: list[dict[str, Any]]) -> None:
     changes = [("data.options.label", "price")] if rows is HOUSES else []
     config = first_run(str(written(tmp_path, ending, rows)), changes).config
-    examples, imports = load_examples(config, lambda _: None), Imports()
-    record = json.loads(json.dumps(examples.record))
-    code = KINDS[config.dataset].code(config, examples.validation_count or 0, record, imports)
-    imports.add("tensorflow as tf")
-    names: dict[str, Any] = {"SEED": config.seed}
-    exec("\n".join([*imports.lines({}), *code.lines]), names)
-    for part in ("train", "validation"):
-        for ours, theirs in zip(getattr(examples, part), names[part], strict=True):
-            for one, other in zip(ours, theirs, strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert_script_reads(config, load_examples(config, lambda _: None))

@@ -98,18 +98,3 @@ def test_class_numbers_follow_the_values_of_numbered_labels(tmp_path: Path) -> N
     examples = loaded("text-csv", path)
     assert examples.class_names == ("0", "5", "10")
     assert sorted({int(label) for _, label in examples.train.as_numpy_iterator()}) == [0, 1, 2]
-
-
-def test_a_class_of_one_text_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "rare.csv"
-    path.write_text("text,label\n" + "word,common\nword,usual\n" * 10 + "word,rare\n", encoding="utf-8")
-    examples = loaded("text-csv", path)
-    assert "rare" in examples.notices[0]
-    assert examples.record["class_counts"]["train"][1] == 1
-
-
-def test_as_many_pairs_as_spa_txt_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "spa.txt"
-    lines = [f"{said}\t{translated}\n" for said, translated in pairs(1800)]
-    path.write_text("".join(lines * 66), encoding="utf-8")
-    assert loaded("text-pairs", path).train_count == 95_040

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.engine.data.scripting import assert_script_reads
 from tests.engine.jobs.predicting import Job, train
 from tests.forks import fork
 from tests.helpers import ROOT, run_forked, small_config, wait_until
@@ -20,15 +20,11 @@ from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
 from tpu_console.engine.data.survey.formats import UndecidedError, first_run
 from tpu_console.engine.errors import ConsoleError, DataError
-from tpu_console.engine.export.export import export_run
 from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.preflight.inputs import batch_of
-from tpu_console.engine.process.launch import prepare_run
-from tpu_console.presets.catalog import load_preset
-from tpu_console.tui.commands.preset_choice import chosen_preset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +87,7 @@ def small(config: RunConfig, **changes: Any) -> RunConfig:
     return small_config(**values | {"metrics": list(config.metrics)} | changes)
 
 
-def test_images_are_planned_trained_predicted_and_exported(prepared: Path, tmp_path: Path) -> None:
+def test_images_are_planned_inspected_trained_and_predicted(prepared: Path, tmp_path: Path) -> None:
     config = started("leaves", prepared)
     assert (config.name, config.model, config.data.options["image_size"]) == ("leaves", "cnn", [20, 30])
     plan = make_plan(config, Hardware())
@@ -99,23 +95,20 @@ def test_images_are_planned_trained_predicted_and_exported(prepared: Path, tmp_p
     batch = batch_of(config)
     assert (batch.signature.shape, batch.signature.classes, batch.assumed) == ((20, 30, 3), 3, "")
     with (tmp_path / "messages").open("w") as messages:
-        reporter = Reporter(messages)
-        found = inspect_dataset(reporter, config.model_dump(mode="json"))
+        found = inspect_dataset(Reporter(messages), config.model_dump(mode="json"))
         assert [entry["name"] for entry in found["classes"]] == [*LEAVES]
         assert sum(entry["train"] + entry["validation"] for entry in found["classes"]) == 30
         assert found["facts"]["splits"] == "train 30"
-        run = train(small(config, batch_size=4, model_options={"filters": [4], "hidden": [8]}), tmp_path)
-        Image.new("RGB", (30, 20), (160, 160, 160)).save(tmp_path / "new.png")
-        (row,) = Job(tmp_path)(run, tmp_path / "new.png")
-        assert row["label"] in LEAVES
-        script = tmp_path / "plain.py"
-        export_run(reporter, str(run.path), str(script), "script")
-    assert "loss:" in run_forked(script.read_text(), cwd=tmp_path)
+    run = train(small(config, batch_size=4, epochs=1, model_options={"filters": [4], "hidden": [8]}), tmp_path)
+    Image.new("RGB", (30, 20), (160, 160, 160)).save(tmp_path / "new.png")
+    (row,) = Job(tmp_path)(run, tmp_path / "new.png")
+    assert row["label"] in LEAVES
 
 
 def test_what_is_held_out_is_the_end_of_the_split_and_pixels_are_those_of_the_package(prepared: Path) -> None:
     config = with_changes(started("leaves", prepared), [("data.train_limit", 10)])
     examples = load_examples(config, lambda _: None)
+    assert_script_reads(config, examples, tolerance=1)
     assert (examples.train_count, examples.validation_count) == (10, 6)
     wanted = tfds.load("leaves", split="train[:10]+train[24:]", data_dir=prepared).as_numpy_iterator()
     read = [*examples.train.as_numpy_iterator(), *examples.validation.as_numpy_iterator()]
@@ -124,20 +117,14 @@ def test_what_is_held_out_is_the_end_of_the_split_and_pixels_are_those_of_the_pa
         assert np.array_equal(pixels, example["image"])
 
 
-def test_texts_are_validated_on_their_test_split_and_predicted(prepared: Path, tmp_path: Path) -> None:
+def test_texts_are_validated_on_their_test_split(prepared: Path) -> None:
     config = started("films", prepared)
     assert (config.model, config.data.options.get("inputs")) == ("text", None)
-    plan = make_plan(config, Hardware())
-    assert plan.train_examples == 40
+    assert make_plan(config, Hardware()).train_examples == 40
     assert batch_of(config).signature.classes == 2
-    run = train(small(config, batch_size=8, epochs=2), tmp_path)
-    (tmp_path / "new.csv").write_text("id,text\n7,a good film\n")
-    (row,) = Job(tmp_path)(run, tmp_path / "new.csv")
-    assert row["id"] == "7"
-    assert row["label"] in {"bad", "good"}
-    export_run(Reporter(Job(tmp_path).said), str(run.path), str(tmp_path / "plain.py"), "script")
-    last = json.loads(run.summary.read_text())["best"]
-    assert f"val_loss: {last['val_loss']:.4f}" in run_forked((tmp_path / "plain.py").read_text(), cwd=tmp_path)
+    examples = load_examples(small(config), lambda _: None)
+    assert (examples.train_count, examples.validation_count, examples.class_names) == (40, 10, ("bad", "good"))
+    assert_script_reads(small(config), examples)
 
 
 def test_structured_features_are_numbers_and_categories_and_the_label_is_asked_for(prepared: Path) -> None:
@@ -189,13 +176,6 @@ def test_without_a_network_the_error_says_which_host_and_where_to_put_the_files(
     with pytest.raises(DataError) as caught:
         kind.prepare(options, lambda _: None)
     assert "Checksum" in caught.value.why  # they are read, not downloaded
-
-
-def test_a_name_is_taken_where_a_preset_is_and_its_run_has_it_in_the_settings(prepared: Path, tmp_path: Path) -> None:
-    preset = chosen_preset("tfds:films", (), [f"data.options.data_dir={prepared}"])
-    run = prepare_run(preset.config, tmp_path / "runs")
-    again = load_preset(run.config).config
-    assert (again.dataset, again.data.options["name"]) == ("tfds", "films")
 
 
 LOADS = """

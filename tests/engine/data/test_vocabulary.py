@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpu_console.engine.data.vocabulary import SENTENCES, Vocabulary, without_markup, words_of
@@ -46,6 +46,7 @@ def test_a_target_sentence_becomes_inputs_and_labels_shifted_by_one_word() -> No
     assert so_far.dtype == following.dtype == np.int32
 
 
+@settings(max_examples=30)
 @given(st.lists(st.text(max_size=30), max_size=6), st.integers(2, 8))
 def test_every_encoded_number_belongs_to_a_word(texts: list[str], length: int) -> None:
     vocabulary = Vocabulary.learn(texts, 12, SENTENCES)

@@ -23,7 +23,6 @@ from tpu_console.engine.runs.events import (
     FitStarted,
     Noticed,
     PhaseStarted,
-    RunFailed,
     RunFinished,
     RunSource,
 )
@@ -77,26 +76,16 @@ def read(pipeline: Pipeline) -> None:
         list(pipeline.validation)
 
 
-@pytest.mark.parametrize(("cache", "suffix"), [("memory", ".jpg"), ("disk", ".png")])
-def test_damaged_images_are_counted_and_named(tmp_path: Path, cache: str, suffix: str) -> None:
-    folder = write_image_folder(tmp_path / "photos", per_class=8, suffix=suffix)
-    for name in (f"tulip/tulip_0{suffix}", f"rose/rose_3{suffix}"):
-        damage_inside(folder / name)
+@pytest.mark.parametrize("cache", ["memory", "disk", "off"])
+def test_damaged_images_are_counted_and_the_first_ten_named(tmp_path: Path, cache: str) -> None:
+    folder = write_image_folder(tmp_path / "photos", per_class=14, suffix=".png" if cache == "disk" else ".jpg")
+    for path in sorted((folder / "rose").iterdir())[:13]:
+        damage_inside(path)
     error = refusal(config(folder, cache), tmp_path)
-    assert error.what == (
-        f"2 of 24 images in {folder} cannot be used: rose/rose_3{suffix} {WHY}; tulip/tulip_0{suffix} {WHY}."
-    )
-    assert "data.options.skip_bad=true" in error.remedy
-
-
-def test_of_many_damaged_images_the_first_ten_are_named(tmp_path: Path) -> None:
-    folder = write_image_folder(tmp_path / "photos", per_class=20)
-    for number in range(13):
-        damage_inside(folder / "rose" / f"rose_{number}.jpg")
-    error = refusal(config(folder), tmp_path)
-    assert error.what.startswith(f"13 of 60 images in {folder} ")
+    assert error.what.startswith(f"13 of 42 images in {folder} cannot be used: rose/rose_0.")
     assert error.what.count(WHY) == 10
     assert error.what.endswith("; and 3 more.")
+    assert "data.options.skip_bad=true" in error.remedy
 
 
 def test_damaged_images_are_left_out_if_allowed_and_all_counts_are_right(photos: Path) -> None:
@@ -116,10 +105,9 @@ def test_damaged_images_are_left_out_if_allowed_and_all_counts_are_right(photos:
     assert notice == f"2 of 24 images in {photos} are left out: rose/rose_3.jpg {WHY}; tulip/tulip_0.jpg {WHY}."
 
 
-@pytest.mark.parametrize("cache", ["memory", "disk"])
-def test_nothing_is_decoded_again_after_the_first_epoch(photos: Path, cache: str) -> None:
+def test_nothing_is_decoded_again_after_the_first_epoch(photos: Path) -> None:
     """The files are gone by then."""
-    pipeline = build(config(photos, cache, skip_bad=True, augmentation={"flip": "horizontal"}), photos.parent)
+    pipeline = build(config(photos, "disk", skip_bad=True, augmentation={"flip": "horizontal"}), photos.parent)
     batches = iter(pipeline.train)
 
     def epoch() -> tuple[int, int]:
@@ -143,20 +131,6 @@ def test_the_decoded_images_equal_the_files(photos: Path) -> None:
             assert (label.dtype, label.numpy()) == (its_label.dtype, its_label.numpy())
 
 
-def test_damaged_images_are_named_and_left_out_without_a_cache_too(photos: Path) -> None:
-    assert refusal(config(photos, "off"), photos.parent).what.startswith("2 of 24 images")
-    read(build(config(photos, "off", skip_bad=True), photos.parent))
-
-
-def test_a_class_of_which_nothing_is_left_is_named(tmp_path: Path) -> None:
-    folder = write_image_folder(tmp_path / "photos", per_class=6)
-    for path in folder.glob("rose/*"):
-        damage_inside(path)
-    pipeline = build(config(folder, skip_bad=True), tmp_path)
-    assert "There is no image of the class 'rose'." in pipeline.examples.notices
-    assert pipeline.examples.record["class_counts"]["train"][1] == 0
-
-
 def test_nothing_but_damaged_images_is_refused_anyhow(tmp_path: Path) -> None:
     folder = write_image_folder(tmp_path / "photos", per_class=4)
     for path in folder.glob("*/*"):
@@ -164,13 +138,6 @@ def test_nothing_but_damaged_images_is_refused_anyhow(tmp_path: Path) -> None:
     error = refusal(config(folder, skip_bad=True), tmp_path)
     assert error.what.startswith(f"None of the 12 images in {folder} can be used: daisy/daisy_0.jpg {WHY}; ")
     assert error.remedy == "Replace them."
-
-
-def test_a_batch_that_no_longer_fits_is_refused(tmp_path: Path) -> None:
-    folder = write_image_folder(tmp_path / "photos", ("daisy", "rose"), per_class=3)
-    for name in ("daisy/daisy_0.jpg", "rose/rose_0.jpg", "rose/rose_1.jpg"):
-        damage_inside(folder / name)
-    assert "larger than the" in refusal(config(folder, skip_bad=True), tmp_path).what
 
 
 def test_damaged_images_of_both_folders_are_left_out(photos: Path) -> None:
@@ -192,13 +159,6 @@ def test_a_file_that_goes_away_meanwhile_is_named_as_such(photos: Path) -> None:
     why = r"3 of 24 images .*: daisy/daisy_5\.jpg is not there; rose/rose_3\.jpg is dam"
     with pytest.raises(DataError, match=why):
         read(pipeline)
-
-
-def test_damage_in_validation_images_ends_training_too(tmp_path: Path) -> None:
-    folder, others = (write_image_folder(tmp_path / name, per_class=8) for name in ("photos", "others"))
-    damage_inside(others / "rose" / "rose_3.jpg")
-    error = refusal(config(folder, options={"validation_path": str(others)}), tmp_path)
-    assert error.what.startswith(f"1 of 24 images in {others} ")
 
 
 def test_an_error_that_is_no_damage_is_passed_on(tmp_path: Path) -> None:
@@ -246,14 +206,6 @@ def test_a_run_is_stopped_while_images_are_decoded(photos: Path, monkeypatch: py
     assert (end.outcome, "before training" in end.reason) == ("stopped", True)
     assert not has(run, DataReady)
     assert not run.cache.exists()
-
-
-@pytest.mark.slow
-def test_a_run_on_one_device_ends_with_the_names_of_damaged_images(photos: Path) -> None:
-    run = run_host(config(photos), photos.parent / "runs")
-    failed = the(run, RunFailed)
-    assert failed.what.startswith(f"2 of 24 images in {photos} ")
-    assert "skip_bad" in failed.remedy
 
 
 @pytest.mark.slow

@@ -12,10 +12,9 @@ import tensorflow as tf
 from tests.helpers import private_mode, small_config
 from tpu_console.engine.accelerators.accelerator import Share
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
-from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.input.cache import Room
-from tpu_console.engine.input.pipeline import build_pipeline
+from tpu_console.engine.input.pipeline import build_pipeline, validation_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,14 +81,6 @@ def test_every_epoch_holds_the_whole_dataset_once_in_another_order() -> None:
     assert first != second
 
 
-def test_the_order_comes_from_the_seed() -> None:
-    def order(seed: int) -> list[int]:
-        pipeline = build_pipeline(Source(24).examples, small_config(batch_size=4, seed=seed), 1)
-        return labels(epochs_of(pipeline.train, 6, 1)[0])
-
-    assert order(1) == order(1) != order(2)
-
-
 def test_a_remainder_is_dropped_and_batches_have_one_static_shape() -> None:
     pipeline = build_pipeline(Source(26).examples, small_config(batch_size=4), 2)
     assert (pipeline.steps_per_epoch, pipeline.global_batch, pipeline.remainder) == (3, 8, 2)
@@ -112,24 +103,6 @@ def test_the_data_is_read_once_and_then_cached() -> None:
     assert (source.reads, source.validation_reads) == (12, 7)
 
 
-def test_no_function_of_it_is_converted_by_autograph(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorflow.python.autograph.impl import api
-
-    converted, convert = list[str](), api._convert_actual
-
-    def noted(entity: Any, context: Any) -> Any:
-        converted.append(entity.__module__)
-        return convert(entity, context)
-
-    monkeypatch.setattr(api, "_convert_actual", noted)
-    for known in (True, False):
-        changes = {"loss": "categorical_crossentropy", "augmentation": {"flip": "both"}, "steps_per_epoch": 2}
-        source = Source(12, known=known)
-        build_pipeline(source.examples, small_config(batch_size=4, **changes), 1)
-        build_pipeline(source.examples, small_config(batch_size=4, steps_per_epoch=2), 1)
-    assert [name for name in converted if name.startswith("tpu_console.engine.input")] == []
-
-
 def test_without_a_cache_every_epoch_reads_again() -> None:
     source = Source(12)
     pipeline = build_pipeline(source.examples, small_config(batch_size=4, data={"cache": "off"}), 1)
@@ -149,15 +122,6 @@ def test_every_epoch_sees_the_same_cached_images_changed_differently() -> None:
     assert source.reads == 8
 
 
-def test_images_of_one_batch_are_changed_differently() -> None:
-    image = np.arange(36, dtype=np.float32).reshape(6, 6, 1)
-    same = tf.data.Dataset.from_tensors((image, np.int32(0))).repeat(8)
-    examples = Examples(same, None, 8, 0, image_signature((6, 6, 1), 10), 0.0)
-    pipeline = build_pipeline(examples, small_config(batch_size=8, augmentation=ROTATED), 1)
-    images = next(iter(pipeline.train))[0].numpy()
-    assert len({image.tobytes() for image in images}) >= 6
-
-
 def test_validation_images_are_never_changed() -> None:
     pipeline = build_pipeline(Source(8).examples, small_config(batch_size=4, augmentation=ROTATED), 1)
     plain = build_pipeline(Source(8).examples, small_config(batch_size=4), 1)
@@ -168,40 +132,12 @@ def test_validation_images_are_never_changed() -> None:
         assert label.numpy().tolist() == also.numpy().tolist()
 
 
-@pytest.mark.parametrize(
-    "change",
-    ["flip", "rotation", "translation", "zoom", "crop", "contrast", "brightness", "erasing"],
-)
-def test_each_kind_of_change_changes_images(change: str) -> None:
-    value = "both" if change == "flip" else 90.0 if change == "rotation" else 0.5
-    generator = np.random.default_rng(1)
-    data = (generator.integers(0, 255, (16, 6, 6, 1)).astype(np.uint8), np.arange(16, dtype=np.int32))
-    examples = Examples(tf.data.Dataset.from_tensor_slices(data), None, 16, 0, image_signature((6, 6, 1), 16), 255.0)
-    pipeline = build_pipeline(examples, small_config(batch_size=16, augmentation={change: value}), 1)
-    images = images_by_label(epochs_of(pipeline.train, 1, 1)[0])
-    before = {number: data[0][number].astype(np.float32) / 255 for number in range(16)}
-    assert sum(not np.allclose(images[number], before[number], atol=1e-3) for number in images) >= 6
-    assert all(
-        image.shape == (6, 6, 1) and image.min() >= -1e-5 and image.max() <= 1 + 1e-5 for image in images.values()
-    )
-
-
-def test_changes_are_drawn_independently_of_each_other() -> None:
-    image = np.arange(36, dtype=np.float32).reshape(6, 6, 1)
-    examples = Examples(
-        tf.data.Dataset.from_tensors((image, np.int32(0))).repeat(64), None, 64, 0, image_signature((6, 6, 1), 10)
-    )
-    pipeline = build_pipeline(examples, small_config(batch_size=64, augmentation={"flip": "both"}), 1)
-    seen = {batch.tobytes() for batch in next(iter(pipeline.train))[0].numpy()}
-    assert seen == {flipped.tobytes() for flipped in (image, image[::-1], image[:, ::-1], image[::-1, ::-1])}
-
-
 def test_two_runs_of_one_seed_see_the_same_batches() -> None:
     def batches(seed: int) -> list[bytes]:
-        changes = ROTATED | {"contrast": 0.3, "erasing": 0.5, "mixup": 0.3, "cutmix": 1.0}
+        changes = {"flip": "both", "erasing": 0.5}
         config = small_config(batch_size=4, seed=seed, augmentation=changes)
-        epochs = epochs_of(build_pipeline(Source(12).examples, config, 1).train, 3, 2)
-        return [images.tobytes() + labels.tobytes() for epoch in epochs for images, labels in epoch]
+        (epoch,) = epochs_of(build_pipeline(Source(12).examples, config, 1).train, 6, 1)
+        return [images.tobytes() + labels.tobytes() for images, labels in epoch]
 
     first = batches(1)
     assert batches(1) == first
@@ -218,53 +154,30 @@ def test_mixed_labels_are_shares_for_training_and_one_hot_for_validation() -> No
     assert np.array_equal(validation, np.eye(16)[:7])
 
 
-def test_smoothed_labels_are_one_hot_until_the_loss() -> None:
-    pipeline = build_pipeline(Source(8).examples, small_config(batch_size=4, label_smoothing=0.1), 1)
+@pytest.mark.parametrize("changes", [{"label_smoothing": 0.1}, {"loss": "categorical_crossentropy"}])
+def test_labels_are_one_hot_if_the_loss_needs_a_probability_per_class(changes: dict[str, Any]) -> None:
+    pipeline = build_pipeline(Source(8).examples, small_config(batch_size=4, **changes), 1)
     for labels in (next(iter(data))[1].numpy() for data in (pipeline.train, pipeline.validation)):
         assert labels.shape == (4, 10)
         assert set(np.unique(labels)) == {0, 1}
 
 
-def test_labels_that_need_classes_are_refused_without_their_number() -> None:
-    examples = replace(Source(8).examples, signature=image_signature((6, 6, 1), 0))
-    with pytest.raises(
-        DataError, match=r"label_smoothing needs examples of one class each.*an unknown number of classes"
-    ):
-        build_pipeline(examples, small_config(batch_size=4, label_smoothing=0.1), 1)
-
-
-def test_sentences_have_no_labels_to_smooth() -> None:
+def test_only_examples_of_one_known_class_have_labels_to_smooth() -> None:
+    unknown = replace(Source(8).examples, signature=image_signature((6, 6, 1), 0))
     words = tf.data.Dataset.from_tensor_slices((np.zeros((8, 5), np.int32), np.zeros((8, 6), np.int32)))
-    signature = Signature(Task.TRANSLATION, {"source": Input((5,), "int32")})
-    with pytest.raises(DataError, match=r"label_smoothing needs .* shape \(6,\)"):
-        build_pipeline(Examples(words, None, 8, 0, signature), small_config(batch_size=4, label_smoothing=0.1), 1)
+    sentences = Examples(words, None, 8, 0, Signature(Task.TRANSLATION, {"source": Input((5,), "int32")}))
+    for examples in (unknown, sentences):
+        with pytest.raises(DataError, match="label_smoothing needs"):
+            build_pipeline(examples, small_config(batch_size=4, label_smoothing=0.1), 1)
 
 
-@pytest.mark.parametrize("shape", [(None, None, 3), (6, None, 3), None])
+@pytest.mark.parametrize("shape", [(6, None, 3), None])
 def test_examples_of_different_sizes_are_refused(shape: tuple[int | None, ...] | None) -> None:
-    source = Source(8).examples
     vague = tf.data.Dataset.from_generator(
         lambda: iter(()), output_signature=(tf.TensorSpec(shape, tf.float32), tf.TensorSpec((), tf.int32))
     )
-    with pytest.raises(DataError, match=r"have shape .*: their sizes differ.*TPU.*one size.*tf\.image\.resize"):
-        build_pipeline(replace(source, train=vague), small_config(batch_size=4), 1)
-
-
-@pytest.mark.parametrize("shape", ["[None, None, 3]", "None"])
-def test_a_person_s_images_of_different_sizes_are_refused_with_the_reason(shape: str, tmp_path: Path) -> None:
-    code = f"""
-import tensorflow as tf
-
-def photos():
-    spec = (tf.TensorSpec({shape}, tf.uint8), tf.TensorSpec([], tf.int32))
-    made = lambda: ((tf.zeros((size, size + 1, 3)), 0) for size in range(3, 9))
-    return tf.data.Dataset.from_generator(made, output_signature=spec)
-"""
-    (tmp_path / "data.py").write_text(code, encoding="utf-8")
-    config = small_config(dataset=f"{tmp_path / 'data.py'}:photos", batch_size=2, steps_per_epoch=2)
-    examples = load_examples(config, lambda _: None)
-    with pytest.raises(DataError, match=r"photos have shape .*: their sizes differ or are unknown.*one size"):
-        build_pipeline(examples, config, 1)
+    with pytest.raises(DataError, match=r"sizes differ.*tf\.image\.resize"):
+        build_pipeline(replace(Source(8).examples, train=vague), small_config(batch_size=4), 1)
 
 
 def test_a_file_keeps_examples_as_memory_does(tmp_path: Path) -> None:
@@ -280,16 +193,6 @@ def test_a_file_keeps_examples_as_memory_does(tmp_path: Path) -> None:
     assert (source.reads, source.validation_reads) == (12, 7)
     assert sum(file.stat().st_size for file in (tmp_path / "cache").iterdir()) > 12 * 6 * 6 * 4
     assert private_mode(tmp_path / "cache") == 0o700
-
-
-def test_what_a_crash_left_locked_breaks_no_other_run(tmp_path: Path) -> None:
-    config = small_config(batch_size=4, data={"cache": "disk", "shuffle_buffer": 1})
-    first = build_pipeline(Source(1000).examples, config, 1, cache_folder=tmp_path / "first")
-    iterator = iter(first.train)
-    next(iterator)  # and no further: what it wrote stays locked
-    assert any(file.name.endswith(".lockfile") for file in (tmp_path / "first").iterdir())
-    second = build_pipeline(Source(12).examples, config, 1, cache_folder=tmp_path / "second")
-    assert sorted(labels(epochs_of(second.train, 3, 1)[0])) == list(range(12))
 
 
 def test_the_shuffle_buffer_fits_in_memory() -> None:
@@ -330,12 +233,6 @@ def test_pixels_are_floats_in_the_configured_range(pixels: str, largest: float) 
         assert float(tf.reduce_max(images)) == largest
 
 
-def test_labels_are_one_hot_if_the_loss_needs_a_probability_per_class() -> None:
-    pipeline = build_pipeline(Source(8).examples, small_config(batch_size=4, loss="categorical_crossentropy"), 1)
-    assert next(iter(pipeline.train))[1].shape == (4, 10)
-    assert next(iter(pipeline.validation))[1].shape == (4, 10)
-
-
 @pytest.mark.parametrize(
     ("count", "batch", "replicas", "remedy"),
     [(10, 11, 1, "The largest batch size that fits is 10."), (10, 3, 4, "fits is 2"), (3, 1, 4, "Use fewer replicas.")],
@@ -361,21 +258,18 @@ def leaves_none_empty_handed(size: int, replicas: int) -> bool:
     return -(-size // replicas) * (replicas - 1) < size
 
 
-@pytest.mark.parametrize("batch", [1, 4, 16])
 @pytest.mark.parametrize("replicas", [2, 3, 8])
 @pytest.mark.parametrize("count", [8, 9, 17, 41, 100, 360, 1001])
-def test_every_replica_gets_examples_of_the_last_validation_batch(count: int, replicas: int, batch: int) -> None:
-    dataset = tf.data.Dataset.range(count).map(lambda n: (tf.cast(n, tf.float32), n))
-    examples = Examples(dataset.repeat(), dataset, 1000, count, image_signature((), 2), 0.0)
-    config = small_config(batch_size=batch)
+def test_every_replica_gets_examples_of_the_last_validation_batch(count: int, replicas: int) -> None:
     whole = range(replicas, count + replicas, replicas)
-    if not any(leaves_none_empty_handed(count % size or size, replicas) for size in whole):
-        with pytest.raises(DataError, match=f"{count:,} validation examples cannot be split over {replicas} replicas"):
-            build_pipeline(examples, config, replicas)
-        return
-    sizes = [len(labels) for _, labels in build_pipeline(examples, config, replicas).validation]
-    assert sum(sizes) == count
-    assert all(leaves_none_empty_handed(size, replicas) for size in sizes)
+    is_possible = any(leaves_none_empty_handed(count % size or size, replicas) for size in whole)
+    for batch in (1, 4, 16):
+        if is_possible:
+            size = validation_batch(count, batch * replicas, replicas)
+            assert all(leaves_none_empty_handed(last, replicas) for last in (size, count % size or size))
+        else:
+            with pytest.raises(DataError, match=f"cannot be split over {replicas} replicas"):
+                validation_batch(count, batch * replicas, replicas)
 
 
 def test_timing_reads_a_separate_batch_and_keeps_the_order_of_the_run() -> None:
@@ -392,11 +286,9 @@ def test_timing_reads_a_separate_batch_and_keeps_the_order_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("count", "changes", "seed"),
     [
-        (26, {}, 0),
         (26, {}, 2**31 - 2),  # whose next seeds do not fit into 32 bits
-        (26, {"augmentation": ROTATED}, 2**31 - 2),
+        (26, {"augmentation": {"flip": "both"}}, 2**31 - 2),
         (26, {"class_weight": "balanced"}, 0),
-        (26, {"steps_per_epoch": 2}, 0),
         (26, {"steps_per_epoch": 7}, 0),
         (24, {"data": {"shuffle_buffer": 3}}, 2**31 - 2),
         (None, {"steps_per_epoch": 4}, 0),
@@ -409,14 +301,14 @@ def test_batches_from_the_middle_of_a_run_are_those_of_the_run(
     examples = replace(source.examples, signature=image_signature((6, 6, 1), 26))
     pipeline = build_pipeline(examples, small_config(batch_size=4, seed=seed, **changes), 1)
     (whole,) = epochs_of(pipeline.train, 20, 1)
-    for first in (0, 1, 6, 7, 13):
+    for first in (1, 6, 13):
         (rest,) = epochs_of(pipeline.train_from(first), 20 - first, 1)
         for one, same in zip(rest, whole[first:], strict=True):
             assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
 
 
-@pytest.mark.parametrize("count", [26, 31])
-def test_several_hosts_go_over_the_same_passes(count: int) -> None:
+def test_several_hosts_go_over_the_same_passes() -> None:
+    count = 31
     config = small_config(batch_size=4)
     whole = build_pipeline(Source(count).examples, replace_batch(config, 8), 1)
     parts = [build_pipeline(Source(count).examples, config, 2, share=Share(index, 2)) for index in range(2)]

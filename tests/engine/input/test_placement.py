@@ -44,17 +44,10 @@ def test_the_place_suits_the_accelerator(options: dict[str, Any], accelerator: s
     assert placement.reason.startswith(place) if Augmentation(**options).is_active else not placement.reason
 
 
-@pytest.mark.parametrize("name", ["mixup", "cutmix", "crop"])
-def test_what_no_layer_can_do_is_in_the_pipeline_also_on_a_gpu(name: str) -> None:
-    placement = choose_placement(Augmentation(flip="horizontal", **{name: 0.5}), "gpu")
-    assert not placement.in_model
-    assert f"{name} would keep XLA" in placement.reason
-
-
-@pytest.mark.parametrize("name", ["rotation", "translation", "zoom"])
-def test_what_a_tpu_s_compiler_chokes_on_is_refused_in_the_model(name: str) -> None:
-    with pytest.raises(DataError, match=rf"augmentation\.{name} cannot be placed in the model on a TPU"):
-        choose_placement(Augmentation(**{name: 0.5, "placement": "model"}), "tpu")
+def test_what_a_tpu_s_compiler_chokes_on_is_refused_in_the_model() -> None:
+    for name in ("rotation", "translation", "zoom"):
+        with pytest.raises(DataError, match=rf"augmentation\.{name} cannot be placed"):
+            choose_placement(Augmentation(**{name: 0.5, "placement": "model"}), "tpu")
 
 
 def small_model(kind: str) -> Any:
@@ -82,14 +75,6 @@ def test_layers_in_the_model_act_in_training_only_and_are_saved_with_it(kind: st
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert np.allclose(again.predict(images, verbose=0), before, atol=1e-5)
-
-
-def test_what_auto_places_in_the_model_compiles_with_xla() -> None:
-    body = keras.Sequential(augmentation_layers(Augmentation(**SAFE), 1.0, 1))
-    images = tf.random.uniform((8, 16, 16, 3))
-    made = tf.function(lambda batch: body(batch, training=True), jit_compile=True)(images)
-    assert made.shape == images.shape
-    assert 0 <= float(tf.reduce_min(made)) <= float(tf.reduce_max(made)) <= 1 + 1e-5
 
 
 @pytest.mark.parametrize(

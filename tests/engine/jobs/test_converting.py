@@ -14,17 +14,14 @@ import tensorflow as tf
 from tests.images import (
     BAD_FILES,
     ODD_FILES,
-    PLANT_CLASSES,
     write_bad,
     write_image_folder,
     write_odd,
     write_plant_pathology,
 )
-from tests.small_disk import files_no_larger_than
 from tpu_console.engine.data.images.check import check_image
 from tpu_console.engine.data.images.decode import Decoding, decode_bytes, decoded
-from tpu_console.engine.data.tfrecord_reading import open_schema
-from tpu_console.engine.data.tfrecord_schema import shard_name
+from tpu_console.engine.data.kinds.tfrecord import open_schema, shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.tfrecord import convert_dataset
 from tpu_console.engine.messages import Reporter
@@ -122,17 +119,7 @@ def test_shards_hold_the_files_own_bytes_and_the_schema_says_what_there_is(flowe
         assert schema.classes[label] == name.partition("/")[0]
     assert len(set(names)) == 60
     assert names != sorted(names)  # mixed
-    ends = {what: (done, total) for what, done, total in listener.steps}
-    assert ends == {"checking images": (60, 60), "writing shards": (60, 60), "computing checksums": (0, 0)}
-
-
-def test_columns_with_one_class_an_image_become_class_numbers(tmp_path: Path) -> None:
-    table = write_plant_pathology(tmp_path / "plants", per_class=3)
-    convert(table, tmp_path / "shards")
-    schema = open_schema(str(tmp_path / "shards"))
-    assert (schema.label, schema.classes, schema.class_counts) == ("class", PLANT_CLASSES, (3, 3, 3, 3))
-    names = [features["name"].bytes_list.value[0].decode() for features in records(tmp_path / "shards")]
-    assert [int(name.removeprefix("Train_")) % 4 for name in names] == schema.labels
+    assert {what for what, *_ in listener.steps} == {"checking images", "writing shards", "computing checksums"}
 
 
 def test_a_share_for_each_class_stays_one(tmp_path: Path) -> None:
@@ -148,7 +135,7 @@ def test_a_share_for_each_class_stays_one(tmp_path: Path) -> None:
     }
     assert labels[b"Train_0"] == [1, 0, 0, 0]
     assert labels[b"Train_1"] == pytest.approx([0.1, 0.7, 0.2, 0])
-    assert convert(table, tmp_path / "shards")["written"] == 0  # rounded shares are recognised
+    assert convert(table, tmp_path / "shards")["written"] == 0
 
 
 def test_every_kind_of_image_is_the_same_in_a_shard_and_in_its_file(tmp_path: Path) -> None:
@@ -168,16 +155,7 @@ def test_every_kind_of_image_is_the_same_in_a_shard_and_in_its_file(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "until",
-    [
-        ("checking images", 30),
-        ("writing shards", 1),
-        ("writing shards", 7),
-        ("writing shards", 15),
-        ("writing shards", 33),
-        ("writing shards", 60),
-        ("computing checksums", 0),
-    ],
+    "until", [("checking images", 30), ("writing shards", 7), ("writing shards", 33), ("computing checksums", 0)]
 )
 def test_interrupted_and_started_again_it_writes_the_same_bytes(
     flowers: Path, tmp_path: Path, once: dict[str, bytes], until: tuple[str, int]
@@ -206,41 +184,14 @@ def test_an_interrupt_that_allows_no_clearing_up_changes_nothing_either(
     assert content(folder) == once
 
 
-def test_a_console_that_is_gone_ends_it_as_an_interrupt_does(
-    flowers: Path, tmp_path: Path, once: dict[str, bytes]
-) -> None:
-    class Gone(Listener):
-        def progress(self, what: str, done: int, total: int | None, unit: str) -> None:
-            if (what, done) == ("writing shards", 33):
-                raise BrokenPipeError
-
-    with pytest.raises(BrokenPipeError):
-        convert(flowers, tmp_path / "shards", Gone())
-    assert sorted(content(tmp_path / "shards")) == ["manifest.json", shard_name(0, 3)]
-    convert(flowers, tmp_path / "shards")
-    assert content(tmp_path / "shards") == once
-
-
-def test_complete_shards_are_not_written_again(flowers: Path, tmp_path: Path, once: dict[str, bytes]) -> None:
-    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "once").glob("*.tfrecord")}
-    assert convert(flowers, tmp_path / "once")["written"] == 0
-    assert content(tmp_path / "once") == once
-    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "once").glob("*.tfrecord")} == before
-
-
-def test_a_source_that_changed_is_refused(flowers: Path, tmp_path: Path, once: dict[str, bytes]) -> None:
-    shutil.copy(flowers / "rose" / "rose_1.jpg", flowers / "rose" / "rose_2.jpg")
-    (flowers / "daisy" / "daisy_0.jpg").rename(flowers / "tulip" / "daisy_0.jpg")
-    with pytest.raises(DataError, match="other images or options"):
-        convert(flowers, tmp_path / "once")
-    assert content(tmp_path / "once") == once
-
-
-def test_another_shard_size_is_refused_in_a_folder_that_was_begun(
+def test_a_source_that_changed_or_another_size_is_refused(
     flowers: Path, tmp_path: Path, once: dict[str, bytes]
 ) -> None:
     with pytest.raises(DataError, match="other images or options"):
         convert(flowers, tmp_path / "once", shard_mb=0.03)
+    shutil.copy(flowers / "rose" / "rose_1.jpg", flowers / "rose" / "rose_2.jpg")
+    with pytest.raises(DataError, match="other images or options"):
+        convert(flowers, tmp_path / "once")
     assert content(tmp_path / "once") == once
 
 
@@ -251,22 +202,6 @@ def test_shards_of_unknown_origin_are_not_written_over(flowers: Path, tmp_path: 
     with pytest.raises(DataError, match=f"already contains {name}"):
         convert(flowers, tmp_path / "shards")
     assert content(tmp_path / "shards") == {name: b"mine"}
-
-
-def test_a_full_disk_leaves_no_partial_shard_and_the_conversion_can_continue(
-    flowers: Path, tmp_path: Path, once: dict[str, bytes]
-) -> None:
-    folder = tmp_path / "shards"
-    sizes = sorted(len(once[shard_name(number, 3)]) for number in range(3))
-    with files_no_larger_than(sizes[-1] - 1), pytest.raises(ConsoleError) as caught:
-        convert(flowers, folder)
-    assert "too large" in caught.value.what
-    left = content(folder)
-    assert "schema.json" not in left
-    assert set(left) <= set(once)
-    assert {name: once[name] for name in left} == left
-    convert(flowers, folder)
-    assert content(folder) == once
 
 
 def test_a_device_without_room_is_reported_as_full(flowers: Path, tmp_path: Path, once: dict[str, bytes]) -> None:
@@ -307,8 +242,7 @@ def test_bad_images_are_named_and_refused_or_left_out(flowers: Path, tmp_path: P
     photo.write_bytes(whole[: len(whole) // 2] + whole[-2:])  # its end looks right
     with pytest.raises(DataError) as caught:
         convert(flowers, tmp_path / "shards")
-    assert caught.value.what.startswith(f"{len(BAD_FILES) + 1} of {61 + len(BAD_FILES) - 1} images in {flowers} cannot")
-    assert "/empty.jpg is empty" in caught.value.what
+    assert f"{len(BAD_FILES) + 1} of {61 + len(BAD_FILES) - 1} images" in caught.value.what
     assert not (tmp_path / "shards").exists()
     listener = Listener()
     result = convert(flowers, tmp_path / "shards", listener, skip_bad=True)

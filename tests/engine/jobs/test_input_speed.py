@@ -11,7 +11,7 @@ import pytest
 
 from tests.images import write_image_folder
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.describing import histogram, spread
+from tpu_console.engine.data.describing import histogram
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import config_for
 from tpu_console.engine.jobs.inspect import measure
@@ -27,7 +27,7 @@ def measured(config: RunConfig) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A short measurement, and the messages during it."""
     stream = io.StringIO()
     examples = load_examples(config, lambda _: None)
-    found = measure(config, examples, Reporter(stream), seconds=0.2)
+    found = measure(config, examples, Reporter(stream), seconds=0.05)
     return found, [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -50,35 +50,23 @@ def test_the_first_and_later_epochs_are_measured(config: RunConfig) -> None:
     # The first epoch reads and decodes, later ones come from memory.
     assert later["per_s"] > first["per_s"] > 0
     assert (found["unit"], found["cache"]) == ("images", "memory")
-    assert any("Later epochs come from memory" in text for text in found["advice"])
     assert {line["what"] for line in messages} == {"measuring first epoch", "measuring later epochs"}
 
 
-def test_without_a_cache_there_are_no_faster_epochs(config: RunConfig) -> None:
+def test_without_a_cache_there_are_no_faster_epochs_and_nothing_is_left_behind(
+    config: RunConfig, private_home: Path
+) -> None:
     found, _ = measured(with_changes(config, [("data.cache", "off")]))
     assert [part["name"] for part in found["parts"]] == ["first"]
     assert any("data.cache=disk" in text for text in found["advice"])
-
-
-def test_nothing_is_left_behind(config: RunConfig, private_home: Path) -> None:
     measured(with_changes(config, [("data.cache", "disk")]))
     assert list(private_home.iterdir()) == []
 
 
 def test_values_are_counted_in_bins() -> None:
-    ratings = np.array([1.0, 2.0, 2.0, 5.0])
-    assert [(entry["low"], entry["high"], entry["count"]) for entry in histogram(ratings)] == [
-        (1, 1, 1),
-        (2, 2, 2),
-        (5, 5, 1),
-    ]
-    lengths = np.arange(1, 101)
-    bins = histogram(lengths)
-    assert len(bins) == 10
-    assert sum(entry["count"] for entry in bins) == 100
+    few = histogram(np.array([1.0, 2.0, 2.0, 5.0]))
+    assert [tuple(entry.values()) for entry in few] == [(1, 1, 1), (2, 2, 2), (5, 5, 1)]
+    bins = histogram(np.arange(1, 101))
+    assert (len(bins), sum(entry["count"] for entry in bins)) == (10, 100)
     assert (bins[0]["low"], bins[0]["high"], bins[1]["low"], bins[-1]["high"]) == (1, 10, 11, 100)
-    far = histogram(np.append(np.linspace(0, 1, 1000), 1e6))
-    assert far[-1]["high"] == 1e6
-    assert sum(entry["count"] for entry in far) == 1001
-    assert far[0]["count"] > 50
-    assert spread(lengths) == {"min": 1, "median": 50.5, "max": 100}
+    assert histogram(np.append(np.linspace(0, 1, 1000), 1e6))[-1]["high"] == 1e6

@@ -30,8 +30,3 @@ def test_a_module_names_its_package() -> None:
 @pytest.mark.parametrize(("module", "package"), [("PIL.Image", "pillow"), ("cv2", "opencv-python"), ("yaml", "pyyaml")])
 def test_a_module_with_another_name_than_its_package(module: str, package: str) -> None:
     assert line_for_module(module).endswith(f"install {package}")
-
-
-def test_a_path_with_a_space_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/my env/bin/python")
-    assert install_line("keras", environ={"PATH": ""}) == "'/my env/bin/python' -m pip install keras"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
+import sys
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -20,42 +20,8 @@ from tpu_console.engine.models.build import build_model
 if TYPE_CHECKING:
     from pathlib import Path
 
-SMALL = (
-    "ConvNeXtTiny",
-    "DenseNet121",
-    "EfficientNetB0",
-    "EfficientNetV2B0",
-    "InceptionResNetV2",
-    "InceptionV3",
-    "MobileNet",
-    "MobileNetV2",
-    "MobileNetV3Large",
-    "MobileNetV3Small",
-    "NASNetMobile",
-    "ResNet50",
-    "ResNet50V2",
-    "VGG16",
-    "Xception",
-)
-"""The smallest model of every family; the others are the same with more layers. MobileNetV3 checks sizes by itself."""
-
-MODULES = {
-    "ConvNeXt": "convnext",
-    "DenseNet": "densenet",
-    "EfficientNetB": "efficientnet",
-    "EfficientNetV2": "efficientnet_v2",
-    "InceptionResNetV2": "inception_resnet_v2",
-    "InceptionV3": "inception_v3",
-    "MobileNet": "mobilenet",
-    "MobileNetV2": "mobilenet_v2",
-    "MobileNetV3": "mobilenet_v3",
-    "NASNet": "nasnet",
-    "ResNet": "resnet",
-    "VGG16": "vgg16",
-    "VGG19": "vgg19",
-    "Xception": "xception",
-}
-"""Keras's own module for each beginning of a name; the longest counts."""
+SMALL = ("ConvNeXtTiny", "EfficientNetB0", "InceptionV3", "MobileNetV3Small", "ResNet50V2", "VGG16", "Xception")
+"""Of each smallest size of images, and of each preprocessing; MobileNetV3 checks sizes by itself."""
 
 
 def build(name: str, shape: tuple[int, ...], pixels: str = "unit", **options: Any) -> Any:
@@ -68,14 +34,6 @@ def refused(name: str, shape: tuple[int, ...], **options: Any) -> DataError:
     with pytest.raises(DataError) as caught:
         build(name, shape, **options)
     return caught.value
-
-
-def keras_module(name: str) -> Any:
-    if name.startswith("ResNet") and name.endswith("V2"):
-        return keras.applications.resnet_v2
-    return import_module(
-        f"keras.applications.{MODULES[max((start for start in MODULES if name.startswith(start)), key=len)]}"
-    )
 
 
 def base_of(model: Any) -> Any:
@@ -99,32 +57,12 @@ def test_a_model_of_every_family_can_be_built_for_its_smallest_image(name: str) 
     keras.backend.clear_session()
 
 
-class AcceptedError(Exception):
-    """Keras has taken the arguments and the size of the image; all that is left are the layers."""
-
-
-@pytest.mark.parametrize("name", sorted(set(APPLICATIONS) - set(SMALL)))
-def test_every_larger_model_takes_its_smallest_image_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from keras.src.applications import imagenet_utils
-
-    checked = imagenet_utils.obtain_input_shape
-
-    def stop_after(*arguments: Any, **options: Any) -> Any:
-        raise AcceptedError(checked(*arguments, **options))
-
-    monkeypatch.setattr(imagenet_utils, "obtain_input_shape", stop_after)
-    side = smallest_side(name)
-    with pytest.raises(AcceptedError) as taken:
-        build(name, (side, side, 3))
-    assert taken.value.args == ((side, side, 3),)
-    assert f"at least {side}×{side}" in refused(name, (side - 1, side, 3)).what
-
-
 @pytest.mark.parametrize("name", APPLICATIONS)
 @pytest.mark.parametrize(("scale", "top"), [(255.0, 1.0), (1.0, 255.0)])
 def test_preprocessing_agrees_with_keras(name: str, scale: float, top: float) -> None:
     pixels = np.random.default_rng(3).uniform(0, top, (2, 5, 7, 3)).astype(np.float32)
-    expected = keras_module(name).preprocess_input(pixels * np.float32(scale))
+    module = sys.modules[getattr(keras.applications, name).__module__]
+    expected = module.preprocess_input(pixels * np.float32(scale))
     np.testing.assert_allclose(prepared(preprocessing_of(name), name, scale)(pixels), expected, rtol=1e-4, atol=1e-3)
 
 
@@ -139,21 +77,6 @@ def prepared(kind: str, name: str, scale: float) -> Any:
     return _PREPARED[kind, scale]
 
 
-def test_models_that_preprocess_themselves_do_so_inside() -> None:
-    """What is called "none" must not mean that nobody does it."""
-    for name in ("ConvNeXtTiny", "EfficientNetB0", "EfficientNetV2B0", "MobileNetV3Small"):
-        with only_shapes():
-            kinds = {type(layer).__name__ for layer in base_of(build(name, (32, 32, 3))).layers}
-        assert kinds & {"Rescaling", "Normalization"}, name
-
-
-def test_the_scale_of_pixels_does_not_change_the_features() -> None:
-    pixels = np.random.default_rng(4).uniform(0, 255, (2, 32, 32, 3)).astype(np.float32)
-    unit, raw = build("MobileNetV3Small", (32, 32, 3)), build("MobileNetV3Small", (32, 32, 3), "raw")
-    raw.set_weights(unit.get_weights())
-    np.testing.assert_allclose(unit(pixels / 255.0), raw(pixels), atol=1e-5)
-
-
 def test_a_frozen_base_keeps_the_statistics_of_its_batch_normalisation() -> None:
     model = build("MobileNetV3Small", (32, 32, 3), pixels="raw")
     model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)  # one step is not worth a graph
@@ -162,11 +85,6 @@ def test_a_frozen_base_keeps_the_statistics_of_its_batch_normalisation() -> None
     model.fit(pixels, np.arange(8) % 4, verbose=0)
     for old, weight in zip(before, base_of(model).weights, strict=True):
         np.testing.assert_array_equal(old, weight.numpy())
-    trained = build("MobileNetV3Small", (32, 32, 3), pixels="raw", trainable="all")
-    trained.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
-    means = [weight for weight in base_of(trained).weights if "moving_mean" in weight.path]
-    trained.fit(pixels, np.arange(8) % 4, verbose=0)
-    assert any(np.abs(mean.numpy()).max() > 0 for mean in means)
 
 
 def test_layers_from_a_given_one_on_are_trained_except_batch_normalisation() -> None:
@@ -177,15 +95,12 @@ def test_layers_from_a_given_one_on_are_trained_except_batch_normalisation() -> 
     ]
     assert [layer.trainable for layer in base.layers] == expected
     assert sum(expected) >= 6
-    error = refused("MobileNet", (32, 32, 3), trainable=500)
-    assert f"trainable is 500, but {base.name.partition('_')[0]}" in error.what
-    assert f"{len(base.layers)} layers" in error.what
+    assert f"{len(base.layers)} layers" in refused("MobileNet", (32, 32, 3), trainable=500).what
 
 
 def test_grey_pictures_become_three_channels_and_four_are_refused() -> None:
     assert base_of(build("MobileNet", (32, 32, 1))).input_shape == (None, 32, 32, 3)
     assert "1 or 3 channels" in refused("MobileNet", (32, 32, 4)).what
-    assert "1 or 3 channels" in refused("MobileNet", (None, 32, 3)).what  # type: ignore[arg-type]
 
 
 def test_classifier_is_float32_in_mixed_precision() -> None:
@@ -210,16 +125,8 @@ def test_weights_are_read_from_a_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(base.weights[0].numpy(), base_of(model).weights[0].numpy())
     error = refused("MobileNet", (32, 32, 3), weights=str(path))
     assert str(path) in error.what
-    assert "MobileNet without its classifier" in error.what
     missing = refused("MobileNet", (32, 32, 3), weights=str(tmp_path / "nothing.weights.h5"))
     assert "nothing.weights.h5" in missing.what
-
-
-def test_nasnet_takes_its_published_weights_for_one_size_only() -> None:
-    error = refused("NASNetMobile", (128, 128, 3), weights="imagenet")
-    assert "224×224" in error.what
-    assert "128×128" in error.what
-    assert "image_size=[224,224]" in error.remedy
 
 
 OFFLINE = """
@@ -228,33 +135,22 @@ from tpu_console.engine.errors import DataError
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.models.build import build_model
 from tests.helpers import small_config
-told = {}
-for name, side in (("MobileNetV3Small", 64), ("NASNetMobile", 224), ("ConvNeXtTiny", 64)):
-    config = small_config(model="application", model_options={"name": name, "weights": "imagenet"})
-    try:
-        build_model(config, Signature(Task.CLASSES, {"image": Input((side, side, 3))}, 4))
-    except DataError as error:
-        told[name] = [error.what, error.remedy]
-print(json.dumps(told))
+config = small_config(model="application", model_options={"name": "MobileNetV3Small", "weights": "imagenet"})
+try:
+    build_model(config, Signature(Task.CLASSES, {"image": Input((64, 64, 3))}, 4))
+except DataError as error:
+    print(json.dumps([error.what, error.why, error.remedy]))
 """
 
 
 @pytest.mark.slow
 def test_without_a_network_url_and_place_of_the_weights_are_named(tmp_path: Path) -> None:
     env = {"KERAS_HOME": str(tmp_path), "https_proxy": "http://proxy.invalid:1", "http_proxy": "http://proxy.invalid:1"}
-    told = json.loads(run_forked(OFFLINE, cwd=ROOT, env=env).splitlines()[-1])
-    files = {
-        "MobileNetV3Small": "weights_mobilenet_v3_small_224_1.0_float_no_top_v2.h5",
-        "NASNetMobile": "nasnet_mobile_no_top.h5",
-        "ConvNeXtTiny": "convnext_tiny_notop.h5",
-    }
-    assert told.keys() == files.keys()
-    for name, (what, remedy) in told.items():
-        assert f"weights of {name}" in what
-        assert "https://storage.googleapis.com/" in what
-        assert what.endswith(".h5.")
-        assert str(tmp_path / "models" / files[name]) in remedy
-        assert "model_options.weights=none" in remedy
+    what, why, remedy = json.loads(run_forked(OFFLINE, cwd=ROOT, env=env).splitlines()[-1])
+    assert "MobileNetV3Small" in what
+    assert "weights_mobilenet_v3_small_224_1.0_float_no_top_v2.h5" in why
+    assert str(tmp_path / "models") in remedy
+    assert "model_options.weights=none" in remedy
 
 
 LOAD = """

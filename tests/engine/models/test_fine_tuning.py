@@ -48,28 +48,21 @@ def two_phases(dataset: str, **changes: Any) -> RunConfig:
     return small_config(**(values | changes))
 
 
-def of_a_hub_model(dataset: str, folder: Path, **changes: Any) -> RunConfig:
-    """The same with a SavedModel of one layer, which TensorFlow traces in a moment."""
-    hub = {"model": "hub", "model_options": {"path": saved_models.reusable(folder / "saved")}}
-    return two_phases(dataset, **hub | changes)
-
-
 @pytest.mark.slow
 def test_the_second_phase_continues_where_the_first_ended(colors: str, tmp_path: Path) -> None:
-    config = two_phases(colors, batch_size=24, steps_per_execution=2, optimizer={"learning_rate": 0.01})
+    hub = {"model": "hub", "model_options": {"path": saved_models.reusable(tmp_path / "saved")}}
+    tuning = {"after_epochs": 2, "learning_rate": 1e-4}
+    rate = {"learning_rate": 0.01}
+    config = two_phases(colors, **hub, fine_tuning=tuning, batch_size=24, steps_per_execution=2, optimizer=rate)
     run = run_host(config, tmp_path / "runs")
     assert the(run, RunFinished).outcome == "completed", run.log.read_text()[-2000:]
     epochs = all_of(run, EpochEnded)
     assert [epoch.epoch for epoch in epochs] == [1, 2, 3, 4]
     assert [epoch.step for epoch in epochs] == [4, 8, 12, 16]
-    elapsed = [epoch.elapsed_s for epoch in epochs]
-    assert elapsed == sorted(elapsed)
     assert [epoch.learning_rate for epoch in epochs] == pytest.approx([0.01, 0.01, 1e-4, 1e-4])
     # Each phase compiles in its first epoch, which is timed apart.
     assert [epoch.compile_s > 0 for epoch in epochs] == [True, False, True, False]
-    assert epochs[2].seconds - epochs[2].compile_s - epochs[2].validation_s < epochs[2].compile_s
     (switch,) = [notice.message for notice in all_of(run, Noticed) if "Fine-tuning begins" in notice.message]
-    assert "8 of the 87 layers" in switch
     assert "0.0001" in switch
     started = all_of(run, FitStarted)
     assert [fit.epochs for fit in started] == [4, 4]
@@ -81,42 +74,23 @@ def test_the_second_phase_continues_where_the_first_ended(colors: str, tmp_path:
     assert len(list((run.path / "tensorboard" / "train").iterdir())) == 2
     assert all_of(run, CheckpointSaved)
     assert json.loads(run.summary.read_text())["epochs"] == 4
-    model = keras.models.load_model(run.model)
-    base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
-    frozen = [weight for layer in base.layers[:-12] for weight in layer.weights if "moving_mean" in weight.path]
-    assert all(np.abs(weight.numpy()).max() == 0 for weight in frozen)
 
 
 @pytest.mark.slow
-def test_a_hub_model_is_fine_tuned_as_a_whole_on_two_replicas(colors: str, tmp_path: Path) -> None:
-    config = of_a_hub_model(
-        colors,
-        tmp_path,
-        accelerator="sim:2",
-        batch_size=12,
-        fine_tuning={"after_epochs": 1, "learning_rate": 0.01},
-        epochs=3,
-    )
-    run = run_host(config, tmp_path / "runs")
-    assert the(run, RunFinished).outcome == "completed", run.log.read_text()[-2000:]
-    assert [epoch.step for epoch in all_of(run, EpochEnded)] == [4, 8, 12]
-    (switch,) = [notice.message for notice in all_of(run, Noticed) if "Fine-tuning begins" in notice.message]
-    assert "the 1 weights" in switch
-    model = keras.models.load_model(run.model, safe_mode=False, compile=False)
-    kernel = next(weight for weight in model.get_layer("features").weights if "kernel" in weight.name)
-    assert np.abs(kernel.numpy() - saved_models._weights()).max() > 1e-3
-
-
-# How a run whose patience runs out goes from one phase to the next, and ends, is in tests/presets/test_jax_presets.py.
-@pytest.mark.slow
-def test_a_stop_is_heard_in_the_second_phase(colors: str, tmp_path: Path, start: Callable[..., Host]) -> None:
-    host = start(of_a_hub_model(colors, tmp_path, epochs=100_000, fine_tuning={"after_epochs": 2}), forked=True)
-    wait_until(lambda: any(ended.epoch >= 3 for ended in all_of(host.run, EpochEnded)), "an epoch of the phase")
+def test_a_hub_model_is_fine_tuned_as_a_whole_until_it_is_stopped(
+    colors: str, tmp_path: Path, start: Callable[..., Host]
+) -> None:
+    hub = {"model": "hub", "model_options": {"path": saved_models.reusable(tmp_path / "saved")}}
+    tuning = {"after_epochs": 2, "learning_rate": 0.01}
+    host = start(two_phases(colors, **hub, epochs=100_000, fine_tuning=tuning), forked=True)
+    wait_until(lambda: any(ended.epoch >= 4 for ended in all_of(host.run, EpochEnded)), "an epoch of the phase")
     host.send(15)
     host.wait()
     assert the(host.run, RunFinished).outcome == "stopped"
-    assert any("Fine-tuning" in notice.message for notice in all_of(host.run, Noticed))
-    assert host.run.model.is_file()
+    assert any("the 1 weights" in notice.message for notice in all_of(host.run, Noticed))
+    model = keras.models.load_model(host.run.model, safe_mode=False, compile=False)
+    kernel = next(weight for weight in model.get_layer("features").weights if "kernel" in weight.name)
+    assert np.abs(kernel.numpy() - saved_models._weights()).max() > 1e-3
 
 
 def test_phases_share_the_epochs_and_each_has_its_rate(colors: str) -> None:
@@ -158,21 +132,15 @@ def test_patience_remembers_the_best_epoch_of_an_earlier_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "key", "message"),
+    ("changes", "key"),
     [
-        (
-            {"model": "cnn", "model_options": {}},
-            "fine_tuning.after_epochs",
-            "needs a pretrained model (application or hub)",
-        ),
-        ({"epochs": 2}, "fine_tuning.after_epochs", "is 2, but the run has only 2 epochs"),
-        ({"model_options": {"trainable": "all"}}, "fine_tuning.after_epochs", "needs a base that is frozen at first"),
-        ({"model": "hub", "model_options": {"path": "x"}}, "fine_tuning.from_layer", "its layers cannot be chosen"),
+        ({"model": "cnn", "model_options": {}}, "after_epochs"),
+        ({"epochs": 2}, "after_epochs"),
+        ({"model_options": {"trainable": "all"}}, "after_epochs"),
+        ({"model": "hub", "model_options": {"path": "x"}}, "from_layer"),
     ],
 )
-def test_impossible_fine_tuning_is_refused_at_the_start(changes: dict[str, Any], key: str, message: str) -> None:
-    values = two_phases("digits").model_dump(mode="json") | changes
+def test_impossible_fine_tuning_is_refused_at_the_start(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_config(values)
-    assert [problem.key for problem in caught.value.problems] == [key]
-    assert message in caught.value.problems[0].message
+        parse_config(two_phases("digits").model_dump(mode="json") | changes)
+    assert [problem.key for problem in caught.value.problems] == [f"fine_tuning.{key}"]

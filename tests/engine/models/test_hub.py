@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from tests import saved_models
-from tests.helpers import all_of, run_forked, run_host, small_config, the
+from tests.helpers import run_forked, small_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.hub import load_saved_model
-from tpu_console.engine.runs.events import EpochEnded, RunFinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,8 +64,9 @@ def test_a_setuptools_without_pkg_resources_is_no_obstacle(tmp_path: Path, monke
     assert "pkg_resources" not in sys.modules
 
 
-@pytest.mark.parametrize(("scale", "factor", "offset"), [("unit", 1, 0), ("signed", 2, -1), ("raw", 255, 0)])
-@pytest.mark.parametrize("pixels", ["unit", "raw"])
+@pytest.mark.parametrize(
+    ("scale", "factor", "offset", "pixels"), [("unit", 1, 0, "raw"), ("signed", 2, -1, "unit"), ("raw", 255, 0, "unit")]
+)
 def test_pixels_are_scaled_as_the_publisher_expects(
     scale: str, factor: float, offset: float, pixels: str, tmp_path: Path
 ) -> None:
@@ -95,12 +95,6 @@ def test_its_weights_are_trained_only_if_configured(
         assert bool(np.abs(mean.numpy()).max() > 0) is trainable
 
 
-def test_layers_between_features_and_classifier(tmp_path: Path) -> None:
-    model = build(saved_models.reusable(tmp_path / "saved"), tmp_path, hidden=[7, 5], dropout=0.3)
-    kinds = [type(layer).__name__ for layer in model.layers]
-    assert kinds == ["InputLayer", "Rescaling", "TFSMLayer", "Dense", "Dense", "Dropout", "Dense"]
-
-
 LOAD = """
 import json, sys, keras, numpy as np
 model = keras.models.load_model(sys.argv[1], safe_mode=False, compile=False)
@@ -122,50 +116,25 @@ def test_a_trained_model_is_read_by_a_plain_process_without_its_source(tmp_path:
     np.testing.assert_allclose(json.loads(printed.splitlines()[-1]), model(PIXELS), atol=1e-5)
 
 
-@pytest.mark.slow  # two replicas are in test_fine_tuning.py
-def test_a_run_learns_on_its_features(tmp_path: Path) -> None:
-    (tmp_path / "colors.py").write_text(saved_models.COLORS, encoding="utf-8")
-    config = small_config(
-        dataset=f"{tmp_path / 'colors.py'}:colors",
-        model="hub",
-        model_options={"path": saved_models.reusable(tmp_path / "saved"), "trainable": True},
-        batch_size=24,
-        epochs=8,
-        optimizer={"learning_rate": 0.1},
-        data={"options": {"count": 192}},
-        checkpoint={"monitor": "auto"},
-    )
-    run = run_host(config, tmp_path / "runs")
-    assert the(run, RunFinished).outcome == "completed", run.log.read_text()[-2000:]
-    assert all_of(run, EpochEnded)[-1].logs["val_accuracy"] > 0.9
-    best = keras.models.load_model(run.checkpoints / "best.keras", safe_mode=False, compile=False)
-    assert best.count_params() == 3 * saved_models.FEATURES + 3 + 3 * saved_models.FEATURES + 3
-    assert (run.hub / "saved_model.pb").is_file()
-
-
 def test_a_folder_that_is_not_a_saved_model(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "one.jpg").write_bytes(b"\xff\xd8")
-    for path in ("pictures", "nowhere"):
-        error = refused(str(tmp_path / path), tmp_path)
-        assert f"{tmp_path / path} is not a SavedModel" in error.what
-        assert "saved_model.pb" in error.remedy
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "saved_model.pb").write_bytes(b"not a protocol buffer")
-    assert f"{broken} is not a SavedModel" in refused(str(broken), tmp_path).what
+    for path in ("pictures", "nowhere", "broken"):
+        error = refused(str(tmp_path / path), tmp_path)
+        assert str(tmp_path / path) in error.what
+        assert "saved_model.pb" in error.remedy
 
 
 def test_a_saved_model_without_a_usable_function(tmp_path: Path) -> None:
-    assert "has no signature" in refused(saved_models.silent(tmp_path / "a"), tmp_path).what
-    two = refused(saved_models.with_signatures(tmp_path / "b", ("left", "right")), tmp_path)
-    assert "several signatures" in two.what
-    assert "left, right" in two.what
-    assert "model_options.signature" in two.remedy
-    wrong = refused(str(tmp_path / "b"), tmp_path, signature="middle")
-    assert "no signature 'middle'; it has: left, right" in wrong.what
-    inputs = refused(str(tmp_path / "b"), tmp_path, signature="left")
-    assert "2 inputs" in inputs.what
+    assert "none" in refused(saved_models.silent(tmp_path / "a"), tmp_path).what
+    path = saved_models.with_signatures(tmp_path / "b", ("left", "right"))
+    for signature in ("", "middle", "left"):  # with two inputs
+        error = refused(path, tmp_path, signature=signature)
+        assert error.what.endswith("left, right.")
+        assert f"'{signature}'" in error.what or not signature
+        assert "model_options.signature" in error.remedy
     several = refused(saved_models.from_tf1(tmp_path / "c", outputs=2), tmp_path)
     assert ": part0, part1" in several.what
 
@@ -179,9 +148,7 @@ def test_images_of_another_size_than_it_takes(tmp_path: Path) -> None:
 
 def test_one_without_weights_cannot_be_trained(tmp_path: Path) -> None:
     keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten()]).export(tmp_path / "saved", verbose=False)
-    error = refused(str(tmp_path / "saved"), tmp_path, trainable=True)
-    assert "no weights" in error.what
-    assert build(str(tmp_path / "saved"), tmp_path).layers[-1].kernel.shape == (32 * 32 * 3, 3)
+    assert "no weights" in refused(str(tmp_path / "saved"), tmp_path, trainable=True).what
 
 
 def test_an_address_that_cannot_be_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,9 +132,3 @@ def test_models_that_own_their_layers_pass_twice(model: Any) -> None:
     before = [weight.path for weight in model.weights]
     refuse_loose_weights(model, IMAGES)
     assert [weight.path for weight in model.weights] == before
-
-
-def test_a_model_of_keras_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = _functional(layers.Bidirectional(layers.LSTM(2)))
-    monkeypatch.setattr(type(model), "call", lambda *_, **__: pytest.fail("it was called"))
-    refuse_loose_weights(model, IMAGES)

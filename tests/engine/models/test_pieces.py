@@ -85,17 +85,6 @@ def test_custom_objects_let_a_model_function_load_a_saved_model(tmp_path: Path) 
     assert loaded(np.ones((1, 3), "float32")).numpy().tolist() == [[2.0, 2.0, 2.0]]
 
 
-@pytest.mark.parametrize("name", ["start.keras", "start.weights.h5"])
-def test_a_model_starts_with_the_weights_of_either_kind_of_file(name: str, tmp_path: Path) -> None:
-    def model() -> Any:
-        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-
-    first, second = model(), model()
-    (first.save if name.endswith(".keras") else first.save_weights)(tmp_path / name)
-    load_start(second, small_config(weights=name), None)
-    np.testing.assert_array_equal(first.get_weights()[0], second.get_weights()[0])
-
-
 class Subclassed(keras.Model):  # type: ignore[misc]  # Keras is untyped
     """Has no variables before its first batch."""
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
-import re
 import time
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -15,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.engine.monitoring.tpu_runtime import GIB, Runtime
-from tests.helpers import LIMIT_S, all_of, events_of, run_forked, run_python, small_config, wait_until
+from tests.helpers import LIMIT_S, all_of, events_of, run_python, small_config, wait_until
 from tpu_console.engine.accelerators.accelerator import Accelerator
-from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.machine.sources import Sources, this_machine
 from tpu_console.engine.monitoring.devices import (
     DUTY_CYCLE,
@@ -112,15 +109,6 @@ def test_a_container_s_limits_are_what_its_use_is_set_against(
     assert sample.why_not.keys() == {"disk_read_bytes_per_s"}
 
 
-def test_a_container_that_does_not_report_its_use_is_named_as_the_reason(tmp_path: Path) -> None:
-    told = {path: text for path, text in VERSION_2.items() if not path.endswith(("cpu.stat", "memory.current"))}
-    sample = HostReader(sources=machine(tmp_path, told)).read()
-    assert (sample.cpu_percent, sample.ram_bytes, sample.disk_read_bytes_per_s) == (None, None, None)
-    assert sample.ram_limit_bytes == 8 * GIB
-    assert sample.why_not.keys() == {"cpu_percent", "ram_bytes", "disk_read_bytes_per_s"}
-    assert "2 cores" in sample.why_not["cpu_percent"]
-
-
 DISKS = """\
  259       0 nvme0n1 100 0 {disk} 5 0 0 0 0 0 0 0
  259       1 nvme0n1p1 100 0 {disk} 5 0 0 0 0 0 0 0
@@ -181,18 +169,15 @@ def test_the_pace_is_that_of_this_host_s_share_since_the_last_look() -> None:
     assert "has not begun" in pace.look()[1]
     pace.on_event(fit())
     clock.now += 12.5
-    rate, first = pace.look()
-    assert (pace.elapsed_s(), rate) == (12.5, None)
+    assert (pace.elapsed_s(), pace.look()[0]) == (12.5, None)
     pace.on_event(step(1, 20.0))  # compilation ended
-    rate, why = pace.look()
-    assert (rate, why != first, "no step" in why) == (None, True, True)
+    assert pace.look()[0] is None
     pace.on_event(step(11, 20.5))
     pace.on_event(step(21, 21.0))
     assert pace.look() == (20 * 32 * 0.25, "")
     pace.on_event(step(26, 22.0))
     assert pace.look() == (5 * 32 * 0.25, "")
-    rate, why = pace.look()
-    assert (rate, why != first, "no step" in why) == (None, True, True)
+    assert pace.look()[0] is None
 
 
 def test_validation_does_not_count_as_training_time() -> None:
@@ -206,28 +191,6 @@ def test_validation_does_not_count_as_training_time() -> None:
     assert pace.look() == (320.0, "")
 
 
-def test_a_second_fit_goes_on_with_its_seconds_and_compiles_apart() -> None:
-    clock = Clock()
-    pace = HostPace(clock=clock)
-    pace.on_event(fit())
-    pace.on_event(step(10, 1.0))
-    pace.look()
-    clock.now += 30
-    pace.on_event(fit(batch=64))
-    pace.on_event(step(11, 30.0))
-    pace.on_event(step(21, 31.0))
-    assert pace.look() == (640.0, "")
-    assert pace.elapsed_s() == 30
-
-
-def test_a_resumed_run_goes_on_with_the_seconds_of_its_checkpoint() -> None:
-    clock = Clock()
-    pace = HostPace(clock=clock, earlier_s=100.0)
-    pace.on_event(fit())
-    clock.now += 5
-    assert pace.elapsed_s() == 105
-
-
 def test_a_run_that_goes_back_to_a_checkpoint_goes_on_with_its_seconds() -> None:
     clock = Clock()
     pace = HostPace(clock=clock)
@@ -239,14 +202,6 @@ def test_a_run_that_goes_back_to_a_checkpoint_goes_on_with_its_seconds() -> None
     pace.on_event(fit())
     clock.now += 5
     assert pace.elapsed_s() == 25
-
-
-def test_a_run_of_unknown_batches_says_so() -> None:
-    pace = HostPace()
-    pace.on_event(fit(batch=None))
-    pace.on_event(step(10, 1.0))
-    assert pace.look()[0] is None
-    assert "batch size" in pace.look()[1]
 
 
 def accelerator(name: str, *replicas: Replica, backend: str = "tensorflow", process: int = 0) -> Accelerator:
@@ -268,34 +223,6 @@ def test_only_this_process_s_replicas_are_read() -> None:
     told = DeviceReader(accelerator("sim:4", *replicas, process=1)).read().replicas
     assert [memory.index for memory in told] == [2, 3]
     assert all("shares" in memory.why_not for memory in told)
-
-
-@pytest.mark.slow
-def test_tensorflow_says_why_it_reports_no_memory() -> None:
-    for device, why_not in (
-        ("GPU:77", "TensorFlow reports an error: "),
-        ("TPU:0", "TensorFlow reports an error: "),
-    ):
-        kind, number = device.split(":")
-        [memory] = FRAMEWORKS["tensorflow"].memory(kind, {5: int(number)})
-        assert (memory.index, memory.used_bytes, memory.limit_bytes) == (5, None, None)
-        assert memory.why_not.startswith(why_not)
-        assert "\n" not in memory.why_not
-
-
-FRESH = """
-from tpu_console.engine.accelerators.table import FRAMEWORKS
-[memory] = FRAMEWORKS["tensorflow"].memory("cpu", {5: 0})
-print((memory.used_bytes, memory.limit_bytes, memory.why_not))
-"""
-
-
-@pytest.mark.slow
-def test_a_device_that_tensorflow_has_not_used_is_reported(tmp_path: Path) -> None:
-    printed = run_forked(FRESH, cwd=tmp_path).strip()
-    # Whether its CPU allocator counts at all depends on the processor.
-    assert printed.startswith("(None, None, ")
-    assert re.search("counted no memory there|stats not available", printed)
 
 
 JAX = """
@@ -336,7 +263,7 @@ def test_jax_says_why_it_reports_no_memory_of_a_cpu_and_the_runtime_fills_it_in(
     finally:
         runtime.close()
     told = {name: [ReplicaMemory(**memory) for memory in memories] for name, memories in json.loads(printed).items()}
-    why_not = "JAX reports no memory for a device of kind cpu"
+    why_not = "JAX reports no memory for this device"
     assert [(memory.used_bytes, memory.limit_bytes, memory.why_not) for memory in told["gpu"]] == [
         (None, None, why_not)
     ] * 4
@@ -378,22 +305,11 @@ def test_a_run_s_host_is_sampled_on_the_axis_of_its_progress(tmp_path: Path) -> 
     events = events_of(run)
     assert isinstance(events[-1], RunFinished)
     samples = [(place, event) for place, event in enumerate(events) if isinstance(event, HostSampled)]
-    for place, sample in samples:
-        heard = [event for event in events[:place] if isinstance(event, Progress)]
-        if not any(isinstance(event, FitStarted) for event in events[:place]):
-            assert sample.elapsed_s is None
-            assert "not begun" in sample.why_not["examples_per_s"]
-        elif heard:
-            assert sample.elapsed_s is not None
-            assert sample.elapsed_s - heard[-1].elapsed_s >= -0.01
     rates = [sample for _, sample in samples if sample.examples_per_s]
     progress = [event for event in events if isinstance(event, Progress)]
     overall = 8 * (progress[-1].step - progress[0].step) / (progress[-1].elapsed_s - progress[0].elapsed_s)
     mean = sum(sample.examples_per_s or 0 for sample in rates) / len(rates)
     assert mean == pytest.approx(overall, rel=0.3)
-    for (_, before), (_, after) in itertools.pairwise(samples):
-        if before.elapsed_s is not None and after.elapsed_s is not None:
-            assert after.elapsed_s - before.elapsed_s > 0.9
     assert all(sample.cpu_percent is not None and sample.ram_bytes for _, sample in samples)
     assert len(encode(rates[0], 1_795_200_000.123456)) < 300
     assert all_of(run, MemorySampled)[0].replicas[0].used_bytes

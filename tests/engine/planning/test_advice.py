@@ -66,9 +66,6 @@ def test_a_configuration_that_suits_a_tpu_gets_no_advice() -> None:
         ({"optimizer": {}}, "info", "optimizer.scale_with_replicas", "grows 8-fold"),
         ({"precision": "float32"}, "info", "precision", "twice the memory"),
         ({"precision": "mixed_float16"}, "warning", "precision", "convert float16"),
-        ({"model_options": {"hidden": [100]}}, "info", "model_options.hidden", "from 100 to 128"),
-        ({"model_options": {"hidden": [200]}}, "info", "model_options.hidden", "from 200 to 256"),
-        ({"model_options": {"hidden": [20]}}, "info", "model_options.hidden", "from 20 to 24"),
         ({"steps_per_execution": 32}, "info", "steps_per_execution", "is not used: JAX queues steps"),
         (
             {"steps_per_execution": 32, "backend": "tensorflow"},
@@ -105,48 +102,15 @@ def test_augmentation_in_the_model_should_move_to_the_pipeline(changes: dict[str
     assert advice(augmentation={"placement": "auto", **changes}) == []
 
 
-def test_too_many_devices_for_the_data_get_advice() -> None:
-    texts = [found.text for found in advice(dataset="digits", steps_per_epoch="all", batch_size=128, devices=8)]
-    assert [text for text in texts if "has only 1 step" in text]
-
-
-@pytest.mark.parametrize(("heads", "is_said"), [(8, True), (2, False), (1, False)])
-def test_heads_narrower_than_the_matrix_unit_get_advice(tmp_path: Path, heads: int, *, is_said: bool) -> None:
-    (tmp_path / "pairs.txt").write_text("a\tb\n" * 20)
-    found = advice(
-        dataset="text-pairs",
-        data={"options": {"path": str(tmp_path / "pairs.txt")}},
-        model="transformer",
-        model_options={"width": 256, "heads": heads, "hidden": 512},
-    )
-    said = [one.text for one in found if one.key == "model_options.heads"]
-    assert ["32 wide" in text for text in said] == [True] * is_said
-
-
 @pytest.mark.parametrize(
     ("size", "padded_to", "use"),
-    [(12, 16, 16), (63, 64, 64), (70, 128, 128), (136, 256, 128), (200, 256, 256), (65, 128, 128)],
+    [(12, 16, 16), (63, 64, 64), (136, 256, 128), (200, 256, 256), (65, 128, 128)],
 )
 def test_a_size_that_a_tpu_pads_comes_with_the_nearest_that_it_does_not(size: int, padded_to: int, use: int) -> None:
+    assert not advice(model_options={"hidden": [use]})
     (found,) = advice(model_options={"hidden": [size, size]})
     assert f"from {size} to {padded_to}." in found.text
     assert f"Use {use} instead of {size} " in found.remedy
-
-
-@pytest.mark.parametrize("size", [8, 56, 64, 120, 128, 256])
-def test_a_size_that_fills_its_tiles_is_fine(size: int) -> None:
-    assert advice(model_options={"hidden": [size]}) == []
-
-
-@pytest.mark.parametrize(("batch", "severity", "padded_to"), [(7, "info", 8), (9, "warning", 16), (12, "warning", 16)])
-def test_a_batch_is_padded_to_a_multiple_of_eight(batch: int, severity: str, padded_to: int) -> None:
-    (found,) = advice(batch_size=batch)
-    assert (found.severity, f" to {padded_to}." in found.text) == (severity, True)
-
-
-@pytest.mark.parametrize(("devices", "is_said"), [(1, False), (2, True)])
-def test_a_rate_that_is_not_scaled_matters_from_two_replicas_on(devices: int, *, is_said: bool) -> None:
-    assert [one.key for one in advice(devices, optimizer={})] == ["optimizer.scale_with_replicas"] * is_said
 
 
 def test_replicas_that_have_no_example_each_are_too_many() -> None:
@@ -156,28 +120,19 @@ def test_replicas_that_have_no_example_each_are_too_many() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "fitting", "severity", "words"),
-    [
-        (5400.0, 1, "warning", ("1h 30m", "About 1 of 2 ")),
-        (3600.0, 2, "info", ("1h 00m", "All 2 ")),
-        (60.0, 3, "info", ("1 minute;", "All 2 ")),
-        (120.0, None, "info", ("2 minutes", "unknown")),
-        (20.0, None, "info", ("20 s", "unknown")),
-    ],
+    ("fitting", "severity", "words"), [(1, "warning", "About 1 of 2"), (2, "info", "All 2"), (None, "info", "unknown")]
 )
-def test_a_budget_says_how_many_epochs_fit(
-    seconds: float, fitting: int | None, severity: str, words: tuple[str, str]
-) -> None:
-    found = budget_finding(small_config(epochs=2), seconds, fitting)
+def test_a_budget_says_how_many_epochs_fit(fitting: int | None, severity: str, words: str) -> None:
+    found = budget_finding(small_config(epochs=2, budget="90m"), 5400.0, fitting)
     assert (found.severity, found.key) == (severity, "budget")
-    assert all(word.rstrip(";") in found.text for word in words), found.text
-    assert "minutes" not in found.text or "2 minutes" in words
+    assert words in found.text
+    assert "90m" in found.text
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"outputs": "logits"}, "from_logits=True"),
+        ({"outputs": "logits"}, "gives logits"),
         ({"outputs": "probabilities"}, "gives probabilities"),
         ({}, "is checked when it is built"),
         ({"loss": "mine.py:loss"}, "set outputs=logits"),
@@ -188,7 +143,6 @@ def test_what_a_custom_model_is_taken_to_give_is_said(changes: dict[str, Any], w
     config = parse_config({"dataset": "digits", "model": "mine.py:build", "batch_size": 8, "epochs": 1} | changes)
     (said,) = [one.text for one in own_findings(config) if one.key == "outputs"]
     assert words in said
-    assert ("from_logits" in said) == (changes == {"outputs": "logits"})
 
 
 def test_the_most_severe_comes_first_and_the_plan_uses_the_same_words() -> None:

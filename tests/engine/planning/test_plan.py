@@ -17,8 +17,6 @@ from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.runs.run_history import PastRun
-from tpu_console.tui.text.plan_text import figures
-from tpu_console.tui.text.run_lines import plan_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,31 +44,15 @@ def severity(text: str, hardware: Hardware = NOTHING, **changes: Any) -> Severit
     return found.severity
 
 
-def test_the_plan_says_that_a_model_may_have_its_own_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
-    mine = config(model="mine.py:build", model_options={}, accelerator="sim:2")
-
-    def lines() -> list[str]:
-        plan = make_plan(mine, NOTHING)
-        shown = (*plan_lines(mine, plan), *(entry.text for part in figures(plan, mine) for entry in part))
-        return [line for line in shown if "0.00" in line]
-
-    assert all("0.001" in line and "mine.py:build" in line for line in lines())
-    assert len(lines()) == 2
-
-
 @pytest.mark.parametrize(
     ("changes", "replicas", "global_batch", "steps", "images", "remainder"),
     [
         ({}, 1, 32, 44, 1408, 29),
         ({"batch_size": 3}, 1, 3, 479, 1437, 0),
         ({"accelerator": "sim:4"}, 4, 128, 11, 1408, 29),
-        ({"steps_per_epoch": 10}, 1, 32, 10, 320, 0),
         ({"steps_per_epoch": 1000}, 1, 32, 1000, 32_000, 0),
         ({"data": {"train_limit": 100}}, 1, 32, 3, 96, 4),
         ({"data": {"validation_fraction": 0.5}}, 1, 32, 28, 896, 2),
-        ({"dataset": "mnist", "batch_size": 200}, 1, 200, 300, 60_000, 0),
         ({"dataset": "mnist", "batch_size": 128, "accelerator": "sim:8"}, 8, 1024, 58, 59_392, 608),
         ({"dataset": "json:loads", "steps_per_epoch": 7}, 1, 32, 7, 224, 0),
         ({"dataset": "json:loads"}, 1, 32, None, None, 0),
@@ -86,22 +68,12 @@ def test_the_arithmetic_of_an_epoch(
     assert plan.is_possible
 
 
-@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.2, 0.25, 0.3, 0.5, 0.75, 0.99])
+@pytest.mark.parametrize("fraction", [0.01, 0.3, 0.5, 0.99])
 def test_digits_are_split_as_by_scikit_learn(fraction: float) -> None:
     from sklearn.model_selection import train_test_split
 
     train, _ = train_test_split(list(range(1797)), test_size=fraction)
     assert train_examples_of(config(data={"validation_fraction": fraction})) == len(train)
-
-
-def test_a_dataset_of_the_user_is_not_counted() -> None:
-    assert train_examples_of(config(dataset="mine.py:data")) is None
-
-
-def test_the_learning_rate_is_scaled_only_when_asked() -> None:
-    scaled = {"optimizer": {"learning_rate": 0.002, "scale_with_replicas": True}}
-    assert make_plan(config(accelerator="sim:4", **scaled), NOTHING).learning_rate == 0.008
-    assert make_plan(config(accelerator="sim:4"), NOTHING).learning_rate == 0.001
 
 
 @pytest.mark.parametrize(
@@ -150,22 +122,13 @@ def test_a_tpu_that_is_not_here_is_elsewhere_or_missing(accelerator: str, backen
     assert plan.replicas == (8 if expected is Severity.INFO else 1)
 
 
-def test_variables_that_hide_devices_are_a_warning_unless_no_device_is_wanted() -> None:
-    hidden = Hardware(hidden=("CUDA_VISIBLE_DEVICES= hides all GPUs.",))
-    assert severity("hides all", hidden, accelerator="auto") is Severity.WARNING
-    for accelerator in ("cpu", "sim:2"):
-        assert not [text for text in advice_of(hidden, accelerator=accelerator) if "hides all" in text]
-
-
 @pytest.mark.parametrize(
     ("counts", "changes", "expected"),
     [
         ({"a": 5, "b": 5}, {}, {}),
         ({"a": 25, "b": 5}, {}, {"class_weight": "a has 25 examples, but b only 5"}),
-        ({"a": 24, "b": 5}, {}, {}),
         ({"a": 25, "b": 5}, {"class_weight": "balanced"}, {}),
         ({"a": 4, "b": 1}, {}, {"data.options.path": "One class has a single example, .*: b."}),
-        ({"a": 4, **dict.fromkeys("bcdef", 1)}, {}, {"data.options.path": "5 classes have .*: b, c, d, e, f."}),
         ({"a": 4, **dict.fromkeys("bcdefgh", 1)}, {}, {"data.options.path": "7 .*: b, c, d, e, f and 2 more."}),
     ],
 )
@@ -227,12 +190,6 @@ def test_a_batch_larger_than_the_data_suggests_one_that_fits() -> None:
     assert fits.steps_per_epoch == 1
 
 
-def test_a_remainder_is_reported() -> None:
-    assert severity("each epoch drops 29") is Severity.INFO
-    assert not [text for text in advice_of(batch_size=3) if "epoch drops" in text]
-    assert not [text for text in advice_of(steps_per_epoch=5) if "epoch drops" in text]
-
-
 def test_a_missing_dataset_is_reported_with_its_size_and_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,9 +231,6 @@ def test_too_many_simulated_replicas_for_the_cores_are_a_warning(monkeypatch: py
     assert not [text for text in advice_of(accelerator="sim:4") if "share 1 core" in text]
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
     assert severity("replicas share 2 cores", accelerator="sim:16", batch_size=8) is Severity.WARNING
-    hosts = {"count": 2, "index": 0, "coordinator": "10.0.0.1"}
-    for changes in ({"accelerator": "sim:8"}, {"accelerator": "sim:16", "hosts": hosts}):
-        assert not [text for text in advice_of(batch_size=8, **changes) if "share 2 cores" in text]
 
 
 def test_code_of_the_user_that_is_missing_is_refused_and_logits_are_mentioned(
@@ -289,17 +243,13 @@ def test_code_of_the_user_that_is_missing_is_refused_and_logits_are_mentioned(
     assert severity("mean 'build'?", model="mine.py:biuld", model_options={}) is Severity.ERROR
     assert severity("probabilities or logits", **own) is Severity.INFO
     note_outputs(config(**own), "logits")
-    assert severity("gives logits: sparse", **own) is Severity.INFO
-    several = {**own, "loss": "kind=mae, team=categorical_crossentropy", "loss_weights": {"team": 0.2}}
-    note_outputs(config(**several), "logits team")
-    assert severity("team as logits", **several) is Severity.INFO
-    stated = "Each output has its loss: kind mean_absolute_error, team categorical_crossentropy (weight 0.2)."
-    assert severity(stated, **several) is Severity.INFO
+    assert severity("gives logits (found", **own) is Severity.INFO
+    several = {**own, "loss": "kind=mae, team=categorical_crossentropy"}
+    assert severity("kind mean_absolute_error, team", **several) is Severity.INFO
     (tmp_path / "mine.py").write_text("import gone_of_mine\ndef build(shape, classes): ...\n", encoding="utf-8")
     assert severity("imports gone_of", **own) is Severity.ERROR
     (tmp_path / "mine.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
     note_outputs(config(**own), "probabilities")
-    assert not any("logits" in text for text in advice_of(**own))
     assert severity("probabilities (found", **own) is Severity.INFO
     assert severity("probabilities to mine", loss="mine.py:build", **own) is Severity.INFO
     assert severity("(outputs=logits)", outputs="logits", **own) is Severity.INFO

@@ -163,16 +163,8 @@ def test_operations_agree_with_a_count_by_hand(small: tuple[list[Verdict], list[
     for verdict in small[0]:
         assert verdict.bound is not None
         assert verdict.bound.flops == pytest.approx(2 * multiplications * BATCH, rel=0.05), verdict.tpu
-
-
-def test_devices_exchange_their_gradients(small: tuple[list[Verdict], list[dict[str, Any]]]) -> None:
-    several, alone = (verdict.bound for verdict in small[0])
-    assert several is not None
-    assert alone is not None
-    assert several.all_reduce_bytes == pytest.approx(2 * 7 / 8 * 4 * 35_914, rel=0.1)
-    assert alone.all_reduce_bytes == 0
-    # A device does the same work however many there are.
-    assert alone.flops == pytest.approx(several.flops, rel=0.02)
+        exchanged = 2 * 7 / 8 * 4 * 35_914 if verdict.devices == 8 else 0
+        assert verdict.bound.all_reduce_bytes == pytest.approx(exchanged, rel=0.1)
 
 
 def _too_large(config: RunConfig) -> tuple[Verdict, Memory]:
@@ -235,57 +227,60 @@ def test_a_step_of_tensorflow_comes_to_the_same(graph: Verdict, small: tuple[lis
     assert "TensorFlow's own step was compiled, for one device" in graph.findings[0].text
 
 
-TWO_INPUTS = """
-from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.examples import Input, Signature, Task
-from tpu_console.engine.preflight.build import build
-from tpu_console.engine.preflight.inputs import Batch
+# What jaxlib 0.10.2 says when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.
+MISTAKE = """
+from tpu_console.engine.preflight.compile import RefusedError
+from tpu_console.engine.preflight.verdict import _refused
+from tpu_console.engine.preflight.result import Outcome, Verdict
+
+empty = Verdict("v6e-8", 8, 1, 64, "float32", Outcome.UNKNOWN, "")
+cause = RuntimeError("INTERNAL: RET_CHECK failure (external/xla/xla/hlo/ir/hlo_instruction.cc:390) operands")
+verdict = _refused(empty, RefusedError(cause, None))
+print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
+"""
+
+
+def test_an_internal_error_of_the_compiler_is_not_a_verdict_on_the_model(tmp_path: Path) -> None:
+    outcome, reason, says = run_forked(MISTAKE, cwd=tmp_path, env=PREFLIGHT).strip().split(" | ")
+    assert outcome == "could not tell"
+    assert reason.startswith("Internal error in the compiler")
+    assert "libtpu" in reason
+    assert "hlo_instruction.cc:390" in says
+
+
+# A table lookup, as an embedding is one. jaxlib 0.10.2 can read it from libtpu 0.0.42, which belongs to it, and not
+# from 0.0.51; whichever is installed, it is made to say so at the first try.
+LOOKUP = """
+import json
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpu_console.engine.preflight.compile import Compiler
 from tpu_console.engine.preflight.topologies import find_topology
 
-given = {"user": Input((), "int32"), "item": Input((), "int32")}
-signature = Signature(Task.RATINGS, given, sizes={"users": 600, "items": 9000}, label_mean=3.5)
-config = parse_config({"dataset": "ratings-csv", "data": {"options": {"path": "a.csv"}}, "model": "recommender",
-                       "loss": "mean_squared_error", "metrics": [], "batch_size": 64, "epochs": 1,
-                       "model_options": {"width": 50}})
-example = given, Input((), "float32")
-batch = Batch(signature, example, example)
-(model, batch), compiler = build(config, batch, 1), Compiler(find_topology("v5e-1"))
-program = compiler.compile(compiler.lower(model, batch, 64), model, batch, 64)
-print(program.memory.batch, program.memory.parameters, program.flops > 64 * 50)
+class Lowered:
+    def __init__(self, lowered, words):
+        self.lowered, self.words = lowered, words
+    def compile(self, compiler_options=None):
+        if compiler_options is None and self.words:
+            raise jax.errors.JaxRuntimeError(self.words)
+        return self.lowered.compile(compiler_options)
+
+found = {}
+for words in ("", "RET_CHECK failure: async-update instruction should have 1 operands but sees 3"):
+    compiler = Compiler(find_topology("v6e-8"))
+    mesh = Mesh(np.array(compiler.devices), ("batch",))
+    table = jax.ShapeDtypeStruct((20_000, 128), "float32", sharding=NamedSharding(mesh, PartitionSpec()))
+    numbers = jax.ShapeDtypeStruct((256, 500), "int32", sharding=NamedSharding(mesh, PartitionSpec("batch")))
+    lowered = jax.jit(lambda table, numbers: table[numbers].mean(axis=1)).lower(table, numbers)
+    _, cost, text = compiler._compiled(Lowered(lowered, words))
+    found[words[:9]] = (compiler.spares_sparse_cores, cost["bytes accessed"], "ENTRY" in text)
+print(json.dumps(found))
 """
 
 
-def test_a_model_of_two_inputs_is_taken_over_from_tensorflow_too(tmp_path: Path) -> None:
-    env = PREFLIGHT | {"KERAS_BACKEND": "tensorflow"}
-    batch, parameters, computes = run_forked(TWO_INPUTS, cwd=tmp_path, env=env).split()[-3:]
-    assert int(batch) == 64 * 3 * 4
-    assert int(parameters) == pytest.approx(4 * 51 * (600 + 9000), rel=0.01)
-    assert computes == "True"
-
-
-WITHOUT_TENSORFLOWS_NAME = """
-import importlib.metadata
-
-found = importlib.metadata.distribution
-
-def distribution(name):
-    if name == "tensorflow":
-        raise importlib.metadata.PackageNotFoundError(name)
-    return found(name)
-
-importlib.metadata.distribution = distribution
-from tpu_console.engine.accelerators.framework import NotPossibleError
-from tpu_console.engine.accelerators.tensorflow import _stable
-
-try:
-    _stable(b"no program")
-except NotPossibleError as error:
-    print(error)
-"""
-
-
-def test_versions_that_do_not_fit_are_named_whatever_the_package_of_tensorflow(tmp_path: Path) -> None:
-    said = run_forked(WITHOUT_TENSORFLOWS_NAME, cwd=tmp_path, env=PREFLIGHT | {"KERAS_BACKEND": "tensorflow"})
-    assert said.startswith("A TensorFlow step cannot be compiled for a TPU by the installed versions: ")
-    assert "(tensorflow 2." in said
+def test_a_lookup_that_cannot_be_read_is_compiled_without_the_sparse_cores(tmp_path: Path) -> None:
+    found = json.loads(run_forked(LOOKUP, cwd=tmp_path, env=PREFLIGHT).splitlines()[-1])
+    plain, spared = found[""], found["RET_CHECK"]
+    assert (spared[0], plain[2], spared[2]) == (True, True, True)
+    assert spared[1] == pytest.approx(plain[1], rel=0.05)  # 3% less with libtpu 0.0.50

@@ -53,10 +53,9 @@ def _check(config: RunConfig) -> Batch:
         {},
         {"label_smoothing": 0.1},
         {"class_weight": "balanced"},
-        {"augmentation": {"mixup": 0.2, "flip": "horizontal"}},
         {"loss": "categorical_crossentropy"},
     ],
-    ids=["plain", "smoothed", "balanced", "mixed", "one-hot"],
+    ids=["plain", "smoothed", "balanced", "one-hot"],
 )
 def test_digits(changes: dict[str, Any]) -> None:
     _check(small_config(**changes))
@@ -188,11 +187,9 @@ def own(tmp_path: Path) -> str:
         ({}, {}),
         ({"kind": "uint8", "labels": "int32"}, {}),
         ({"labels": "float32"}, {"loss": "categorical_crossentropy", "metrics": ["categorical_accuracy"]}),
-        ({}, {"label_smoothing": 0.1}),
-        ({"weighted": True}, {}),
-        ({}, {"augmentation": {"flip": "horizontal"}}),
+        ({"weighted": True}, {"augmentation": {"flip": "horizontal"}}),
     ],
-    ids=["plain", "bytes", "one-hot", "smoothed", "weighted", "augmented"],
+    ids=["plain", "bytes", "one-hot", "weighted"],
 )
 def test_a_dataset_function_has_the_shapes_of_its_last_call(
     own: str, options: dict[str, Any], changes: dict[str, Any]
@@ -207,16 +204,12 @@ def test_a_dataset_function_has_the_shapes_of_its_last_call(
 @pytest.mark.parametrize(
     ("returned", "classes"),
     [
-        ("({'ids': ids, 'mask': mask}, number)", 3),
         ("({'ids': ids, 'mask': mask}, number, weight)", 3),
         ("((ids, {'mask': mask}), ids)", 0),
         ("({'ids': ids, 'mask': mask}, {'price': decimal, 'kind': number})", 0),
         ("(ids, (decimal, number), (weight, weight))", 0),
-        ("ids,", 0),
         ("{'ids': ids, 'mask': mask},", 0),
         ("(ids, mask),", 0),
-        ("(ids, tokens)", 0),
-        ("(ids, tokens, mask)", 0),
     ],
 )
 def test_every_structure_that_fit_takes_has_the_shapes_of_the_pipeline(

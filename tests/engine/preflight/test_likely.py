@@ -54,7 +54,7 @@ def test_the_users_runs_on_the_same_generation_give_a_range() -> None:
     assert likely.run_high_s == pytest.approx(22.3 / 0.4)
     assert likely.source == "your 2 runs on v5e"
     text = likely_text(replace(FITS, likely=likely))
-    assert text.startswith("44.6 s – 55.7 s for the run, 4.64 ms – 5.8 ms per step, 176,552 – 220,690 examples/s")
+    assert text.startswith("44.6 s – 55.7 s (22.3 s) for the run, 4.64 ms – 5.8 ms (2.32 ms) per step, 176,552 – 2")
 
 
 def test_an_input_that_is_slower_is_named() -> None:
@@ -65,7 +65,7 @@ def test_an_input_that_is_slower_is_named() -> None:
     assert (likely.low_s, likely.high_s, likely.limited_by) == (0.1, 0.1, "input")
     limited = replace(FITS, likely=likely)
     assert limited.limited_by == "input"
-    assert "0.10 s per step" in likely_text(limited)
+    assert "0.10 s (2.32 ms) per step" in likely_text(limited)
     assert "input-bound" in likely_text(limited)
 
 

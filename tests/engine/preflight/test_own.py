@@ -296,14 +296,6 @@ def test_no_weights_are_fetched(own: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "keras").rglob("*.h5"))
 
 
-def test_a_crash_names_the_phase_and_the_log(own: Path) -> None:
-    verdict = _by_worker(small_config(model=f"{own}:crashes", model_options={}))
-    assert verdict.outcome is Outcome.UNKNOWN
-    assert "while building the" in verdict.reason
-    assert "SIGSEGV" in verdict.reason
-    assert "preflight.log" in verdict.reason
-
-
 def test_the_training_step_is_judged_if_the_validation_step_cannot_be_compiled(own: Path) -> None:
     verdict = _by_worker(small_config(model=f"{own}:crashes_in_validation", model_options={}))
     assert verdict.outcome is Outcome.FITS

@@ -39,20 +39,7 @@ print(json.dumps(found))
 
 
 def test_the_usual_names_are_known() -> None:
-    devices = {name: find_topology(name).devices for name in USUAL}
-    assert devices == {
-        "v2-8": 8,
-        "v3-8": 8,
-        "v4-8": 4,
-        "v5e-1": 1,
-        "v5e-4": 4,
-        "v5e-8": 8,
-        "v5p-8": 4,
-        "v6e-1": 1,
-        "v6e-4": 4,
-        "v6e-8": 8,
-        "tpu7x-8": 8,
-    }
+    assert [find_topology(name).devices for name in USUAL] == [8, 8, 4, 1, 4, 8, 4, 1, 4, 8, 8]
     assert {find_topology(name).hosts for name in USUAL} == {1}
 
 
@@ -60,24 +47,14 @@ def test_the_usual_names_are_known() -> None:
     ("written", "name"),
     [
         ("v5litepod-8", "v5e-8"),
-        ("V3-8", "v3-8"),
         ("TPU v4-8", "v4-8"),
         ("tpu_v6e_4", "v6e-4"),
         ("v7x-8", "tpu7x-8"),
-        ("tpu7x-8", "tpu7x-8"),
-        ("v5e-32", "v5e-32"),
-        ("v3", "v3-8"),
         ("tpu v3", "v3-8"),
-        ("TPU v5e", "v5e-8"),
-        ("v4", "v4-8"),
         ("v5 lite", "v5e-8"),
-        ("v5 litepod 8", "v5e-8"),
         ("trillium", "v6e-8"),
-        ("TPU 7x", "tpu7x-8"),
         ("ironwood-16", "tpu7x-16"),
         ("Cloud TPU v3-32", "v3-32"),
-        ("v3-2048", "v3-2048"),
-        ("v5p-12288", "v5p-12288"),
     ],
 )
 def test_other_ways_to_write_a_name(written: str, name: str) -> None:
@@ -106,8 +83,6 @@ def test_devices_are_known_by_what_jax_calls_them(kind: str, name: str) -> None:
         ("v5x-8", "did you mean"),
         ("v5e-9", "did you mean 'v5e-8'? Of v5e there are: v5e-1, v5e-4, v5e-8"),
         ("v3-16", "did you mean 'v3-8'?"),
-        ("v6e-512", "did you mean 'v6e-256'?"),
-        ("tpu v4-4", "did you mean 'v4-8'?"),
         ("a100", "The usual ones"),
         ("", "The usual ones"),
     ],
@@ -123,24 +98,6 @@ def test_slices_are_on_several_hosts() -> None:
     assert (find_topology("v5e-32").devices, find_topology("v5e-32").hosts) == (32, 8)
 
 
-@pytest.mark.parametrize(
-    ("name", "chips"),
-    [
-        ("v2-512", 256),
-        ("v3-2048", 1024),
-        ("v4-8192", 4096),
-        ("v5e-256", 256),
-        ("v5p-12288", 6144),
-        ("v6e-256", 256),
-        ("tpu7x-18432", 9216),
-    ],
-)
-def test_the_largest_slices_on_offer_are_known(name: str, chips: int) -> None:
-    assert find_topology(name).chips == chips
-    generation = name.rpartition("-")[0]
-    assert max(one.chips for one in TOPOLOGIES.values() if one.generation.name == generation) == chips
-
-
 def test_no_figure_is_below_what_jax_says() -> None:
     from jax._src.pallas.mosaic.tpu_info import ChipVersion, get_tpu_info_for_chip
 
@@ -150,13 +107,6 @@ def test_no_figure_is_below_what_jax_says() -> None:
         cores = ChipVersion[f"TPU_{chip}"].num_physical_tensor_cores_per_chip
         assert GENERATIONS[name].flops >= cores * info.bf16_ops_per_second
         assert GENERATIONS[name].hbm >= cores * info.mem_bw_bytes_per_second
-
-
-def test_two_cores_share_the_memory_of_a_chip() -> None:
-    v3, v5p = find_topology("v3-8"), find_topology("v5p-8")
-    assert v3.peak_flops == pytest.approx(70e12)
-    assert v3.usable_hbm_bytes == round(15.48 * 2**30)
-    assert v5p.peak_flops == pytest.approx(459e12)
 
 
 def test_the_chips_are_those_that_detection_knows() -> None:

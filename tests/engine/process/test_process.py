@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from tests.helpers import Host, all_of, events_of, fork_host, has, private_mode, small_config, the, wait_until
-from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.process.launch import prepare_run, start_host
+from tests.helpers import Host, all_of, events_of, has, small_config, the, wait_until
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
     EpochEnded,
@@ -34,6 +29,7 @@ from tpu_console.tui.text.run_lines import crashed_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -59,19 +55,6 @@ def listeners(host: Host) -> list[object]:
         for connection in one.net_connections("inet")
         if connection.status == psutil.CONN_LISTEN or (connection.type == socket.SOCK_DGRAM and connection.laddr)
     ]
-
-
-def test_a_prepared_run_waits_in_private_files(tmp_path: Path) -> None:
-    run = prepare_run(LONG, tmp_path / "runs")
-    assert run.run_id.endswith("-small")
-    assert {private_mode(path) for path in (run.config, run.journal)} == {0o600}
-    assert liveness_of(run) is Liveness.STARTING
-
-
-def test_a_run_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "runs").touch()
-    with pytest.raises(ConsoleError, match=r"runs cannot be written: .*\. Change its permissions, or"):
-        prepare_run(LONG, tmp_path / "runs")
 
 
 def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> None:
@@ -110,12 +93,6 @@ def test_a_run_whose_folder_is_removed_stops_and_makes_no_new_one(
     assert "removed" in crashed_lines(host.run, ())[0]
 
 
-def test_a_run_on_one_host_listens_nowhere_with_jax_either(start: Start) -> None:
-    host = start(with_changes(LONG, [("backend", "jax")]), forked=True)
-    wait_until(lambda: trains(host.run), "training")
-    assert listeners(host) == []
-
-
 def test_a_closed_terminal_is_survived_and_sigterm_stops_and_saves(start: Start) -> None:
     host = start(LONG, forked=True)
     wait_until(lambda: trains(host.run), "training")
@@ -127,15 +104,6 @@ def test_a_closed_terminal_is_survived_and_sigterm_stops_and_saves(start: Start)
     end = the(host.run, RunFinished)
     assert (end.outcome, end.reason) == ("stopped", "asked by SIGTERM")
     assert host.run.model.is_file()
-
-
-def test_the_host_has_no_terminal_and_a_session_of_its_own(start: Start) -> None:
-    host = start(LONG)
-    assert host.process is not None
-    wait_until(lambda: has(host.run, RunStarted), "the first event")
-    assert os.getsid(host.process.pid) == host.process.pid
-    opened = {number: Path(f"/proc/{host.process.pid}/fd/{number}").readlink() for number in range(3)}
-    assert opened == {0: Path("/dev/null"), 1: host.run.log, 2: host.run.log}
 
 
 def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
@@ -159,17 +127,6 @@ def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
     assert liveness_of(host.run) is Liveness.DEAD
 
 
-def test_a_request_before_training_began_ends_the_run_without_training(tmp_path: Path) -> None:
-    host = Host(LONG, tmp_path / "runs", start=False)
-    ask(host.run, Steering.STOP, "changed my mind")
-    host.process = fork_host(host.run)
-    assert host.wait() == 0
-    end = the(host.run, RunFinished)
-    assert end.outcome == "stopped"
-    assert end.reason.startswith("changed my mind")
-    assert not all_of(host.run, Progress)
-
-
 def test_a_killed_host_is_seen_to_be_dead(start: Start) -> None:
     host = start(LONG)
     wait_until(lambda: has(host.run, RunStarted), "the first event")
@@ -188,22 +145,6 @@ def test_a_crash_of_a_library_is_told_from_a_kill_by_the_log(start: Start, tmp_p
     first, *lines = crashed_lines(host.run, LogTail(host.run).read())
     assert first.endswith("(SIGABRT).")
     assert any("/mine.py" in line and line.endswith("line 4 in data") for line in lines)
-
-
-def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(start: Start, tmp_path: Path) -> None:
-    host = Host(small_config(), tmp_path / "runs", start=False)
-    host.run.config.write_text("epochs = 'many'\n", encoding="utf-8")
-    host.process = start_host(host.run)
-    assert host.wait() == 1
-    assert "epochs: " in the(host.run, RunFailed).what
-    assert "dataset: is required" in the(host.run, RunFailed).what
-
-
-def test_a_vanished_run_folder_ends_the_host(tmp_path: Path) -> None:
-    host = Host(small_config(), tmp_path / "runs", start=False)
-    shutil.rmtree(host.run.path)
-    with pytest.raises(ConsoleError, match="cannot be written: No such file"):
-        start_host(host.run)
 
 
 def test_a_run_whose_process_is_ended_while_it_waits_for_its_mirror_has_finished(start: Start, tmp_path: Path) -> None:

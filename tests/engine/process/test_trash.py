@@ -66,27 +66,12 @@ def test_a_run_that_trains_is_refused_and_so_are_those_with_it(tmp_path: Path, s
         assert list_runs(tmp_path) == [other]
 
 
-def test_a_run_whose_journal_is_odd_can_be_deleted(tmp_path: Path) -> None:
-    run = create_run("odd", tmp_path)
-    run.journal.mkdir()
-    leave_dead(run)
-    delete_runs([run])
-    assert len(deleted_runs(tmp_path)) == 1
-
-
 def test_an_unknown_name_in_the_trash_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunNotFoundError, match="There is no run 'x' in the trash"):
         restore_run("x", tmp_path)
     delete_runs([made(tmp_path, "one"), made(tmp_path, "one")])
     with pytest.raises(RunNotFoundError, match="'one' matches 2 runs in the trash"):
         restore_run("one", tmp_path)
-
-
-def test_an_emptied_trash_is_gone(tmp_path: Path) -> None:
-    assert empty_trash(tmp_path) == 0
-    delete_runs([made(tmp_path)])
-    assert empty_trash(tmp_path) == 1
-    assert not trash_of(tmp_path).exists()
 
 
 def test_a_trash_that_is_a_link_is_not_used(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.helpers import events_of, private_mode, run_host, run_python, small_config, wait_until
+from tests.helpers import events_of, private_mode, run_host, small_config, wait_until
 from tpu_console.engine.process.launch import launch_environment, prepare_run, start_host
 from tpu_console.engine.process.warm import FREE_BYTES, WarmHost, may_warm
 from tpu_console.engine.runs.events import RunStarted
@@ -34,22 +34,6 @@ host = WarmHost.start(launch_environment(), {"KERAS_BACKEND": "tensorflow"})
 print(host.process.pid, flush=True)
 time.sleep(600)
 """
-IMPORTED = """
-import os
-from tpu_console.engine.process import warm
-
-ours = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-before = [os.environ.get(name) for name in ours]
-warm._import(ours)
-import keras, sys
-from jax._src import xla_bridge
-from tensorflow.python.eager import context
-
-print(keras.backend.backend(), xla_bridge.backends_are_initialized(), context.context()._initialized)
-print([os.environ.get(name) for name in ours] == before)
-print(all(f"tpu_console.engine.{name}" in sys.modules for name in warm._NEEDED))
-"""
-
 # Keras imports scikit-learn for this, if it is installed when Keras is imported.
 WRAPPED = """
 import keras
@@ -114,17 +98,6 @@ def test_it_ends_with_its_console_even_if_that_is_killed() -> None:
     wait_until(lambda: not host.is_running() or host.status() == psutil.STATUS_ZOMBIE, "the warm process ends")
 
 
-def test_a_run_that_it_could_not_take_gets_a_new_process(warm_up: Callable[[], WarmHost], tmp_path: Path) -> None:
-    warm = warm_up()
-    run = prepare_run(small_config(dataset="no:such"), tmp_path / "runs")
-    warm.process.kill()
-    warm.process.wait()
-    process = start_host(run, warm=warm)
-    assert process.pid != warm.process.pid
-    process.kill()
-    process.wait()
-
-
 @pytest.mark.slow
 def test_it_trains_a_run_as_a_new_process_does(warm_up: Callable[[], WarmHost], tmp_path: Path) -> None:
     warm = warm_up()
@@ -149,11 +122,6 @@ def test_it_trains_a_run_as_a_new_process_does(warm_up: Callable[[], WarmHost], 
     assert [event.config for event in events_of(run) if isinstance(event, RunStarted)] == [
         event.config for event in events_of(cold) if isinstance(event, RunStarted)
     ]
-
-
-@pytest.mark.slow
-def test_what_it_imports_connects_no_device_and_leaves_the_environment_alone(tmp_path: Path) -> None:
-    assert run_python(IMPORTED, cwd=tmp_path).split() == ["jax", "False", "False", "True", "True"]
 
 
 def _kinds(run: RunDirectory) -> list[str]:

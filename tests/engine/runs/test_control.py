@@ -72,7 +72,6 @@ HOSTILE = {
     "endless": lambda path: path.symlink_to("/dev/zero"),
     "a pipe": os.mkfifo,
     "a loop": lambda path: path.symlink_to(path.name),
-    "a folder": os.mkdir,
 }
 
 
@@ -158,25 +157,3 @@ def test_several_hosts_agree_on_a_stop_before_it_is_announced() -> None:
     assert [one.by for one in control.take()] == ["asked by one"], "only a stop is agreed on"
     control.agreed("asked, at host 1")
     assert (control.reason, control.news()) == ("asked, at host 1", [StopRequested("asked, at host 1")])
-
-
-def test_what_was_asked_before_the_hosts_joined_is_agreed_on_or_refused() -> None:
-    control, heard = Control(), list[str]()
-    control.ask(Request(Steering.STOP_AFTER_EPOCH, "asked early"))
-    control.stop("asked")
-    control.agree_by(heard.append)
-    assert (heard, control.reason) == (["asked"], None)
-    control.end_epoch()
-    assert (control.reason, [one.by for one in control.take()]) == (None, ["asked early"])
-
-
-def test_a_folder_in_the_place_of_a_stop_request_stops_the_run_and_the_rest_goes_on(run: RunDirectory) -> None:
-    journal, control = JournalWriter(run.journal), Control()
-    heartbeat = Heartbeat(run, journal, control)
-    (run.control / "stop.json" / "inside").mkdir(parents=True)
-    ask(run, Steering.PAUSE, "asked")
-    heartbeat.tick()
-    heartbeat.tick()
-    assert control.reason == "asked by a control file"
-    assert [one.action for one in control.take()] == ["pause"]
-    journal.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.runs.curves import GrowingSequence, Samples
+from tpu_console.engine.runs.curves import Samples
+from tpu_console.engine.runs.events import FitStarted, Progress, RunResumed
+from tpu_console.engine.runs.metrics import metric_called
+from tpu_console.engine.runs.state import RunState, reduce
 
 values = st.lists(st.floats(), max_size=20)
 
@@ -47,29 +51,70 @@ def test_the_newest_value_is_known_and_an_empty_column_has_none() -> None:
     assert math.isnan(Samples([math.nan]).last or 0.0)
 
 
-def test_equal_columns_have_equal_hashes_and_other_things_are_not_equal() -> None:
-    assert hash(Samples([1.0, 2.0])) == hash(Samples([1.0]).extended([2.0]))
-    assert Samples([1.0]) != [1.0]
-    assert repr(Samples([1.0])) == "Samples([1.0])"
+STEPS = 20
 
 
-def test_a_refused_append_leaves_the_column_usable() -> None:
-    series = Samples([1.0])
-    with pytest.raises(ValueError, match="could not convert"):
-        series.extended(["x"])  # type: ignore[list-item]
-    assert series.extended([2.0]) == Samples([1.0, 2.0])
+def trained(name: str, batches: list[float], reports: list[int], epochs: int = 1) -> RunState:
+    """A run in which Keras reports the mean of a metric since the epoch began, after some of its steps."""
+    state = reduce(RunState(), FitStarted(epochs, len(batches), 8, 8, 1), 0.0)
+    for epoch, done in itertools.product(range(1, epochs + 1), reports):
+        step = (epoch - 1) * len(batches) + done
+        mean = float(np.float32(np.mean(batches[:done])))
+        state = reduce(state, Progress(epoch, done, step, step * 0.1, {name: mean}), float(step))
+    return state
 
 
-@given(st.lists(st.integers()), st.integers(), st.integers(), st.slices(20))
-def test_a_growing_sequence_is_like_a_tuple(items: list[int], one: int, other: int, part: slice) -> None:
-    trunk: GrowingSequence[int] = GrowingSequence()
-    for item in items:
-        trunk = trunk.appended(item)
-    branches = [trunk.appended(one), trunk.appended(other)]
-    for grown, wanted in zip([trunk, *branches], [items, [*items, one], [*items, other]], strict=True):
-        assert grown == tuple(wanted)
-        assert tuple(wanted) == grown
-        assert (len(grown), [*grown], [*grown[part]], bool(grown)) == (len(wanted), wanted, wanted[part], bool(wanted))
-    assert (branches[0][-1], branches[0][0]) == (one, [*items, one][0])
-    with pytest.raises(IndexError):
-        trunk[len(items)]
+@given(
+    batches=st.lists(st.floats(-100, 100, width=32), min_size=STEPS, max_size=STEPS),
+    reports=st.sets(st.integers(1, STEPS), min_size=1).map(sorted),
+)
+def test_each_point_is_the_mean_of_the_steps_since_the_one_before(batches: list[float], reports: list[int]) -> None:
+    state = trained("loss", batches, reports, epochs=2)
+    means = [np.mean(batches[a:b]) for a, b in itertools.pairwise([0, *reports])]
+    np.testing.assert_allclose(state.train.metrics["loss"].values, means * 2, atol=2e-3)
+    assert state.train.running == frozenset()
+
+
+@pytest.mark.parametrize(
+    "name", ["auc", "f1_score", "precision", "recall_1", "root_mean_squared_error", "mean_io_u", "my"]
+)
+def test_metrics_that_are_no_means_stay_as_reported_and_are_called_running(name: str) -> None:
+    assert not metric_called(name).is_mean
+    state = trained(name, [1.0, 0.0, 0.0, 0.0], [2, 4])
+    assert state.train.metrics[name].values.tolist() == [0.5, 0.25]
+    assert state.train.running == {name}
+
+
+@pytest.mark.parametrize(
+    "name", ["loss", "head_loss", "accuracy", "SparseTopKAccuracy", "acc", "mae", "mse_1", "mean_absolute_error"]
+)
+def test_losses_errors_and_accuracies_are_means(name: str) -> None:
+    assert metric_called(name).is_mean
+
+
+def test_rounding_in_a_long_epoch_takes_no_accuracy_out_of_its_bounds() -> None:
+    state = reduce(RunState(), FitStarted(1, 100_000, 8, 8, 1), 0.0)
+    for done in range(1, 60_000, 3_000):
+        for step in (done, done + 1):
+            state = reduce(
+                state, Progress(1, step, step, 1.0, {"accuracy": float(np.float32(1.0 - 3e-7))}), float(step)
+            )
+    values = state.train.metrics["accuracy"].values
+    assert (values <= 1.0).all()
+    assert state.train.running == frozenset()
+
+
+def test_nan_stays_nan_and_ends_with_the_epoch() -> None:
+    state = reduce(RunState(), FitStarted(2, 4, 8, 8, 1), 0.0)
+    for epoch, done, value in ((1, 2, 1.0), (1, 4, math.nan), (2, 2, 3.0)):
+        state = reduce(state, Progress(epoch, done, 4 * (epoch - 1) + done, 1.0, {"loss": value}), 1.0)
+    np.testing.assert_array_equal(state.train.metrics["loss"].values, [1.0, math.nan, 3.0])
+
+
+def test_a_resumed_epoch_goes_on_with_the_means_that_keras_reports() -> None:
+    state = trained("loss", [4.0, 4.0, 1.0, 1.0, 7.0, 7.0], [2, 4, 6])
+    state = reduce(state, RunResumed(0, 4, 4, 0.4, 1, "here"), 9.0)
+    for done, mean in ((5, 3.0), (6, 3.5)):
+        state = reduce(state, Progress(1, done, done, done * 0.1, {"loss": mean}), 10.0)
+    assert state.train.step.values.tolist() == [2, 4, 5, 6]
+    assert state.train.metrics["loss"].values.tolist() == [4.0, 1.0, 5.0, 6.0]

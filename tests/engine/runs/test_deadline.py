@@ -60,15 +60,6 @@ def test_a_run_stops_early_enough_for_its_own_saves_and_steps() -> None:
     assert reached == [False, True]
 
 
-@pytest.mark.parametrize(("now", "is_reached"), [(4600 - 30 - 0.5, False), (4600 - 30, True)])
-def test_of_a_run_that_saved_nothing_yet_the_margin_is_the_least(now: float, *, is_reached: bool) -> None:
-    clock = Clock()
-    deadline = Deadline("1h", 3600.0, clock.now, clock)
-    deadline.hear(PhaseStarted(Phase.TRAINING))
-    clock.now = now
-    assert (deadline.save_s, deadline.is_reached()) == (0.0, is_reached)
-
-
 def test_a_budget_counts_from_its_run_and_a_services_limit_from_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_DOCKER_IMAGE", "KAGGLE_URL_BASE"):
         monkeypatch.delenv(name, raising=False)

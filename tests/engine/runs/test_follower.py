@@ -67,16 +67,6 @@ def test_catching_up_reads_a_journal_of_many_parts_and_tells_a_newer_version(run
     assert (snapshot.state.skipped, snapshot.newer_version) == (1, 9)
 
 
-def test_the_log_is_read_by_whole_lines(run: RunDirectory) -> None:
-    tail = LogTail(run)
-    assert tail.read() == ()
-    append(run, b"first\nsec")
-    assert tail.read() == ("first",)
-    assert tail.read() == ("first",)
-    append(run, b"ond\n")
-    assert tail.read() == ("first", "second")
-
-
 @pytest.mark.parametrize(
     ("raw", "lines"),
     [
@@ -94,15 +84,6 @@ def test_log_lines_draw_as_text(run: RunDirectory, raw: bytes, lines: tuple[str,
     assert LogTail(run).read() == lines
 
 
-def test_a_character_cut_between_two_looks_is_put_together(run: RunDirectory) -> None:
-    tail = LogTail(run)
-    raw = "naïve 日本\n".encode()
-    for cut in range(len(raw)):
-        append(run, raw[cut : cut + 1])
-        tail.read()
-    assert tail.read() == ("naïve 日本",)
-
-
 def test_a_progress_bar_cut_between_two_looks_leaves_its_last_state(run: RunDirectory) -> None:
     tail = LogTail(run)
     for raw in (b"10%\r", b"20%", b"\r30%\r", b"done\r", b"\n"):
@@ -118,11 +99,3 @@ def test_of_a_long_log_the_end_is_kept(run: RunDirectory) -> None:
     assert lines[-1].startswith("0004999 ")
     numbers = [int(line[:7]) for line in lines[1:]]
     assert numbers == list(range(numbers[0], 5000))
-
-
-def test_a_log_that_was_cut_is_read_from_its_beginning(run: RunDirectory) -> None:
-    append(run, b"a long line before\nand")
-    log = LogTail(run)
-    log.read()
-    run.log.write_bytes(b"after\n")
-    assert log.read() == ("a long line before", "after")

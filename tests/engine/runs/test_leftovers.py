@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import gone_process, leave_dead
-from tpu_console.engine.runs.heartbeat import runs_with_old_caches, write_heartbeat
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, discard_leftovers
-from tpu_console.engine.storage.paths import runs_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,10 +27,8 @@ def run() -> RunDirectory:
 
 def test_the_process_that_trains_a_run_removes_what_the_one_before_left(run: RunDirectory) -> None:
     left = [folder / f".draft-{gone_process()}-x" for folder in (run.path, run.checkpoints, run.control)]
-    reused = run.path / f".draft-{os.getpid()}-model.keras"
-    for path in (*left, reused):
+    for path in left:
         path.touch()
-    os.utime(reused, (1e9, 1e9))
     written = run.control / f".draft-{os.getpid()}-stop.json"  # by a console that runs
     written.touch()
     discard_leftovers(run)
@@ -51,10 +47,3 @@ def test_nothing_is_removed_through_a_link(run: RunDirectory, tmp_path: Path, na
     (run.path / name).symlink_to(elsewhere)
     discard_leftovers(run)
     assert len([*elsewhere.iterdir()]) == 3
-
-
-def test_only_runs_that_nobody_trains_have_old_caches(run: RunDirectory) -> None:
-    assert runs_with_old_caches() == [run]
-    write_heartbeat(run, os.getpid())
-    assert runs_with_old_caches() == []
-    assert RunDirectory(runs_folder() / run.path.name).cache.exists()

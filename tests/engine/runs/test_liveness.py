@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import BeatingProcess, gone_process, leave_dead
+from tests.helpers import BeatingProcess, gone_process
 from tpu_console.engine.machine.process_identity import Sight, identify, look_for
-from tpu_console.engine.runs.control import ask
-from tpu_console.engine.runs.events import Steering
 from tpu_console.engine.runs.heartbeat import (
     LOST_S,
     SILENT_S,
@@ -92,29 +90,6 @@ def test_a_run_that_freezes_does_not_respond_until_it_beats_again(run: RunDirect
     assert viewer.look() == (ALIVE, 0)
 
 
-def test_a_run_that_froze_before_anyone_looked_shows_how_long_ago(run: RunDirectory) -> None:
-    viewer = Viewer(run)
-    viewer.beat(skew_s=-25)
-    assert viewer.look() == (SILENT, 25)
-    assert viewer.look(after_s=3) == (SILENT, 28)
-
-
-@pytest.mark.parametrize("jump_s", [-10 * HOUR_S, -60.0, 60.0, 10 * HOUR_S, 1000 * DAY_S])
-@pytest.mark.parametrize("is_elsewhere", [False, True])
-def test_a_clock_that_is_set_changes_nothing_for_a_follower(
-    run: RunDirectory, jump_s: float, is_elsewhere: bool
-) -> None:
-    if is_elsewhere:
-        elsewhere(run)
-    viewer = Viewer(run)
-    viewer.beat()
-    assert viewer.look() == (ALIVE, 0)
-    viewer.now += jump_s
-    for _ in range(20):  # the jump comes between two beats
-        assert viewer.look(after_s=1) == (ALIVE, 0)
-        viewer.beat()
-
-
 @pytest.mark.parametrize("skew_s", [-10 * HOUR_S, -100.0, -20.0, 20.0, 100.0, 10 * HOUR_S])
 def test_a_machine_with_another_clock_is_judged_by_whether_it_beats(run: RunDirectory, skew_s: float) -> None:
     elsewhere(run)
@@ -131,23 +106,6 @@ def test_a_machine_with_another_clock_is_judged_by_whether_it_beats(run: RunDire
     assert viewer.look() == (ALIVE, 0)
 
 
-def test_a_viewer_that_was_suspended_itself_does_not_blame_the_run(run: RunDirectory) -> None:
-    elsewhere(run)
-    viewer = Viewer(run)
-    viewer.beat()
-    assert viewer.look() == (ALIVE, 0)
-    viewer.pass_by(HOUR_S)  # nobody looked
-    viewer.beat()
-    assert viewer.look() == (ALIVE, 0)
-
-
-def test_a_waiting_request_to_stop_is_seen(run: RunDirectory) -> None:
-    viewer = Viewer(run)
-    assert not viewer.watch.look().stop_waits
-    ask(run, Steering.STOP, "asked")
-    assert viewer.watch.look().stop_waits
-
-
 def test_before_the_first_heartbeat_a_run_is_starting_for_a_while(run: RunDirectory) -> None:
     run.heartbeat.unlink()
     viewer = Viewer(run)
@@ -156,12 +114,6 @@ def test_before_the_first_heartbeat_a_run_is_starting_for_a_while(run: RunDirect
     viewer = Viewer(run)
     viewer.now -= HOUR_S  # set back: the folder is from the future
     assert viewer.look(after_s=STARTING_S + 1) == (DEAD, 0)
-
-
-def test_a_vanished_folder_is_dead(run: RunDirectory) -> None:
-    viewer = Viewer(run)
-    shutil.rmtree(run.path)
-    assert viewer.look() == (DEAD, 0)
 
 
 def test_a_heartbeat_that_cannot_be_read_for_a_while_is_not_a_death(run: RunDirectory) -> None:
@@ -185,13 +137,6 @@ def test_a_heartbeat_that_makes_no_sense_is_judged_by_its_age(run: RunDirectory,
     viewer.beat()
     assert viewer.look() == (ALIVE, 0)
     assert viewer.look(after_s=LOST_S + 1) == (DEAD, 0)
-
-
-def test_this_process_is_seen_by_what_identifies_it() -> None:
-    identity = identify(os.getpid())
-    assert look_for(identity) is RUNNING
-    if sys.platform.startswith("linux"):
-        assert identity.keys() == {"pid", "host", "created", "boot_id", "pid_namespace", "start_ticks"}
 
 
 @on_linux
@@ -225,20 +170,6 @@ def test_where_there_is_no_proc_the_creation_time_counts(monkeypatch: pytest.Mon
     assert look_for(identity | {"pid": gone_process()}) is GONE
 
 
-def test_a_process_that_ended_and_was_not_waited_for_is_gone() -> None:
-    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
-        identity = identify(process.pid)
-        assert look_for(identity) is RUNNING
-        process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
-        assert look_for(identity) is GONE
-
-
-def test_a_crash_on_this_machine_is_seen_at_once(run: RunDirectory) -> None:
-    leave_dead(run)
-    assert Viewer(run).look() == (DEAD, 0)
-
-
 @pytest.fixture
 def in_namespace(tmp_path: Path) -> Iterator[BeatingProcess]:
     """A run that beats in another PID namespace of this machine, as in a container with the same host name."""
@@ -268,9 +199,3 @@ def test_a_run_in_another_pid_namespace_lives_by_its_heartbeat(in_namespace: Bea
     in_namespace.kill()
     assert viewer.look(after_s=SILENT_S + 1)[0] is SILENT
     assert viewer.look(after_s=LOST_S) == (DEAD, 0)
-
-
-def test_an_absurd_heartbeat_is_read_like_a_damaged_one(tmp_path: Path) -> None:
-    run = create_run("a", tmp_path)
-    run.heartbeat.write_text(json.dumps({"waiting": "9" * 5000}), encoding="utf-8")
-    assert HeartbeatWatch(run).look().waiting is None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import private_mode, run_host, small_config, the
-from tpu_console.engine.machine.devices import Hardware, detect_hardware
+from tests.helpers import private_mode, small_config
+from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import Plan, make_plan
-from tpu_console.engine.runs.events import EpochEnded, RunFinished
+from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.run_history import PastRun, Stopwatch
 from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.text.run_lines import plan_lines
@@ -54,12 +54,6 @@ def test_times_add_up_to_what_the_run_took(trained: RunState) -> None:
     assert plan.took.step_ms == 30.0
 
 
-def test_the_time_of_a_pause_is_no_part_of_it(trained: RunState) -> None:
-    config = small_config(epochs=2)
-    stopwatch(config).record(replace(trained, last_at=1130.0, phase_s={"paused": 1000.0}))
-    assert plan_of(config).seconds == pytest.approx(30.0)
-
-
 @pytest.mark.parametrize(
     ("budget", "lines"),
     [
@@ -75,15 +69,6 @@ def test_the_plan_says_how_many_epochs_fit_into_a_budget(trained: RunState, budg
     config = small_config(epochs=40, budget=budget)
     stopwatch(config).record(trained)  # 25 s before and after its epochs of 2.5 s
     assert [line for line in plan_lines(config, plan_of(config)) if line.startswith("budget")] == lines
-
-
-def test_a_plan_without_a_past_run_says_that_it_does_not_know() -> None:
-    config = small_config(budget="kaggle")
-    (line,) = [line for line in plan_lines(config, plan_of(config)) if line.startswith("budget")]
-    assert line == (
-        "budget       How many epochs fit into the budget of 12h 00m is unknown before the first run; "
-        "it stops in time to be saved."
-    )
 
 
 def test_epochs_and_steps_are_counted_anew() -> None:
@@ -127,22 +112,6 @@ def test_another_kind_of_run_was_not_seen(trained: RunState, changes: dict[str, 
     assert plan_of(config).seconds is None
 
 
-def test_a_model_function_that_was_changed_was_not_seen(trained: RunState, tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text("def build(): ...\n", encoding="utf-8")
-    config = small_config(model=f"{file}:build", model_options={})
-    stopwatch(config).record(trained)
-    assert plan_of(config).seconds is not None
-    file.write_text("def build(): 'ten times as large'\n", encoding="utf-8")
-    assert plan_of(config).seconds is None
-
-
-def test_another_machine_was_not_seen(trained: RunState) -> None:
-    config = small_config(accelerator="auto")
-    stopwatch(config).record(trained)
-    assert plan_of(config, Hardware(gpus=("NVIDIA H200",))).seconds is None
-
-
 def test_of_other_batches_the_nearest_is_taken(trained: RunState, private_home: Path) -> None:
     for batch in (8, 128):
         config = small_config(batch_size=batch)
@@ -151,11 +120,6 @@ def test_of_other_batches_the_nearest_is_taken(trained: RunState, private_home: 
     assert took is not None
     assert took.batch == 128
     assert private_mode(private_home / "paces.json") == 0o600
-
-
-def test_a_run_without_a_timed_epoch_tells_nothing(private_home: Path) -> None:
-    stopwatch(small_config()).record(RunState())
-    assert not (private_home / "paces.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -179,16 +143,3 @@ def test_damaged_values_tell_nothing(trained: RunState, private_home: Path, valu
     assert plan_of(config).seconds is None
     stopwatch(config).record(trained)
     assert plan_of(config).seconds is not None
-
-
-@pytest.mark.slow
-def test_a_real_run_tells_how_long_one_like_it_takes(tmp_path: Path) -> None:
-    config = small_config(epochs=3)
-    run = run_host(config, tmp_path)
-    plan = make_plan(config, detect_hardware())
-    # Its epochs count with the median of their steps: on a busy machine they differ.
-    assert plan.seconds == pytest.approx(the(run, RunFinished).summary["seconds"], rel=0.5, abs=1.0)
-    assert plan.seconds is not None
-    longer = make_plan(small_config(epochs=300), detect_hardware())
-    assert longer.seconds is not None
-    assert longer.seconds > plan.seconds

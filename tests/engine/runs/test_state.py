@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.strategies import events, of_type
-from tpu_console.engine.runs.curves import GrowingSequence, Samples
+from tpu_console.engine.runs.curves import Samples
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     Alerted,
-    BudgetSet,
     CheckpointSaved,
     DataReady,
     EpochEnded,
@@ -27,7 +26,6 @@ from tpu_console.engine.runs.events import (
     HostSampled,
     InputMeasured,
     MemorySampled,
-    MirrorReported,
     ModelBuilt,
     Noticed,
     PhaseStarted,
@@ -41,12 +39,9 @@ from tpu_console.engine.runs.events import (
     Steered,
     StopAfter,
     StopRequested,
-    Translated,
-    ValidationProgress,
 )
 from tpu_console.engine.runs.journal import decode, encode
 from tpu_console.engine.runs.metrics import Metric, metric_called
-from tpu_console.engine.runs.plausible import MOST_REPLICAS
 from tpu_console.engine.runs.state import RunState, fold, reduce
 
 timed = st.tuples(events | of_type(Progress), st.floats(0, 2e9))
@@ -157,11 +152,6 @@ def test_phases_are_timed_apart_and_the_last_one_ends_with_the_run() -> None:
     assert state.phase_s == {"importing": 2.0, "training": 7.0, "validating": 1.0}
 
 
-def test_a_clock_that_is_set_back_makes_no_phase_shorter_than_nothing() -> None:
-    state = after(PhaseStarted("importing"), at=10.0)
-    assert reduce(state, PhaseStarted("training"), 5.0).phase_s == {"importing": 0.0}
-
-
 def test_curves_have_one_point_a_progress_and_one_where_an_epoch_ends() -> None:
     fit = FitStarted(2, 4, 32, 32, 1)
     state = after(fit, progress(2, loss=2.0), ended(1, loss=1.0, val_loss=1.5), progress(6, loss=0.5, accuracy=0.9))
@@ -188,40 +178,6 @@ def test_a_run_resumed_within_an_epoch_has_the_curve_of_one_that_was_not_interru
     assert seam.train.metrics["loss"] == Samples([6.0, 1.5, 9.0, 7.0, 5.0, 3.0])
 
 
-def test_speeds_and_the_learning_rate_have_one_point_an_epoch() -> None:
-    slow = replace(ended(2, loss=1.0), learning_rate=None, step_ms=None)
-    state = after(ended(1, loss=2.0), slow)
-    assert state.speed.step == Samples([4, 8])
-    assert state.speed.metrics == {
-        "learning_rate": Samples([1e-3, math.nan]),
-        "examples_per_s": Samples([100.0, 100.0]),
-        "step_ms": Samples([2.0, math.nan]),
-    }
-
-
-def test_the_progress_of_validation_ends_with_it() -> None:
-    progress = ValidationProgress(1, 3, 10)
-    validating = after(PhaseStarted("validating"), progress)
-    assert validating.validating == progress
-    assert after(PhaseStarted("training"), state=validating).validating is None
-
-
-def test_an_epoch_that_ends_on_the_last_progress_adds_no_second_point() -> None:
-    state = after(FitStarted(2, 4, 32, 32, 1), progress(4, loss=2.0), ended(1, loss=1.0))
-    assert state.train.step == Samples([4])
-
-
-def test_an_epoch_of_unknown_length_still_has_whole_epochs_on_its_axis() -> None:
-    state = after(FitStarted(2, None, None, None, 1), progress(3, loss=1.0), ended(1, loss=1.0))
-    assert state.train.epoch == Samples([0.0, 1.0])
-    assert state.steps_total is None
-
-
-def test_more_steps_than_planned_never_run_into_the_next_epoch() -> None:
-    state = after(FitStarted(2, 4, 32, 32, 8), Progress(1, 8, 8, 1.0, {}))
-    assert state.train.epoch == Samples([1.0])
-
-
 @pytest.mark.parametrize(
     ("metric", "best"),
     [("loss", 2), ("val_loss", 2), ("accuracy", 3), ("val_accuracy", 2), ("auc", None)],
@@ -240,31 +196,6 @@ def test_the_best_epoch_has_the_best_finite_value_and_of_equal_ones_the_lowest_l
     assert (found.epoch if found else None) == best
 
 
-def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_loss() -> None:
-    assert RunState().monitor == "loss"
-    validated = after(ended(1, loss=1.0, val_loss=1.5))
-    assert validated.monitor == "val_loss"
-    assert after(FitStarted(1, 4, 8, 8, 1, monitor="accuracy"), state=validated).monitor == "accuracy"
-
-
-def test_of_a_run_without_events_nothing_is_known() -> None:
-    state = RunState()
-    assert state.best_epoch() is None
-    assert (state.started_at, state.phase_since, state.progress_at, state.took_s) == (0.0, 0.0, 0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    "metric", ["loss", "val_loss", "mean_squared_error", "kl_divergence", "perplexity", "squared_hinge"]
-)
-def test_losses_and_errors_are_better_when_lower(metric: str) -> None:
-    assert metric_called(metric).lower_is_better
-
-
-@pytest.mark.parametrize("metric", ["accuracy", "val_auc", "top_k_categorical_accuracy"])
-def test_scores_are_better_when_higher(metric: str) -> None:
-    assert not metric_called(metric).lower_is_better
-
-
 def test_what_the_engine_says_of_a_metric_counts_more_than_its_name() -> None:
     metrics = (Metric("score_error", lower_is_better=False), Metric("quality", lower_is_better=True))
     state = after(FitStarted(2, 4, 8, 8, 1, monitor="val_quality", metrics=metrics))
@@ -279,20 +210,6 @@ def test_a_change_to_less_than_one_epoch_is_ignored(after: float | None, epochs:
     state = reduce(RunState(), FitStarted(3, 10, 32, 16, 1), 0.0)
     state = reduce(state, Steered("epochs", "asked by a test", 1, 5, 1.0, 3.0, after), 1.0)
     assert (state.fit and state.fit.epochs, len(state.steered)) == (epochs, 1)
-
-
-def test_many_epochs_share_one_list() -> None:
-    before = after(*(ended(number, loss=1.0) for number in range(1, 4)))
-    state = reduce(before, ended(4, loss=1.0), 9.0)
-    assert (len(before.epochs), [epoch.epoch for epoch in state.epochs]) == (3, [1, 2, 3, 4])
-    assert isinstance(state.epochs, GrowingSequence)
-
-
-def test_an_impossible_time_between_good_ones_is_skipped_alone() -> None:
-    records = [record(progress(step, loss=1.0), float(step)) for step in range(1, 4)]
-    records[1]["elapsed_s"] = 1e300
-    state = fold(RunState(), records)
-    assert (state.skipped, state.train.step.values.tolist()) == (1, [1.0, 3.0])
 
 
 def test_damaged_progress_is_counted_and_the_rest_is_kept() -> None:
@@ -330,12 +247,6 @@ def test_a_resumed_run_drops_what_it_repeats() -> None:
     assert again.train.step.values.tolist() == [1, 4, 6, 8]
     assert [epoch.epoch for epoch in again.epochs] == [1, 2]
     assert before.train.step.values.tolist() == [1, 4, 6, 8], "the state before is not changed"
-
-
-def test_a_run_that_begins_again_keeps_nothing() -> None:
-    before = after(progress(4, loss=3.0), ended(1, loss=3.0))
-    state = reduce(before, RunResumed(0, 0, 0, 0.0, 1, "here"), 99.0)
-    assert (len(state.train), len(state.epochs), state.progress) == (0, 0, None)
 
 
 def test_the_figures_of_hosts_and_of_the_input_become_curves_over_the_epochs() -> None:
@@ -385,15 +296,6 @@ def test_of_what_comes_without_end_the_newest_are_kept(event: Event, kept: str, 
     assert len(getattr(after(event, event, state=state), kept)) == most
 
 
-def test_figures_of_more_hosts_and_replicas_than_there_can_be_are_dropped() -> None:
-    sampled = [HostSampled(number, "a", None, None, None, None, None) for number in range(4097)]
-    assert len(after(*sampled).hosts) == 4096
-    memory = MemorySampled(tuple(ReplicaMemory(number, 1, 1, 1) for number in range(MOST_REPLICAS)))
-    full = after(memory)
-    assert len(full.memory) == MOST_REPLICAS
-    assert after(MemorySampled((ReplicaMemory(MOST_REPLICAS, 1, 1, 1),)), state=full).memory == full.memory
-
-
 @pytest.mark.parametrize(
     ("history", "is_diverging"),
     [
@@ -412,10 +314,3 @@ def test_a_run_diverges_when_an_alert_stops_it_before_anybody_else(
     assert state.is_diverging is is_diverging
     assert state.alerts == tuple(event for event in history if isinstance(event, Alerted))
     assert not after(RunResumed(1, 0, 4, 1.0, 1, "a"), state=state).is_diverging
-
-
-def test_what_a_run_says_of_its_budget_its_mirror_and_its_translations_is_kept() -> None:
-    budget, mirror = BudgetSet(60.0, 99.0, "1m"), MirrorReported("gs://a", 1)
-    translated = Translated(1, ())
-    state = after(budget, mirror, translated)
-    assert (state.budget, state.mirror, state.mirror_at, state.translated) == (budget, mirror, 2.0, translated)

@@ -16,7 +16,6 @@ from tpu_console.engine.runs.events import (
     PhaseStarted,
     Progress,
     RunFinished,
-    RunResumed,
 )
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.runs.timing import Pace, pace, stall, validating_share
@@ -42,24 +41,11 @@ def ended(state: RunState, epoch: int, *, step_ms: float | None = 100.0, validat
     return reduce(state, EpochEnded(epoch, epoch * STEPS, STEPS, *timed, None, None, {"loss": 1.0}), elapsed)
 
 
-def test_nothing_is_known_before_training() -> None:
-    assert pace(RunState()) == Pace()
-    assert pace(trained()) == Pace()
-    assert pace(trained(1)) == Pace()
-
-
 def test_pace_comes_from_the_newest_points() -> None:
     known = pace(trained(1, 2, 3, 4))
     assert known.step_ms == pytest.approx(100)
     assert known.examples_per_s == pytest.approx(320)
     assert known.run_left_s == pytest.approx(2.6)
-
-
-@pytest.mark.parametrize("compile_s", [0.0, 5.0, 500.0])
-def test_the_time_left_does_not_depend_on_how_long_compiling_took(compile_s: float) -> None:
-    assert pace(trained(1, 2, 3, 4, compile_s=compile_s)).run_left_s == pytest.approx(2.6)
-    first_epoch = ended(trained(10, compile_s=compile_s), 1)
-    assert pace(first_epoch).run_left_s == pytest.approx(2.0)
 
 
 def test_an_epoch_to_come_counts_as_long_as_the_last_ones_took() -> None:
@@ -90,26 +76,11 @@ def test_the_time_left_falls_evenly_within_an_epoch_and_counts_mean_epochs(epoch
     assert pace(state).run_left_s == pytest.approx(4 * sum(last) / len(last))
 
 
-def test_a_hiccup_of_short_epochs_hardly_changes_the_time_left() -> None:
-    state, elapsed = reduce(RunState(), FitStarted(200, STEPS, 32, 16, 1), 0.0), 0.0
-    for epoch in range(1, 101):
-        elapsed += 0.5 if epoch > 90 else 0.25
-        state = reduce(state, Progress(epoch, STEPS, epoch * STEPS, elapsed, {}), elapsed)
-        timed = (elapsed, 0.5 if epoch > 90 else 0.25, 0.0, 0.0, 25.0)
-        state = reduce(state, EpochEnded(epoch, epoch * STEPS, STEPS, *timed, None, None, {}), elapsed)
-    assert pace(state).run_left_s == pytest.approx(27.5)
-
-
 def test_points_of_the_epoch_before_are_left_out_because_a_validation_lies_between() -> None:
     state = ended(trained(8, 9, 10), 1, step_ms=100.0)
     for step, elapsed in ((11, 60.0), (12, 60.2), (13, 60.4)):
         state = reduce(state, Progress(2, step - 10, step, elapsed, {}), elapsed)
     assert pace(state).step_ms == pytest.approx(200)
-
-
-def test_an_epoch_of_a_single_execution_is_timed_by_the_epochs() -> None:
-    assert pace(ended(trained(10), 1, step_ms=70.0)).step_ms == 70.0
-    assert pace(ended(trained(10), 1, step_ms=None)).step_ms is None
 
 
 def test_without_an_epoch_length_the_speed_is_known_and_the_time_left_is_not() -> None:
@@ -119,16 +90,6 @@ def test_without_an_epoch_length_the_speed_is_known_and_the_time_left_is_not() -
     known = pace(trained(1, 2, 3, fit=FitStarted(3, None, 32, 32, 1)))
     assert known.examples_per_s == pytest.approx(320)
     assert known.run_left_s is None
-
-
-def test_a_run_that_ended_has_no_time_left() -> None:
-    state = reduce(trained(1, 2, 3), RunFinished("completed", "", {}), 9.0)
-    assert pace(state).run_left_s is None
-
-
-def test_the_time_left_is_never_negative() -> None:
-    state = trained(1, 2, 3, fit=FitStarted(1, 2, 32, 32, 1))
-    assert pace(state).run_left_s == 0.0
 
 
 def test_validation_is_a_share_of_the_epochs_after_the_first_which_compiles_it() -> None:
@@ -188,11 +149,3 @@ def test_a_stall_is_measured_from_the_last_step_and_names_what_is_usual() -> Non
     assert found.usual_s == pytest.approx(0.1)
     resumed = reduce(MID_EPOCH, PhaseStarted(Phase.TRAINING), MID_EPOCH.progress_at + 100)  # a checkpoint was written
     assert stall(resumed, MID_EPOCH.progress_at + 125.0) is None
-
-
-def test_a_damaged_journal_without_points_does_not_stall() -> None:
-    state = ended(trained(10), 1)
-    state = reduce(state, RunResumed(1, 0, 5, 1.0, 1, "here"), 7.0)
-    state = reduce(state, PhaseStarted(Phase.TRAINING), 8.0)
-    assert not len(state.train)
-    assert stall(state, 1000.0) is None

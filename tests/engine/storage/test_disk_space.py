@@ -19,12 +19,3 @@ def test_the_least_recently_used_files_make_room_for_one_more(tmp_path: Path) ->
     assert all(file.exists() for file in files)
     make_room(files, 300, size=100)
     assert [file.exists() for file in files] == [True, False, True]
-
-
-def test_what_cannot_be_removed_is_passed_over(tmp_path: Path) -> None:
-    folder, file = tmp_path / "folder", tmp_path / "file"
-    folder.mkdir()
-    os.utime(folder, (1, 1))
-    file.write_bytes(bytes(100))
-    make_room([folder, file], 0)
-    assert (folder.exists(), file.exists()) == (True, False)

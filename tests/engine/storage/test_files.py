@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+from tests.helpers import gone_process, private_mode
+from tpu_console.engine.storage.files import open_private, remove_drafts, write_whole
 
-from tests.helpers import gone_process, private_mode, wait_until
-from tpu_console.engine.storage.files import open_private, remove_drafts, whole_file, write_soon, write_whole
-from tpu_console.engine.storage.keyed_store import KeyedStore
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
 
 
 def make(folder: Path, name: str, age_s: float) -> Path:
@@ -35,46 +36,12 @@ def test_drafts_of_crashed_processes_are_removed_and_nothing_else(tmp_path: Path
     assert all(path.exists() for path in kept)
 
 
-def test_storing_a_value_removes_old_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
-    left = make(tmp_path, f".draft-{gone_process()}-paces.json", 3600)
-    KeyedStore[dict[str, int]]("paces.json", dict[str, int]).put("a", {"b": 1})
-    assert not left.exists()
-
-
 def test_a_file_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     steps: list[str] = []
     monkeypatch.setattr("os.fsync", lambda fd: steps.append(f"sync {path.exists()}"))
     write_whole(path, "text")
     assert steps == ["sync False", "sync True"]  # the file, and the folder once the name is in it
-
-
-def test_writing_soon_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk_is_free = threading.Event()
-    synced = []
-
-    def sync_when_free(descriptor: int) -> None:
-        disk_is_free.wait()
-        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
-
-    monkeypatch.setattr("os.fsync", sync_when_free)
-    path = tmp_path / "a.json"
-    write_soon(path, "text")
-    assert (path.read_text(), synced) == ("text", [])
-    disk_is_free.set()
-    wait_until(lambda: synced == [path, tmp_path])
-
-
-def test_a_draft_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    def write_half() -> None:
-        with whole_file(tmp_path / "a") as draft:
-            draft.write_text("half")
-            raise OSError("by design")
-
-    with pytest.raises(OSError, match="by design"):
-        write_half()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_others_could_read_becomes_private_when_it_is_opened(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import private_mode
-from tpu_console.engine.storage.keyed_store import KeyedStore, key_of
+from tpu_console.engine.storage.keyed_store import KeyedStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,19 +59,8 @@ def test_only_the_newest_values_stay(sizes: KeyedStore[Size], tmp_path: Path) ->
     assert sizes.get("100") is None
 
 
-def test_values_that_are_too_large_together_do_not_spoil_the_file(sizes: KeyedStore[Size], tmp_path: Path) -> None:
-    values = {str(n): {"shape": [n], "name": "x" * 90_000} for n in range(185)}
-    (tmp_path / "sizes.json").write_text(json.dumps(values), encoding="utf-8")
-    sizes.put("new", Size((0,), "x" * 900_000))
-    assert sizes.get("new") is not None
-
-
 def test_a_folder_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     store = KeyedStore[Size]("sizes.json", Size, lambda: tmp_path / "file")
     store.put("a", Size((1,)))
     assert store.get("a") is None
-
-
-def test_a_key_depends_on_every_value() -> None:
-    assert key_of([1, {"a": 2, "b": 3}]) == key_of([1, {"b": 3, "a": 2}]) != key_of([1, {"a": 2, "b": 4}])

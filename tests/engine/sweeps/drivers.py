@@ -53,8 +53,6 @@ def start(run, resumes=None, lock=None):
     return Forked(pid)
 
 driver.start_host = resume.start_host = start
-if dies_at == "note":
-    Sweep.note = lambda *_: os._exit(9)
 sys.exit(driver.main([folder, str(lock)]))
 """
 
@@ -64,8 +62,7 @@ def fork_driver(sweep: Sweep, dies_at: str = "") -> Forked:
 
     Args:
         sweep: The sweep.
-        dies_at: Where the process ends as if it was killed: ``note``, before it notes the name of a run that it has
-            just prepared, or ``start``, before it starts the run.
+        dies_at: ``start`` if the process ends, as if it was killed, before it starts a run.
     """
     home = str(sweep.path.parent.parent)
     given = os.environ | {"TPU_CONSOLE_HOME": home}

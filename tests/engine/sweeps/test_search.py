@@ -101,7 +101,7 @@ def test_a_run_worse_than_one_of_another_machine_is_pruned_whoever_killed_the_se
         trials=3, prune=True, metric="val_accuracy", study="shared", storage=str(tmp_path / "shared"),
     )  # fmt: skip
     sweep = create_sweep(definition)
-    assert fork_driver(sweep, "note").wait(4 * LIMIT_S) == 9
+    assert fork_driver(sweep, "start").wait(4 * LIMIT_S) == 9
     assert fork_driver(sweep).wait(8 * LIMIT_S) == 0, sweep.log.read_text()
     assert [trial.state.name for trial in shared.trials] == ["COMPLETE", "PRUNED", "PRUNED"]
     assert sorted(sweep.runs()) == [1, 2]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +9,16 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import all_of, small_config, the
+from tests.helpers import all_of, small_config
 from tests.small_disk import small_disk
-from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.checkpoint import Header, SavedArray, newest_checkpoint, read_checkpoint, write_checkpoint
-from tpu_console.engine.runs.control import Control
-from tpu_console.engine.runs.events import CheckpointSaved, EpochEnded, Noticed, RunFailed, RunSource
+from tpu_console.engine.runs.events import CheckpointSaved, EpochEnded, Noticed
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.state import best_epoch
-from tpu_console.engine.training.checkpoints import Checkpoints, placed
+from tpu_console.engine.training.checkpoints import Checkpoints, OwnCallbacks, placed
 from tpu_console.engine.training.outputs import BestCheckpoint
-from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,15 +119,6 @@ def test_checkpoints_take_no_more_than_their_share_of_the_time(tmp_path: Path) -
     assert 1 < sum(saves) <= 0.02 * clock.now / 0.1 + 2
 
 
-def test_checkpoints_can_be_switched_off(tmp_path: Path) -> None:
-    clock = Clock()
-    checkpoints, model, recorder = checkpoints_of(tmp_path, clock, every_minutes=0.0)
-    for epoch in range(2):
-        train_epoch(checkpoints, model, recorder, epoch, 1e4, clock)
-    checkpoints.on_train_end()
-    assert saved_steps(checkpoints, recorder) == 0
-
-
 def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path) -> None:
     with small_disk(tmp_path, "4m") as disk:
         clock = Clock()
@@ -149,44 +135,8 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path) -> None:
         assert saved_steps(checkpoints, recorder) == 19
         recorder.journal.close()
         (notice,) = all_of(recorder.run, Noticed)[:1]
-        assert "disk is full" in notice.message
+        assert "No space" in notice.message
         assert "previous checkpoint" in notice.message
-
-
-FAILS = """
-import keras
-
-class Fails(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch, logs=None):
-        assert epoch < 1, "the second epoch fails"
-"""
-
-
-def test_a_run_that_fails_while_its_checkpoint_is_written_ends_after_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "mine.py").write_text(FAILS)
-    config = small_config(epochs=2, callbacks=[f"{tmp_path / 'mine.py'}:Fails"])
-    run, has_ended = prepare_run(config, tmp_path / "runs"), threading.Event()
-    at_end: list[Any] = []
-
-    class Ends(JournalWriter):
-        def write(self, event: object) -> None:
-            if isinstance(event, RunFailed):
-                at_end.append(newest_checkpoint(run))
-                has_ended.set()
-            super().write(event)  # type: ignore[arg-type]  # any event
-
-    def slow(*written: Any) -> None:
-        has_ended.wait(0.5)
-        write_checkpoint(*written)
-
-    monkeypatch.setattr("tpu_console.engine.training.checkpoints.write_checkpoint", slow)
-    with closing(Ends(run.journal)) as journal:
-        assert not train_and_report(run, config, journal, Control(), source=RunSource.IN_PROCESS)
-    assert "second epoch" in the(run, RunFailed).what
-    ((_, header),) = at_end
-    assert header.epoch == 1
 
 
 def test_weights_that_became_nan_are_not_saved(tmp_path: Path) -> None:
@@ -204,14 +154,6 @@ def test_weights_that_became_nan_are_not_saved(tmp_path: Path) -> None:
     recorder.journal.close()
     (notice,) = all_of(recorder.run, Noticed)
     assert "NaN" in notice.message
-
-
-def test_an_epoch_whose_loss_is_nan_is_never_the_best(tmp_path: Path) -> None:
-    run = create_run("mine", tmp_path)
-    best = BestCheckpoint(Recorder(run, JournalWriter(run.journal)), "accuracy")
-    best.on_epoch_end(0, {"loss": np.nan, "accuracy": 0.9})  # of the steps before
-    assert best.value is None
-    assert not (run.checkpoints / "best.keras").exists()
 
 
 def test_of_equal_epochs_the_saved_model_is_that_with_the_lowest_loss(tmp_path: Path) -> None:
@@ -301,8 +243,10 @@ def test_the_newest_two_checkpoints_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["state-000004.ckpt", "state-000005.ckpt"]
 
 
-def test_a_checkpoint_with_a_type_that_does_not_exist_is_never_chosen(tmp_path: Path) -> None:
+def test_a_checkpoint_brings_back_what_a_callback_remembers_but_not_the_file_it_writes(tmp_path: Path) -> None:
     run = create_run("mine", tmp_path)
-    numbers = np.zeros(2, dtype="int8")
-    write_checkpoint(run, header(arrays=(SavedArray("trainable", "kernel", "<f1", numbers.shape),)), [numbers])
-    assert newest_checkpoint(run) is None
+    recorder = Recorder(run, JournalWriter(run.journal))
+    logger = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))
+    own = OwnCallbacks(recorder, [logger], [{"filename": str(tmp_path / "elsewhere"), "keys": ["loss"]}])
+    own.on_train_begin()
+    assert (logger.filename, logger.keys) == (str(tmp_path / "log.csv"), ["loss"])

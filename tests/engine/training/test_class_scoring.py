@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import all_of, has, run_host, small_config, the
+from tests.helpers import all_of, run_host, small_config, the
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.models.outputs import ClassOutput, class_outputs, outputs_by_name
@@ -76,11 +75,6 @@ def test_every_figure_of_a_small_matrix() -> None:
     assert (found.mistakes[0].count, found.mistakes[0].share) == (2, 0.5)
 
 
-def test_a_class_that_is_never_guessed_has_no_precision() -> None:
-    found = report_on(np.array([[2, 0], [2, 0]]), ["a", "b"])
-    assert (found.classes[1].precision, found.classes[1].recall, found.classes[1].f1) == (None, 0.0, 0.0)
-
-
 @pytest.mark.parametrize(
     ("labels", "task"),
     [
@@ -139,29 +133,10 @@ def test_every_output_that_is_classes_has_a_report(recorder: Recorder, form: typ
     assert [one["output"] for one in found.brief()["others"]] == ["side"]
 
 
-def test_weights_of_validation_examples_are_not_counts(recorder: Recorder) -> None:
-    given = examples([ONE, TWO, THREE], [0, 1, 1])
-    batches = given.validation.map(lambda x, y: (x, y, 5.0)).batch(2)
-    found = report_classes(recorder, compiled(identity_model()), batches, given)
-    assert found is not None
-    assert found.matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 0))
-
-
 @pytest.mark.parametrize("task", [Task.TRANSLATION, Task.RATINGS])
 def test_other_tasks_have_no_report(recorder: Recorder, task: Task) -> None:
     assert report_of(recorder, examples([ONE], [0], task=task)) is None
     assert not recorder.run.report.exists()
-
-
-def test_a_custom_regression_has_no_class_report(recorder: Recorder) -> None:
-    given = examples([ONE, TWO], np.array([0.3, 0.7], np.float32), task=Task.OWN, classes=0)
-    assert report_of(recorder, given, loss="mean_squared_error") is None
-    assert not has(recorder.run, Noticed)
-
-
-def test_no_validation_data_no_report(recorder: Recorder) -> None:
-    given = examples([ONE], [0])
-    assert report_classes(recorder, compiled(identity_model()), None, given) is None
 
 
 @pytest.mark.parametrize("count", [7, None])
@@ -179,12 +154,6 @@ def test_an_error_is_reported_and_does_not_fail_the_run(recorder: Recorder) -> N
     assert "Scores per class" in the(recorder.run, Noticed).message
 
 
-def test_whoever_asked_to_stop_does_not_wait_for_an_unknown_time(recorder: Recorder) -> None:
-    recorder.control.stop("asked by SIGTERM")
-    assert report_of(recorder, examples([ONE], [0])) is None
-    assert not has(recorder.run, PhaseStarted)
-
-
 def test_a_stop_while_it_is_made_leaves_it_out(recorder: Recorder) -> None:
     given = examples([ONE, TWO, THREE, ONE], [0, 1, 2, 0])
 
@@ -195,13 +164,6 @@ def test_a_stop_while_it_is_made_leaves_it_out(recorder: Recorder) -> None:
     batches = given.validation.map(stop).batch(2)
     assert report_classes(recorder, compiled(identity_model()), batches, given) is None
     assert not recorder.run.report.exists()
-
-
-def test_with_very_many_classes_the_summary_holds_only_the_totals() -> None:
-    found = report_on(np.eye(150, dtype=np.int64), [str(n) for n in range(150)])
-    assert len(found.matrix) == 150
-    assert {"matrix", "classes"}.isdisjoint(found.brief())
-    assert len(json.dumps(found.brief())) < 1000
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"classes": [{}], "matrix": [], "mistakes": []}'])
@@ -226,13 +188,8 @@ def check_agrees(run: RunDirectory) -> None:
 
 # Reports of runs on replicas are in test_backends.py.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"loss": "categorical_crossentropy", "batch_size": 50}],
-    ids=["numbers", "one-hot"],
-)
-def test_the_report_of_a_run_agrees_with_its_validation(tmp_path: Path, changes: dict[str, Any]) -> None:
-    check_agrees(run_host(small_config(epochs=2, **changes), tmp_path))
+def test_the_report_of_a_run_agrees_with_its_validation(tmp_path: Path) -> None:
+    check_agrees(run_host(small_config(epochs=2, loss="categorical_crossentropy", batch_size=50), tmp_path))
 
 
 def test_the_counts_survive_half_precision() -> None:
@@ -256,20 +213,13 @@ def image_model() -> Any:
 
 def test_the_surest_mistakes_are_kept_as_pictures(recorder: Recorder) -> None:
     sure = [-1.0, 1.0, -1.0]  # also the range of the pixels
-    report_of(recorder, images([ONE, TWO, sure, THREE], [0, 0, 2, 2]), image_model())
+    report_of(recorder, images([ONE, TWO, sure, THREE, THREE], [0, 0, 2, 2, 1]), image_model())
     found = read_report(recorder.run)
     assert found is not None
-    assert [picture.caption for picture in found.pictures] == ["cat → bee", "ant → bee"]
+    assert [picture.caption for picture in found.pictures] == ["cat → bee", "ant → bee", "bee → cat"]
     assert (found.pictures[0].height, found.pictures[0].width) == (1, 3)
     assert found.pictures[0].rgb == bytes([0] * 3 + [255] * 3 + [0] * 3)
     assert found.pictures[1].rgb[:6] == bytes([140] * 3 + [229] * 3)
-
-
-def test_mistakes_of_the_last_incomplete_batch_have_pictures(recorder: Recorder) -> None:
-    report_of(recorder, images([ONE, TWO, THREE], [0, 1, 1]), image_model())
-    found = read_report(recorder.run)
-    assert found is not None
-    assert [picture.caption for picture in found.pictures] == ["bee → cat"]
 
 
 def ended(number: int, loss: float) -> EpochEnded:
@@ -291,21 +241,13 @@ def test_a_report_says_which_model_it_judges(
     assert read_report(recorder.run) == found
 
 
-def test_examples_that_are_no_images_have_no_pictures(recorder: Recorder) -> None:
-    report_of(recorder, examples([ONE, TWO], [1, 1]))
-    assert not recorder.run.mistakes.exists()
-
-
 @pytest.mark.parametrize(
     "content",
     [
         "{",
-        "7",
         '[{"caption": "a", "height": Infinity, "width": 1, "rgb": "AAAA"}]',
-        '[{"caption": "a"}]',
         '[{"caption": "a", "height": 2, "width": 2, "rgb": "AAAA"}]',
         '[{"caption": "a", "height": -1, "width": -1, "rgb": "AAAA"}]',
-        '[{"caption": "a", "height": "NaN", "width": 1, "rgb": "AAAA"}]',
         "[" * 100_000,
         '{"a": 1}',
     ],
@@ -317,12 +259,3 @@ def test_damaged_pictures_leave_the_scores(recorder: Recorder, content: str) -> 
     assert found is not None
     assert found.pictures == ()
     assert found.accuracy == 0.5
-
-
-def test_a_pipe_in_place_of_the_pictures_is_never_opened(recorder: Recorder) -> None:
-    report_of(recorder, images([ONE, TWO], [1, 1]), image_model())
-    recorder.run.mistakes.unlink()
-    os.mkfifo(recorder.run.mistakes)
-    found = read_report(recorder.run)
-    assert found is not None
-    assert found.pictures == ()

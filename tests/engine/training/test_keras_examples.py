@@ -1,28 +1,18 @@
-"""Models of keras.io's examples, tiny and on made-up data, and a preset of KerasHub.
-
-The programs of the page on custom models, data and metrics, and of `examples/own-code`, cover the other kinds: image
-classification with logits, time series, an autoencoder, structured data and regression, several inputs and outputs,
-segmentation, a GAN, and a text transformer.
-"""
+"""The programs of the page on custom models, data and metrics, and a preset of KerasHub."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import keras
-import numpy as np
 import pytest
 
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import ROOT, all_of, the
-from tpu_console import BridgeCallback
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.config.user_code import call_user_function
-from tpu_console.engine.errors import UserCodeError
-from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFinished
-from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
+from tpu_console.engine.runs.events import EpochEnded, RunFinished
+from tpu_console.engine.runs.run_directory import list_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,106 +21,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 MINE = """
-import keras
 import numpy as np
-from keras import layers, ops
 
 random = np.random.default_rng(0)
-
-
-class Patches(layers.Layer):
-    def __init__(self, patch_size):
-        super().__init__()
-        self.patch_size = patch_size
-
-    def call(self, images):
-        patches = ops.image.extract_patches(images, size=self.patch_size)
-        shape = ops.shape(patches)
-        return ops.reshape(patches, (shape[0], shape[1] * shape[2], shape[3]))
-
-    def get_config(self):
-        return {"patch_size": self.patch_size}
-
-
-class PatchEncoder(layers.Layer):
-    def __init__(self, num_patches, width, **options):
-        super().__init__(**options)
-        self.num_patches, self.width = num_patches, width
-        self.projection = layers.Dense(width)
-        self.position = layers.Embedding(num_patches, width)
-
-    def call(self, patches):
-        return self.projection(patches) + self.position(ops.expand_dims(ops.arange(self.num_patches), 0))
-
-    def get_config(self):
-        return {**super().get_config(), "num_patches": self.num_patches, "width": self.width}
-
-
-def vision_transformer(input_shape, classes, patch=4, width=8):
-    inputs = keras.Input(input_shape)
-    encoded = PatchEncoder((input_shape[0] // patch) ** 2, width)(Patches(patch)(inputs))
-    normed = layers.LayerNormalization(epsilon=1e-6)(encoded)
-    attended = layers.Add()([layers.MultiHeadAttention(2, width, dropout=0.1)(normed, normed), encoded])
-    hidden = layers.Dense(2 * width, activation=keras.activations.gelu)(layers.LayerNormalization()(attended))
-    encoded = layers.Add()([layers.Dense(width, activation=keras.activations.gelu)(hidden), attended])
-    features = layers.Dropout(0.1)(layers.Flatten()(layers.LayerNormalization()(encoded)))
-    return keras.Model(inputs, layers.Dense(classes)(features))
-
-
-def colors():
-    labels = random.integers(0, 3, 160)
-    images = random.normal(size=(160, 12, 12, 3)).astype("float32")
-    images[np.arange(160), :, :, labels] += 2
-    return (images[:128], labels[:128]), (images[128:], labels[128:])
-
-
-class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    def __init__(self, learning_rate, steps, share=0.5):
-        self.peak, self.steps = learning_rate, steps * share
-
-    def __call__(self, step):
-        return self.peak * ops.minimum(1.0, (ops.cast(step, "float32") + 1) / self.steps)
-
-    def get_config(self):
-        return {"learning_rate": self.peak, "steps": self.steps, "share": 1.0}
-
-
-class RecommenderNet(keras.Model):
-    def __init__(self, users, movies, size=4):
-        super().__init__()
-        self.user, self.user_bias = layers.Embedding(users, size), layers.Embedding(users, 1)
-        self.movie, self.movie_bias = layers.Embedding(movies, size), layers.Embedding(movies, 1)
-
-    def call(self, inputs):
-        user, movie = self.user(inputs[:, 0]), self.movie(inputs[:, 1])
-        match = ops.sum(user * movie, axis=1, keepdims=True)
-        return ops.nn.sigmoid(match + self.user_bias(inputs[:, 0]) + self.movie_bias(inputs[:, 1]))
-
-
-def recommender(input_shape, classes, users=20, movies=30):
-    return RecommenderNet(users, movies)
-
-
-def ratings():
-    pairs = np.stack([random.integers(0, 20, 320), random.integers(0, 30, 320)], axis=1)
-    stars = (pairs[:, 0] % 2 + pairs[:, 1] % 3) / 3
-    return (pairs[:256], stars[:256]), (pairs[256:], stars[256:])
-
-
-def pairs():
-    return np.array([[1, 2], [2, 3]])
 
 
 def text(input_shape, classes):
     import keras_hub
 
     return keras_hub.models.TextClassifier.from_preset("bert", num_classes=2)
-
-
-def handle(preset):
-    import keras_hub
-
-    return keras_hub.models.TextClassifier.from_preset(preset)
 
 
 def films():
@@ -149,103 +48,6 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
 
 
-def run_of(folder: Path, data: str, model: str, **settings: Any) -> RunDirectory:
-    plain = {"accelerator": "cpu", "sinks": [], "checkpoint": {"monitor": "none"}}
-    given = {"dataset": f"mine.py:{data}", "model": f"mine.py:{model}", "batch_size": 32, **plain, **settings}
-    run = train(parse_config(given), folder)
-    assert the(run, RunFinished).outcome == "completed"
-    return run
-
-
-def losses(run: RunDirectory) -> list[float]:
-    return [epoch.logs["loss"] for epoch in all_of(run, EpochEnded)]
-
-
-def test_a_vision_transformer_trains_on_logits_with_a_custom_schedule(tmp_path: Path) -> None:
-    optimizer = {"name": "adamw", "learning_rate": 0.03, "weight_decay": 1e-4, "schedule": "mine.py:WarmUp(share=0.25)"}
-    run = run_of(tmp_path, "colors", "vision_transformer", epochs=3, optimizer=optimizer)
-    last = all_of(run, EpochEnded)[-1]
-    assert last.logs["val_accuracy"] > 0.6
-    assert last.learning_rate == pytest.approx(0.03)
-    assert any("gives logits" in event.message for event in all_of(run, Noticed))
-
-
-def test_a_recommender_learns_ratings_from_pairs_of_numbers(tmp_path: Path) -> None:
-    settings = {"loss": "binary_crossentropy", "metrics": "mean_absolute_error", "optimizer": {"learning_rate": 0.1}}
-    run = run_of(tmp_path, "ratings", "recommender", epochs=3, **settings)
-    assert losses(run)[-1] < losses(run)[0]
-    assert all_of(run, EpochEnded)[-1].logs["val_mean_absolute_error"] < 0.3
-
-
-class EmbeddingModel(keras.Model):  # type: ignore[misc]  # Keras is untyped
-    """A model of metric learning: an anchor is to be most similar to the positive of its class."""
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        import tensorflow as tf
-
-        if isinstance(data, tuple):
-            data = data[0]
-        anchors, positives = data[0], data[1]
-        with tf.GradientTape() as tape:
-            found, wanted = self(anchors, training=True), self(positives, training=True)
-            similarities = keras.ops.einsum("ae,pe->ap", found, wanted) / 0.2
-            labels = keras.ops.arange(3)
-            loss = self.compute_loss(y=labels, y_pred=similarities)
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply(gradients, self.trainable_variables)
-        for metric in self.metrics:
-            if metric.name == "loss":
-                metric.update_state(loss)
-            else:
-                metric.update_state(labels, similarities)
-        return {metric.name: metric.result() for metric in self.metrics}
-
-
-class AnchorPositivePairs(keras.utils.PyDataset):  # type: ignore[misc]  # Keras is untyped
-    """Batches of an anchor and a positive of each of three classes, one array for both."""
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> Any:
-        noise = np.random.default_rng(index).normal(scale=0.1, size=(2, 3, 6, 6, 1))
-        return (noise + np.eye(6)[None, :3, :, None, None]).astype("float32")
-
-
-def test_metric_learning_with_a_custom_train_step_is_watched() -> None:
-    inputs = keras.Input((6, 6, 1))
-    features = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(8, 3, activation="relu")(inputs))
-    outputs = keras.layers.UnitNormalization()(keras.layers.Dense(4)(features))
-    model = EmbeddingModel(inputs, outputs)
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-    model.fit(AnchorPositivePairs(), epochs=2, verbose=0, callbacks=[BridgeCallback("metric-learning")])
-    (run,) = list_runs()
-    assert [set(epoch.logs) for epoch in all_of(run, EpochEnded)] == [{"accuracy", "loss"}] * 2
-    assert the(run, RunFinished).outcome == "completed"
-
-
-@pytest.mark.parametrize(
-    ("preset", "why"),
-    [
-        ("./absent", "There is no such folder."),
-        ("no_such_preset", "Unknown preset identifier"),
-        ("bert_tiny_en_uncased", "api.kaggle.com"),  # which cannot be reached
-    ],
-)
-def test_a_preset_of_kerashub_that_cannot_be_loaded_is_named(
-    preset: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("kagglehub")
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(UserCodeError) as caught:
-        call_user_function("mine.py:handle", preset)
-    assert caught.value.what.startswith("mine.py:handle ")
-    assert f"'{preset}'" in caught.value.what
-    assert why in caught.value.why
-    assert "KAGGLE_KEY" in caught.value.remedy
-
-
 def test_a_preset_of_kerashub_in_a_folder_trains_on_texts_and_predicts_them(tmp_path: Path) -> None:
     keras_hub = pytest.importorskip("keras_hub")
     tokenizer = keras_hub.tokenizers.BertTokenizer(
@@ -254,8 +56,9 @@ def test_a_preset_of_kerashub_in_a_folder_trains_on_texts_and_predicts_them(tmp_
     backbone = keras_hub.models.BertBackbone(8, 1, 2, 8, 16, max_sequence_length=8)
     preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=8)
     keras_hub.models.BertTextClassifier(backbone, 2, preprocessor=preprocessor).save_to_preset(tmp_path / "bert")
-    run = run_of(tmp_path, "films", "text", epochs=2, steps_per_execution="auto", batch_size=16)
-    assert len(losses(run)) == 2
+    given = {"dataset": "mine.py:films", "model": "mine.py:text", "epochs": 2, "batch_size": 16}
+    run = train(parse_config({**given, **SETTINGS}), tmp_path)
+    assert len(all_of(run, EpochEnded)) == 2
     rows = Job(tmp_path)(run, "mine.py:film")
     assert list(rows[0]) == ["index", "label", "probability"]
     assert all(0.5 <= float(row["probability"]) <= 1 for row in rows)

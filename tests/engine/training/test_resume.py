@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 import signal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 import pytest
@@ -25,7 +25,7 @@ from tests.helpers import (
 )
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.process.launch import RunningError
-from tpu_console.engine.process.resume import FinishedError, newest_run_named, prepare_resumption
+from tpu_console.engine.process.resume import FinishedError, prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
@@ -37,7 +37,7 @@ from tpu_console.engine.runs.events import (
     Steering,
 )
 from tpu_console.engine.runs.follower import RunFollower
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.training.checkpoints import check_same
 from tpu_console.tui.cli import main
 
@@ -81,7 +81,7 @@ def lost_power(run: RunDirectory, folder: Path) -> tuple[RunDirectory, int]:
 
 # JAX on two devices restores all that it restores on one, and how it is shared out.
 @pytest.mark.usefixtures("resumed_in_forks")
-@pytest.mark.parametrize(("backend", "accelerator"), [("tensorflow", "cpu"), ("tensorflow", "sim:2"), ("jax", "sim:2")])
+@pytest.mark.parametrize(("backend", "accelerator"), [("tensorflow", "cpu"), ("jax", "sim:2")])
 def test_a_resumed_run_equals_the_uninterrupted_one(
     tmp_path: Path, whole: RunDirectory, backend: str, accelerator: str
 ) -> None:
@@ -240,7 +240,6 @@ import tensorflow as tf
 
 def data():
     x = np.random.default_rng(1).normal(size=(64, 4)).astype("float32")
-    {before}
     rows = tf.data.Dataset.from_tensor_slices((x, np.arange(64) % 3))
     return rows.map(lambda x, y: (tf.ensure_shape(tf.py_function(checked, [x], tf.float32), (4,)), y))
 
@@ -257,7 +256,7 @@ def checked(x):
 @pytest.mark.usefixtures("resumed_in_forks")
 def test_a_run_goes_on_after_its_users_code_is_corrected_in_another_folder_and_on_other_devices(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
-    mine.write_text(BROKEN.format(before="", within="assert seen < 400, 'a bad example'"))
+    mine.write_text(BROKEN.format(within="assert seen < 400, 'a bad example'"))
     config = small_config(
         dataset=f"{mine}:data", model_options={"hidden": [4]}, batch_size=8, epochs=9, data={"cache": "off"}
     )
@@ -266,13 +265,7 @@ def test_a_run_goes_on_after_its_users_code_is_corrected_in_another_folder_and_o
     done = newest_checkpoint(run)
     assert done is not None
 
-    mine.write_text(BROKEN.format(before="np.empty(1 << 50)", within="pass"))
-    assert prepare_resumption(run).start().wait(LIMIT_S) == 1
-    failed = all_of(run, RunFailed)[-1]
-    assert "MemoryError: Unable to allocate" in failed.what
-    assert "Traceback" not in failed.what + failed.why + failed.remedy
-
-    mine.write_text(BROKEN.format(before="", within="pass"))
+    mine.write_text(BROKEN.format(within="pass"))
     moved = RunDirectory(run.path.rename(tmp_path / run.path.name))
     prepared = prepare_resumption(moved, [("accelerator", "sim:2")])
     assert (prepared.changes, prepared.at) == (("accelerator: cpu → sim:2",), done[1])
@@ -281,26 +274,3 @@ def test_a_run_goes_on_after_its_users_code_is_corrected_in_another_folder_and_o
     assert [epoch.epoch for epoch in state.epochs] == [*range(1, 10)]
     assert state.accelerator is not None
     assert len(state.accelerator.replicas) == 2
-
-
-def test_a_run_that_another_machine_may_be_training_is_refused(tmp_path: Path) -> None:
-    run = Host(small_config(), tmp_path, start=False).run
-    run.heartbeat.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))  # a shared folder, without its locks
-    with pytest.raises(RunningError, match="still training"):
-        prepare_resumption(run)
-
-
-def test_a_notebooks_run_says_who_can_train_it(tmp_path: Path) -> None:
-    with pytest.raises(ConsoleError, match="trained by a notebook or script"):
-        prepare_resumption(create_run("mine", tmp_path))
-
-
-def test_the_newest_run_of_a_name_is_found(tmp_path: Path) -> None:
-    def made(name: str) -> Any:
-        return Host(small_config(name=name), tmp_path, start=False).run
-
-    made("mine")
-    newest = made("mine")
-    made("mine-other")
-    assert newest_run_named("mine", tmp_path) == newest
-    assert newest_run_named("yours", tmp_path) is None

@@ -41,16 +41,6 @@ def data():
     return rows, rows.repeat(10**9)
 """
 
-SEVERAL = """
-import keras
-
-def build(shape, classes):
-    model = keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
-    model.compile(keras.optimizers.SGD(0.02), "sparse_categorical_crossentropy")
-    model.other = keras.optimizers.Adam(0.1)
-    return model
-"""
-
 
 def engine(folder: Path, **changes: Any) -> tuple[EngineThread, RunDirectory]:
     config = small_config(**changes)
@@ -97,7 +87,7 @@ def test_impossible_requests_are_refused_in_one_sentence(tmp_path: Path) -> None
         optimizer={"learning_rate": 0.01, "schedule": "cosine"},
     )
     *refused, obeyed = (event.refused for event in all_of(run, Steered))
-    for sentence, of in zip(refused, ("(cosine)", "'nan'", f"{int('9' * 30):,} epochs", "not paused"), strict=True):
+    for sentence, of in zip(refused, ("schedule", "'nan'", f"{int('9' * 30):,} epochs", "not paused"), strict=True):
         assert of in sentence
     assert obeyed == ""
     # Three epochs fewer: not a stop, but all epochs that were asked for.
@@ -106,20 +96,8 @@ def test_impossible_requests_are_refused_in_one_sentence(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_the_learning_rate_of_one_among_several_optimizers_is_not_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "several.py").write_text(SEVERAL, encoding="utf-8")
-    run = asked((Steering.LEARNING_RATE, "0.1"), folder=tmp_path, model="several.py:build", model_options={}, epochs=1)
-    assert "(optimizer, other)" in the(run, Steered).refused
-    assert the(run, EpochEnded).learning_rate == pytest.approx(0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_a_new_learning_rate_and_new_epochs_work_on_replicas_of_both_backends(tmp_path: Path, backend: str) -> None:
-    config = small_config(epochs=1, accelerator="sim:2", backend=backend, batch_size=64)
+def test_a_new_learning_rate_and_new_epochs_work_on_replicas_of_jax(tmp_path: Path) -> None:
+    config = small_config(epochs=1, accelerator="sim:2", backend="jax", batch_size=64)
     host = Host(config, tmp_path, start=False)
     ask(host.run, Steering.LEARNING_RATE, "asked by a test", "0.02")
     ask(host.run, Steering.EPOCHS, "asked by a test", "+1")

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.runs.metrics import metric_called
 from tpu_console.tui.charts.curve import Axis, FloatArray
 from tpu_console.tui.charts.scale import (
     Scale,
@@ -260,10 +259,3 @@ def test_without_values_there_is_no_range() -> None:
     assert robust_range([NOTHING], [NOTHING], ()) is None
     assert full_range([NOTHING]) is None
     assert full_range([NOTHING, FALLING]) == (1.0, 2.0)
-
-
-@pytest.mark.parametrize(
-    ("name", "fits"), [("val_loss", True), ("learning_rate", True), ("accuracy", False), ("auc", False)]
-)
-def test_losses_and_rates_fit_a_logarithmic_scale(name: str, fits: bool) -> None:
-    assert metric_called(name).fits_log_scale is fits

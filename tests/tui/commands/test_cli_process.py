@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from tests.forks import fork
 from tests.helpers import LIMIT_S, wait_until
 from tests.tui.forked_program import FORKED, forking
 from tpu_console.engine.config.reading import load_config
@@ -109,15 +108,6 @@ def test_a_run_trains_in_the_programs_own_process_under_a_name_of_its_own(real_r
     run = real_runner.run
     assert run.run_id.endswith("-mine")
     assert load_config(run.config).name == "digits-cnn"  # it still is a run of its preset
-    output = real_runner.home / "output"
-    given: dict[str, Any] = {"cwd": real_runner.home, "env": real_runner.environment}
-    resumed = fork(PROGRAM[-1], "resume", "mine", "--in-process", output=output, errors=output, trains=True, **given)
-    wait_until(lambda: real_runner.journal_has('"RunResumed"'))
-    assert real_runner.host().pid == resumed.pid
-    for _ in range(2):
-        resumed.send_signal(signal.SIGINT)
-        wait_until(lambda: resumed.poll() is not None or real_runner.journal_has('"StopRequested"'))
-    assert resumed.wait(LIMIT_S) == 130
     assert main(["run", "digits-cnn", "--in-process", "--detach"]) == 2
 
 
@@ -149,16 +139,6 @@ def test_json_is_the_journal_and_nothing_else_and_a_closed_terminal_ends_only_it
     assert records[0]["type"] == "RunStarted"
     assert records[-1]["type"] == "RunFinished"
     assert all({"v", "t", "type"} <= record.keys() for record in records)
-
-
-def test_run_that_fails_ends_with_1_and_says_where(runner: Runner) -> None:
-    (runner.home / "mine.py").write_text("def build(input_shape, classes):\n    raise KeyError('the size')\n")
-    code, out, err = runner.finish("run", "digits-cnn", "--set", "model=mine.py:build")
-    assert code == 1
-    assert "finished" not in out
-    assert "the size" in err
-    assert f"Log: {runner.run.log}" in err
-    assert "Traceback" not in err
 
 
 def test_first_signal_stops_and_saves(runner: Runner) -> None:

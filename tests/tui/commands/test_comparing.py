@@ -59,7 +59,7 @@ def test_what_cannot_be_compared_is_refused(call: Any) -> None:
     assert (code, out) == (1, "")
     assert run.run_id in err
     others = [made_run(label=f"other-{number}").run_id for number in range(20)]
-    assert "at most 20" in call("compare", run.run_id, *others)[2]
+    assert "2 to 20" in call("compare", run.run_id, *others)[2]
     assert "'x'" in call("compare", *others[:2], "--metric", "x")[2]
 
 
@@ -81,7 +81,7 @@ def test_the_page_needs_no_network_and_runs_nothing_that_a_run_says(call: Any) -
 
 @needs_chromium
 @pytest.mark.slow
-def test_the_page_works_in_a_browser_in_both_colors_and_without_a_network(call: Any, tmp_path: Path) -> None:
+def test_the_page_works_in_a_browser_without_a_network(call: Any, tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     evil = "</script><script>window.harmed = 1</script><img src=x onerror=window.harmed=2>"
     logs = [{"loss": 1 / epoch, f"val_{evil}": 1 / epoch} for epoch in range(1, 9)]
@@ -92,11 +92,6 @@ def test_the_page_works_in_a_browser_in_both_colors_and_without_a_network(call: 
     with chromium() as browser:
         browser.get(page.as_uri())
         wait_until(lambda: len(browser.find_elements("css selector", ".xy, .x2y2")) >= 2, "the plots")
-        color = "return getComputedStyle(document.querySelector('.xtick text')).fill"
-        before = browser.execute_script(color)
-        dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
-        wait_until(lambda: browser.execute_script(color) != before, "the dark colors")
         plot = browser.find_element("css selector", ".nsewdrag")
         mouse, places = webdriver.ActionChains(browser), cycle((20, 60))
 

@@ -54,16 +54,16 @@ def test_both_backends_train_and_leave_nothing_behind(
     call: Call, temporary: Path, private_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpu_console.tui.jobs.self_test.start_host", fork_host)
-    code, out, err = call("doctor", "--train", "--accelerator", "sim:2", "--limit", "3000", "--json")
+    code, out, err = call("doctor", "--train", "--accelerator", "cpu", "--limit", "3000", "--json")
     shown = json.loads(out)
     trainings = [one for one in shown["findings"] if one["group"].startswith("Training")]
     assert [(one["group"], one["verdict"]) for one in trainings] == [
-        ("Training: sim:2, tensorflow", "ok"),
-        ("Training: sim:2, jax", "ok"),
+        ("Training: cpu, tensorflow", "ok"),
+        ("Training: cpu, jax", "ok"),
     ]
     assert code == (0 if shown["ok"] else 1)
-    assert [len(leg["devices"]) for leg in shown["trainings"]] == [2, 2]
-    assert "[2/2] sim:2, jax: " in err
+    assert [len(leg["devices"]) for leg in shown["trainings"]] == [1, 1]
+    assert "[2/2] cpu, jax: " in err
     assert [path for path in temporary.iterdir() if path.name != "__pycache__"] == []  # TensorFlow's own code
     assert not (private_home / "runs").exists()
 
@@ -114,9 +114,6 @@ def test_a_backend_that_is_not_installed_is_named_with_the_command_that_installs
     monkeypatch.setattr("tpu_console.tui.jobs.self_test.is_installed", lambda name: name in installed)
     _, out, _ = call("doctor", "--train")
     assert re.search(r"^note     Training: .*JAX", out, re.M)
-    monkeypatch.setattr("tpu_console.tui.jobs.self_test.is_installed", lambda name: name == "jax")
-    _, out, _ = call("doctor", "--train")
-    assert len(re.findall(r"^problem  Training: .*TensorFlow", out, re.M)) == 2
 
 
 @pytest.mark.parametrize(
@@ -124,7 +121,6 @@ def test_a_backend_that_is_not_installed_is_named_with_the_command_that_installs
     [
         (("--accelerator", "sim:2"), "needs --train"),
         (("--train", "--accelerator", "fpga"), "'fpga' is not cpu, gpu, tpu or sim:N"),
-        (("--train", "--accelerator", "tpu:10.0.0.1"), "is not cpu"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_trained(

@@ -39,7 +39,7 @@ from tests.hostile_folders import (
     make_values,
 )
 from tests.hostile_models import lambda_run
-from tests.hostile_runs import RUNS, is_safe, long_ago, make_run
+from tests.hostile_runs import is_safe, long_ago
 from tests.made_verdicts import FITS
 from tests.tui.live_fakes import screen_text, until
 from tpu_console.engine.config.reading import load_config
@@ -101,12 +101,9 @@ OF_MODELS = {"model.keras", "hub", "hub/assets", "inputs.json", "config.toml"}
 JOB = ("home/*.log", "work/out*")
 USES: dict[str, list[Use]] = {
     "run": [Use("run good --set accelerator=cpu", ("home/own-code", "home/*.json"))],
-    "attach": [Use("attach -- {run}"), Use("attach --json -- {run}", is_form=True)],
+    "attach": [Use("attach -- {run}")],
     "web": [],  # the console: `test_the_console_changes_nothing_outside_of_hostile_folders`
-    "stop": [
-        Use("stop -- {run}", is_silent=True),
-        *(Use(f"stop {more} -- {{run}}", is_silent=True, is_form=True) for more in ("--after epoch", "--now --yes")),
-    ],
+    "stop": [Use("stop -- {run}", is_silent=True), Use("stop --now --yes -- {run}", is_silent=True, is_form=True)],
     "pause": [Use("pause -- {run}", is_silent=True)],
     "continue": [Use("continue -- {run}", is_silent=True, is_form=True)],
     "checkpoint": [Use("checkpoint -- {run}", is_silent=True, is_form=True)],
@@ -115,32 +112,23 @@ USES: dict[str, list[Use]] = {
     "resume": [Use("resume --epochs 9 -- {run}"), Use("resume --trust --epochs 9 --set seed=3 -- {run}", is_form=True)],
     "sweep": [Use("sweep --resume {sweep}")],
     "predict": [
-        Use("predict --data {data} --out out.csv --force -- {run}", JOB, is_form=True),
         Use("predict --data {data} --out out.csv --force --checkpoint best -- {model}", JOB),
     ],
-    "export": [
-        Use("export --script out.py --force -- {run}", JOB),
-        Use("export --notebook out.ipynb --force -- {model}", JOB, is_form=True),
-        Use("export --savedmodel out --force -- {model}", JOB, is_form=True),
-    ],
-    "presets": [Use("presets"), Use("presets --json")],
+    "export": [Use("export --script out.py --force -- {run}", JOB)],
+    "presets": [Use("presets")],
     "inspect": [Use("inspect {home}", JOB), Use("inspect -- {run}", JOB)],
     "preflight": [Use("preflight good --on v5e-8", JOB)],
     "tfrecord": [Use("tfrecord {home} out", JOB)],
     "doctor": [Use("doctor")],
     "cache": [Use("cache"), Use("cache --clear")],
     "completion": [Use("completion bash")],
-    "runs list": [Use("runs list"), Use("runs list --json"), Use("runs list --deleted")],
-    "runs show": [Use("runs show -- {run}"), Use("runs show --json -- {run}", is_form=True)],
-    "runs compare": [
-        Use("runs compare -- {run} {good}"),
-        Use("runs compare --csv -- {run} {good}", is_form=True),
-    ],
-    "runs rename": [Use("runs rename -- {run} title"), Use("runs rename -- {run} ''")],
-    "runs tag": [Use("runs tag --add a --note n --archive -- {run}"), Use("runs tag -- {run}")],
+    "runs list": [Use("runs list --json")],
+    "runs show": [Use("runs show --json -- {run}")],
+    "runs compare": [Use("runs compare --csv -- {run} {good}")],
+    "runs rename": [Use("runs rename -- {run} title")],
+    "runs tag": [Use("runs tag --add a --note n --archive -- {run}")],
     "runs delete": [
         Use("runs delete -- {run}", ("home/runs/.trash",)),
-        Use("runs list --deleted"),
         Use("runs delete --restore -- {name}", ("home/runs/.trash",)),
         Use("runs delete -- {run}", ("home/runs/.trash",)),
         Use("runs delete --empty-trash --yes", ("home/runs/.trash",)),
@@ -148,18 +136,13 @@ USES: dict[str, list[Use]] = {
     "runs mirror": [Use("runs mirror -- {run}", JOB)],
     "runs import": [Use("runs import -- {run}", JOB)],
     "runs sweeps": [
-        Use("runs sweeps"),
-        Use("runs sweeps --markdown -- {sweep}"),
         Use("runs sweeps --csv -- {sweep}"),
         Use("runs sweeps --stop -- {sweep}"),
     ],
 }
 
-OF_TEXTS = ("attach", "runs show", "predict")
-"""What is called for the runs whose files are careless or hostile in themselves, too."""
-
 TOGETHER = (
-    OF_TEXTS,
+    ("attach", "runs show", "predict"),
     (
         "export",
         "inspect",
@@ -384,8 +367,6 @@ def test_no_value_of_a_hostile_run_becomes_code_or_an_address(
     runs = make_values(world.home / "runs", world.user, finished, calls.address)
     runs.append(lambda_run(world.home / "runs" / "20290105-lambda", world.user / "PWNED").path)
     long_ago(runs[-1])
-    if group == OF_TEXTS:
-        runs += made_texts(world.home / "runs", runs[-1] / "model.keras")
     sweeps = make_sweep_values(world.home / "sweeps", world.user, world.sweep, calls.address)
     models = {run for run in runs if run.name.endswith(("lambda", "00-reaches", "-path"))}
     for use in (use for command in group for use in USES[command]):
@@ -399,16 +380,6 @@ def test_no_value_of_a_hostile_run_becomes_code_or_an_address(
         assert world.snapshot(use.may_change) == before, use.line
     assert [*world.root.rglob("PWNED*")] == []
     assert [heard for heard in calls if not heard.startswith("started") or "-reaches" in heard] == []
-
-
-def made_texts(place: Path, model: Path) -> list[Path]:
-    """Make the runs whose files are careless or hostile in themselves, with a model."""
-    made = [make_run(place, name) for name in RUNS]
-    for run in made:
-        if not os.path.lexists(run / "model.keras"):
-            shutil.copy(model, run / "model.keras")
-        long_ago(run)
-    return made
 
 
 def assert_no_code(file: Path) -> None:

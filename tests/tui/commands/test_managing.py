@@ -61,14 +61,6 @@ def test_runs_are_sorted(call: Any) -> None:
     assert listed(call, "--sort", "preset") == ["empty", "good", "slow"]
 
 
-def test_a_list_says_what_a_run_changed_and_on_what_it_trained(call: Any) -> None:
-    made_run(batch_size=64, replicas=2)
-    (found,) = json.loads(call("runs", "--json")[1])
-    assert (found["changes"], found["dataset"], found["model"]) == ("batch_size=64", "digits", "cnn")
-    assert (found["accelerator"], found["replicas"], found["global_batch"]) == ("sim:2", 2, 128)
-    assert found["size_bytes"] > 0
-
-
 def test_runs_are_deleted_restored_and_deleted_for_good(call: Any) -> None:
     run = made_run(label="one")
     made_run(label="two")

@@ -94,10 +94,7 @@ def test_code_in_a_foreign_model_runs_only_with_trust(call: Call, scans: Path, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
-def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(
-    scans: Path, tmp_path: Path, private_home: Path, answer: str, code: int
-) -> None:
+def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(scans: Path, tmp_path: Path, private_home: Path) -> None:
     from tests.hostile_models import lambda_run
 
     marker, out = tmp_path / "marker", tmp_path / "out.csv"
@@ -110,19 +107,18 @@ def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(
         terminal.wait_for("Allow it to run? [y/N]")
         assert "layer 'innocent' in" in terminal.flat
         assert not marker.exists()
-        terminal.press(answer, "enter")
-        assert terminal.wait() == code
+        terminal.press("n", "enter")
+        assert terminal.wait() == 1
     finally:
         terminal.close()
-    assert (marker.exists(), out.exists()) == (code == 0, code == 0)
+    assert not marker.exists()
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--out", "x.csv"], "--data"),
         (["--data", "x.npy"], "--out"),
-        (["--data", "x.npy", "--out", "x.csv", "--checkpoint", "first"], "--checkpoint"),
         (["--data", "x.npy", "--out", "x.csv", "--out", "y.csv"], "--out is given 2 times; it has one value"),
     ],
 )

@@ -103,14 +103,6 @@ def test_runs_are_printed_with_their_state(call: Any) -> None:
     assert len(lines) == 7
 
 
-def test_runs_pass_over_damaged_journals(call: Any) -> None:
-    run = make_run(*FINISHED, DONE)
-    journal = run.journal.read_bytes()
-    run.journal.write_bytes(b"\x00garbage\n[1,2]\n" + journal + b'{"v":9,"t":1800000000,"type":"New"}\n{"v":1,"t":18')
-    (found,) = json.loads(call("runs", "--json")[1])
-    assert (found["state"], found["best"]) == ("finished", 0.9)
-
-
 def test_show_holds_every_part_of_a_run(call: Any) -> None:
     run = make_run(PhaseStarted("training"), *FINISHED, DONE, epochs=7)
     code, out, _ = call("show")
@@ -127,14 +119,6 @@ def test_show_holds_every_part_of_a_run(call: Any) -> None:
     assert shown["config"]["epochs"] == 7
 
 
-def test_show_says_why_a_run_failed(call: Any) -> None:
-    run = make_run(RunFailed("mine.py raised.", "KeyError: 'x'", "Look at line 3.", "console.log"))
-    run.log.touch()
-    out = call("show")[1]
-    told = [line.strip() for line in out.splitlines()]
-    assert {"mine.py raised.", "KeyError: 'x'", "Look at line 3.", f"Log: {run.log}"} <= {*told}
-
-
 @pytest.mark.parametrize("label", ["digits-cnn", "no-such-preset"])
 def test_show_prints_only_the_host_of_a_webhook(call: Any, label: str) -> None:
     run = make_run(*FINISHED, DONE, label=label)
@@ -146,10 +130,9 @@ def test_show_prints_only_the_host_of_a_webhook(call: Any, label: str) -> None:
         assert "secret" not in out
 
 
-@pytest.mark.parametrize("command", ["show", "attach", "stop"])
-def test_an_unknown_run_suggests_the_nearest_name(call: Any, command: str) -> None:
+def test_an_unknown_run_suggests_the_nearest_name(call: Any) -> None:
     run = make_run(DONE)
-    code, out, err = call(command, run.run_id[:-1] + "x")
+    code, out, err = call("show", run.run_id[:-1] + "x")
     assert (code, out) == (2, "")
     assert f"did you mean '{run.run_id}'?" in err
 
@@ -169,11 +152,6 @@ def test_attach_without_a_terminal_prints_the_run_and_ends_as_it_did(call: Any, 
     assert out.count("\nepoch ") == 2
     assert on in (err if code else out)
     assert not any(c in out for c in "\x1b\r")
-
-
-def test_attach_json_is_the_journal(call: Any) -> None:
-    run = make_run(*FINISHED, DONE)
-    assert call("attach", "--json")[:2] == (0, run.journal.read_text())
 
 
 def test_attach_to_a_run_whose_process_is_gone(call: Any) -> None:
@@ -258,10 +236,7 @@ def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
     ("args", "problem"),
     [
         (["--hosts", "2", "--host-index", "5"], "hosts.index: is 5, but 2 hosts are numbered 0 to 1"),
-        (["--hosts", "0"], "hosts.count: input should be greater than 0"),
-        (["--hosts", "two"], "'two' is not a valid integer"),
         (["--hosts", "2", "--backend", "tensorflow"], "Keras trains on several hosts only with JAX"),
-        (["--backend", "torch"], "'torch' is not one of 'auto', 'tensorflow', 'jax'"),
         (["--accelerator", "tpu:"], "'tpu:' is not an accelerator; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N"),
     ],
 )

@@ -54,12 +54,6 @@ def test_class_scores_notes_and_outputs_are_shown(call: Any, run: RunDirectory) 
     assert (values["title"], values["classes"]["classes"][0]["name"]) == ("best one", "zero")
 
 
-def test_a_run_of_no_preset_shows_all_its_settings(call: Any, run: RunDirectory) -> None:
-    assert " 7 (preset: 60)\n" in call("show")[1]
-    run.config.write_text(run.config.read_text().replace('name = "digits-cnn"', 'name = "of-a-file"'))
-    assert "    epochs = 7\n" in call("show")[1]
-
-
 def test_times_are_local(call: Any, run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     hours = [json.loads(call("show", "--json")[1])["started"]]
     monkeypatch.setenv("TZ", "Asia/Kolkata")

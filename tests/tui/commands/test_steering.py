@@ -160,7 +160,7 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     assert first.elapsed_s <= written - fit_began - (ended - began) + 0.5
 
     out = call("attach", run.run_id)[1]
-    assert "epochs 2 → 5 from step 0" in out
+    assert "epochs 2 → 5 at step 0" in out
     assert "; after this epoch\n" in out
     assert "paused at step 0" in call("show", run.run_id)[1]
     assert json.loads(call("show", run.run_id, "--json")[1])["steered"][0]["action"] == "pause"
@@ -240,7 +240,7 @@ def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call
     assert (budget.seconds, budget.limit) == (1.0, "1s")
     assert (len(all_of(run, EpochEnded)), run.model.exists()) == (1, True)
     out = call("attach", run.run_id)[1]
-    assert "\nbudget       1.00 s, until " in out
+    assert "\nbudget       1.00 s, " in out
     assert f"\nstopped      {end.reason} (total " in out
 
 

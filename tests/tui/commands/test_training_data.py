@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 import shlex
 import sys
 from typing import TYPE_CHECKING
@@ -49,22 +48,18 @@ def test_the_commands_of_the_readme_train_on_photos_and_predict_others(tmp_path:
     assert load_config(runner.run.config).data.options["path"] == str(photos)
 
 
-def test_reviews_are_trained_on_once_the_label_is_named_and_resumed(tmp_path: Path) -> None:
+def test_reviews_are_trained_on_once_the_label_is_named(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     with (tmp_path / "reviews.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["what", "verdict", "stars"])
-        for number in range(200):
+        for number in range(100):
             words = [f"word{index}" for index in random.integers(0, 50, 12)]
             words[int(random.integers(0, 12))] = "dull" if number % 2 else "moving"
             table.writerow([" ".join(words), "down" if number % 2 else "up", number % 5])
-    runner = Runner(tmp_path, forks=True)
-    code, out, err = runner.finish("run", "reviews.csv")
-    assert (code, out) == (1, "")
-    assert "label=verdict" in err
     terminal = Terminal(
         *FORKED,
-        *("run", str(tmp_path / "reviews.csv"), "--epochs", "8"),
+        *("run", str(tmp_path / "reviews.csv"), "--epochs", "1"),
         home=tmp_path,
         size=(120, 60),
         program=sys.executable,
@@ -77,6 +72,4 @@ def test_reviews_are_trained_on_once_the_label_is_named_and_resumed(tmp_path: Pa
     finally:
         terminal.close()
     (run,) = list_runs(tmp_path / "runs")
-    code, out, err = runner.finish("resume", run.run_id, "--epochs", "9")
-    assert code == 0, err
-    assert re.search(r"epoch +9/9 .*accuracy \S+ val (1\.0000|0\.9\d+)", out)
+    assert load_config(run.config).data.options["label"] == "verdict"

@@ -81,10 +81,8 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Foreign:
     "command",
     [
         "resume RUN",
-        "resume RUN --detach",
         "run digits-cnn --resume-if-exists theirs",
         "run CONFIG",
-        "run config --preset-file CONFIG",
         "preflight CONFIG",
         "inspect CONFIG",
         "sweep CONFIG --over batch_size=16,32",

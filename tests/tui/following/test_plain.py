@@ -18,21 +18,18 @@ from tpu_console.engine.runs.events import (
     Event,
     FitStarted,
     ModelBuilt,
-    Noticed,
     Phase,
     PhaseStarted,
     Progress,
     Replica,
-    RunFailed,
     RunFinished,
     RunStarted,
-    StopRequested,
 )
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.run_history import PastRun
 from tpu_console.tui.following.follow import FIRST_SILENCE_S, LONGEST_SILENCE_S, PlainPrinter
-from tpu_console.tui.text.run_lines import crashed_lines, epoch_line, failed_lines, plan_lines
+from tpu_console.tui.text.run_lines import crashed_lines, epoch_line, plan_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,21 +99,6 @@ def test_epoch_line_holds_every_figure_of_the_epoch() -> None:
     )
 
 
-def test_epoch_lines_of_two_metrics_stay_under_120_columns_and_line_up() -> None:
-    lines = [
-        epoch_line(epoch(number, seconds=seconds, step_ms=step_ms, examples_per_s=images), FIT, is_best=True)
-        for number, seconds, step_ms, images in [
-            (1, 0.02, None, None),
-            (9, 59.94, 9.3, 3434.0),
-            (10, 599.0, 812.5, 118000.0),
-            (30, 7500.0, 0.1, 9.0),
-        ]
-    ]
-    assert all(len(line) < 120 for line in lines)
-    assert len({line.index("ms/step") for line in lines}) == 1
-    assert len({line.index("loss") for line in lines}) == 1
-
-
 def test_validation_is_said_once_it_takes_much_of_the_time(journal: Journal) -> None:
     epochs = [epoch(number, seconds=2.0, validation_s=1.0) for number in (1, 2, 3)]
     lines = [journal.feed(one) for one in epochs]
@@ -136,11 +118,6 @@ def test_an_epoch_line_omits_an_unknown_batch_size_and_learning_rate() -> None:
     unknown = FitStarted(5, None, None, None, 1)
     line = epoch_line(epoch(2, examples_per_s=None, learning_rate=None), unknown, is_best=False)
     assert line.startswith("epoch 2/5  0.41 s    9.3 ms/step  loss 0.1023")
-
-
-@pytest.mark.parametrize(("value", "text"), [(float("nan"), "NaN"), (float("inf"), "inf"), (4.2e-7, "4.2e-7")])
-def test_odd_losses_are_written_out(value: float, text: str) -> None:
-    assert f"  loss {text}" in epoch_line(epoch(2, logs={"loss": value}), FIT, is_best=False)
 
 
 def test_star_marks_only_epochs_that_are_the_best_so_far(journal: Journal) -> None:
@@ -181,12 +158,6 @@ def test_each_phase_before_training_gets_one_line_when_it_ends(journal: Journal)
     ]
 
 
-def test_phases_within_an_epoch_say_nothing(journal: Journal) -> None:
-    journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING))
-    within = [PhaseStarted(phase) for phase in (Phase.VALIDATING, Phase.CHECKPOINTING, Phase.TRAINING)]
-    assert journal.feed(*within) == []
-
-
 def test_the_pause_between_progress_lines_grows_and_restarts_each_epoch(journal: Journal) -> None:
     journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING), progress(1, 11))
     assert journal.idle(FIRST_SILENCE_S - 0.1) == []
@@ -213,19 +184,6 @@ def test_unchanged_progress_is_not_printed_twice(journal: Journal) -> None:
     assert journal.idle(LONGEST_SILENCE_S) == ["training     35.0 s  so far"]
 
 
-def test_past_of_a_run_brings_epochs_and_no_progress(journal: Journal) -> None:
-    past = [event for n in range(1, 4) for event in (progress(n, 20), progress(n, 44), epoch(n))]
-    journal.clock.now -= 3600
-    lines = journal.feed(STARTED, FIT, *past)
-    journal.clock.now += 3600
-    assert [line[:11] for line in lines[1:]] == ["epoch  1/30", "epoch  2/30", "epoch  3/30"]
-
-
-def test_notices_and_stop_requests_are_printed(journal: Journal) -> None:
-    lines = journal.feed(STARTED, Noticed("The disk is nearly full."), StopRequested("asked with Ctrl-C"))
-    assert [line.split()[0] for line in lines[1:]] == ["note", "stopping"]
-
-
 def test_end_names_score_times_files_and_what_to_do_next(journal: Journal, tmp_path: Path) -> None:
     (tmp_path / "model.keras").touch()
     journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING), apart_s=2.0)
@@ -241,22 +199,6 @@ def test_end_names_score_times_files_and_what_to_do_next(journal: Journal, tmp_p
     assert journal.idle(1e6) == []
 
 
-def test_unknown_events_are_skipped(journal: Journal) -> None:
-    assert journal.printer.feed([{"v": 2, "t": 1.0, "type": "Teleported"}]) == []
-    assert journal.printer.state.skipped == 1
-
-
-def test_failure_gives_cause_remedy_and_log(tmp_path: Path) -> None:
-    (tmp_path / "console.log").touch()
-    failed = RunFailed("mine.py raised.", "KeyError: 'x'", "Look at line 3.", "console.log")
-    assert failed_lines(failed, RunDirectory(tmp_path)) == [
-        "mine.py raised.",
-        "KeyError: 'x'",
-        "Look at line 3.",
-        f"Log: {tmp_path}/console.log",
-    ]
-
-
 def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) -> None:
     (tmp_path / "config.toml").touch()
     log = ("I0000 00:00:17.5  12 cudart_stub.cc:31] Could not find cuda drivers", "", "terminate called")
@@ -270,7 +212,6 @@ def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) ->
     ("changes", "line"),
     [
         ({}, "about 1m 02s, from a similar run here on 2026-03-01"),
-        ({"epochs": 1}, "about 23 s, from a similar run here on 2026-03-01"),
         (
             {"batch_size": 16},
             "roughly 1m 02s, from a similar run here on 2026-03-01 with batch 32",

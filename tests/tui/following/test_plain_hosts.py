@@ -59,13 +59,6 @@ def test_an_epoch_says_how_much_of_it_was_waited_and_a_change_says_what_to_do(tm
     assert "compute-bound (4% " in free
 
 
-def test_an_epoch_in_which_nothing_was_measured_claims_nothing(tmp_path: Path) -> None:
-    run = FakeTpu(tmp_path)
-    run.begin()
-    end_epoch(run, 1)
-    assert not any("waits" in line for line in said(run))
-
-
 def test_backend_topology_slow_and_lost_hosts_are_lines(tmp_path: Path) -> None:
     run = FakeTpu(tmp_path, 2, 4)
     run.begin()

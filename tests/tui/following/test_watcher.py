@@ -9,7 +9,7 @@ import pytest
 from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs.heartbeat import Liveness
-from tpu_console.tui.following.watcher import RunWatcher
+from tpu_console.tui.following.watcher import FASTEST_S, SLOWEST_S, RunWatcher
 from tpu_console.tui.text.outcome import outcome_of
 
 if TYPE_CHECKING:
@@ -100,15 +100,6 @@ def test_it_says_that_the_folder_was_removed(tmp_path: Path, watch: Callable[...
     assert "removed" in ended.headline
 
 
-def test_it_counts_damaged_records(tmp_path: Path, watch: Callable[..., Updates]) -> None:
-    engine = FakeEngine(tmp_path)
-    engine.begin()
-    engine.append("{half a rec", '{"v":1,"t":3,"type":"Progress","epoch":"x"}')
-    engine.train(1)
-    update = watch(engine.run).wait(lambda update: update.state.epochs)
-    assert update.damaged == 2
-
-
 def test_an_unreadable_journal_is_reported_and_read_later(tmp_path: Path, watch: Callable[..., Updates]) -> None:
     engine = FakeEngine(tmp_path)
     engine.run.journal.rename(tmp_path / "aside")
@@ -136,7 +127,11 @@ def test_a_long_journal_comes_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(updates[-1].state.epochs) == 399
 
 
-def test_stopping_a_watcher_that_never_started_is_fine(tmp_path: Path) -> None:
-    watcher = RunWatcher(FakeEngine(tmp_path).run, lambda update: None)
-    watcher.stop()
-    assert not watcher.is_alive()
+@pytest.mark.parametrize(("cost_s", "interval_s"), [(0.001, FASTEST_S), (0.02, 1.0), (0.3, SLOWEST_S)])
+def test_drawing_is_brought_to_a_fiftieth_of_a_core(tmp_path: Path, cost_s: float, interval_s: float) -> None:
+    engine, spent = FakeEngine(tmp_path), iter(cost_s * number for number in range(100))
+    engine.begin()
+    watcher = RunWatcher(engine.run, lambda update: None, drawing_s=lambda: next(spent))
+    watcher._look()
+    assert watcher.interval_s == pytest.approx(interval_s)
+    watcher.stop()  # it never started

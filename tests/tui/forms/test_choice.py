@@ -46,14 +46,3 @@ async def test_closing_the_list_keeps_the_value_and_gives_back_the_focus() -> No
         await pilot.press("down", "escape")
         await until(pilot, lambda: app.focused is app.choice and not app.choice.query(Select))
         assert (app.choice.value, app.changes) == ("cpu", 0)
-
-
-async def test_a_list_that_loses_the_focus_closes_and_leaves_the_focus_where_it_is() -> None:
-    app = Host()
-    async with app.run_test(size=(40, 12)) as pilot:
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.focused, OptionList))
-        app.query_one(Input).focus()
-        await until(pilot, lambda: not app.choice.query(Select))
-        assert app.focused is app.query_one(Input)
-        assert app.choice.value == "cpu"

@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 
 from tpu_console.engine.config.options import METRICS
 from tpu_console.engine.config.reading import parse_config, valid_keys
-from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.config.values import Section
 from tpu_console.engine.data.kinds.table import KINDS
-from tpu_console.engine.errors import ConfigError, Problem
-from tpu_console.presets import Preset, all_presets, find_preset
+from tpu_console.engine.errors import ConfigError
+from tpu_console.presets import Preset, all_presets, find_preset, load_preset
 from tpu_console.presets.catalog import About
 from tpu_console.tui.forms.field import ControlKind, FieldSpec, field_of
 from tpu_console.tui.forms.field_row import NameSuggester
-from tpu_console.tui.forms.fields import GROUPS, OPTION_TABLES, Draft, fields_of, option_fields, to_value
+from tpu_console.tui.forms.fields import GROUPS, OPTION_TABLES, Draft, fields_of, option_fields
 from tpu_console.tui.text.names import to_text
 
 
@@ -112,11 +111,6 @@ def test_options_of_a_model_outlive_a_look_at_another(digits: Draft) -> None:
     assert digits.config().model_options["filters"] == [8, 16]
 
 
-def test_defaults_of_another_model_are_not_spelled_out(digits: Draft) -> None:
-    digits.set(_spec(digits, "model"), "mlp")
-    assert digits.config().model_options == {}
-
-
 def test_a_custom_model_takes_any_keyword_arguments(digits: Draft) -> None:
     digits.set(_spec(digits, "model"), "mine.py:build")
     digits.set(_spec(digits, "model_options"), 'units=64, wide=true, kind=deep, name="a, b"')
@@ -125,19 +119,6 @@ def test_a_custom_model_takes_any_keyword_arguments(digits: Draft) -> None:
     assert caught.value.problems[0].key == "model_options"
     digits.set(_spec(digits, "model_options"), "units=64, wide=true, kind=deep")
     assert digits.config().model_options == {"units": 64, "wide": True, "kind": "deep"}
-
-
-def test_keyword_arguments_read_back_what_they_write() -> None:
-    spec = option_fields(OPTION_TABLES["model_options"], "mine.py:build")[0]
-    values = {"units": [64, 32], "name": 'a, "b"', "rate": 0.5, "deep": {"x": 1}}
-    assert to_value(spec, to_text(values)) == values
-
-
-def test_only_a_custom_dataset_takes_any_keyword_arguments(digits: Draft) -> None:
-    assert not [spec for spec in digits.fields() if spec.key.startswith("data.options")]
-    digits.set(_spec(digits, "dataset"), "data.py:load")
-    digits.set(_spec(digits, "data.options"), "size=3")
-    assert digits.config().data.options == {"size": 3}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -153,27 +134,6 @@ def test_the_path_of_a_file_dataset_is_an_essential_field(digits: Draft, name: s
     ]
     digits.set(_spec(digits, f"data.options.{source}"), "somewhere")
     assert digits.config().data.options == {source: "somewhere"}
-
-
-def test_options_of_a_dataset_outlive_a_look_at_another(digits: Draft) -> None:
-    digits.set(_spec(digits, "dataset"), "image-csv")
-    digits.set(_spec(digits, "data.options.path"), "train.csv")
-    digits.set(_spec(digits, "data.options.label"), "2020, healthy")
-    digits.set(_spec(digits, "data.options.image_size"), "64, 96")
-    digits.set(_spec(digits, "dataset"), "digits")
-    assert digits.config().data.options == {}
-    digits.set(_spec(digits, "dataset"), "image-folder")
-    assert digits.text(_spec(digits, "data.options.path")) == ""
-    digits.set(_spec(digits, "dataset"), "image-csv")
-    expected = {"path": "train.csv", "label": ["2020", "healthy"], "image_size": [64, 96]}
-    assert digits.config().data.options == expected
-
-
-def test_an_emptied_size_means_the_default(digits: Draft) -> None:
-    digits.set(_spec(digits, "dataset"), "image-folder")
-    digits.set(_spec(digits, "data.options.path"), "photos")
-    digits.set(_spec(digits, "data.options.image_size"), "")
-    assert digits.config().data.options == {"path": "photos"}
 
 
 def test_a_preset_on_files_is_untouched_at_first() -> None:
@@ -203,24 +163,6 @@ def test_losses_weights_and_metrics_of_outputs_are_typed_as_text(digits: Draft) 
     assert to_text(config.loss_weights) == "team=0.2"
 
 
-def test_reset_goes_back_to_the_preset(digits: Draft) -> None:
-    digits.set(_spec(digits, "epochs"), "3")
-    assert digits.is_edited
-    digits.reset()
-    assert not digits.is_edited
-
-
-def test_a_problem_that_belongs_to_no_field_names_none(digits: Draft) -> None:
-    assert field_of(Problem("", "something else"), digits.fields()) is None
-
-
-def test_a_preset_with_free_options_is_untouched_at_first() -> None:
-    config = RunConfig(dataset="d.py:f", model="m.py:g", batch_size=8, epochs=1, model_options={"a": 1})
-    config = config.model_copy(update={"data": config.data.model_copy(update={"options": {"b": "c"}})})
-    preset = Preset("own", About(title="Own"), config, Path("own.toml"))
-    assert Draft(preset).config() == config
-
-
 def test_the_accelerator_is_chosen_or_simulated_or_an_address(digits: Draft) -> None:
     spec = _spec(digits, "accelerator")
     assert spec.choices == ("auto", "cpu", "gpu", "tpu")
@@ -232,25 +174,16 @@ def test_the_accelerator_is_chosen_or_simulated_or_an_address(digits: Draft) -> 
     ]
 
 
-def test_the_backend_and_the_hosts_are_among_what_is_shown_on_demand(digits: Draft) -> None:
-    backend = _spec(digits, "backend")
-    assert (backend.group, backend.choices, backend.is_essential) == (
-        "Accelerator",
-        ("auto", "tensorflow", "jax"),
-        False,
-    )
-    for key, text in (("hosts.count", "2"), ("hosts.index", "1"), ("hosts.coordinator", "10.0.0.1:9000")):
-        assert (_spec(digits, key).group, _spec(digits, key).is_essential) == ("Several hosts", False)
-        digits.set(_spec(digits, key), text)
-    hosts = digits.config().hosts
-    assert (hosts.count, hosts.index, hosts.coordinator) == (2, 1, "10.0.0.1:9000")
-    digits.set(_spec(digits, "hosts.count"), "auto")
-    assert digits.config().hosts.count == "auto"
-
-
 async def test_the_last_of_several_names_is_completed() -> None:
     suggester = NameSuggester(tuple(METRICS))
     assert await suggester.get_suggestion("accuracy, f1_") == "accuracy, f1_score"
     assert await suggester.get_suggestion("prec") == "precision"
     for complete in ("", "accuracy", "accuracy, ", "auc(curve=PR), zzz"):
         assert await suggester.get_suggestion(complete) is None
+
+
+def test_a_preset_file_from_the_command_line_is_in_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "extra one.toml"
+    path.write_text('dataset = "digits"\nmodel = "mlp"\nbatch_size = 8\nepochs = 1\nname = "extra"\n')
+    draft = Draft(load_preset(path))
+    assert draft.command(draft.config()) == f"tpu-console run 'extra one' --preset-file '{path}'"

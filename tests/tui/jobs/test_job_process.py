@@ -77,15 +77,6 @@ def test_a_result_comes_back_and_progress_and_notes_are_plain_lines(capsys: pyte
     assert "7 files in " in err
 
 
-def test_what_a_job_says_is_safe_to_show(capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(
-        "reporter.progress('reading \\x1b[2J', 1, 3, 'files')\nreporter.note('n\\x9b1m')\n"
-        "reporter.result({'classes': [{'name': 'x\\x1b]0;y\\x07.jpg', 'k\\x1bey': 1}]})"
-    )
-    assert found == {"classes": [{"name": "x\ufffd]0;y\ufffd.jpg", "k\ufffdey": 1}]}
-    assert not {"\x1b", "\x9b"} & set(capsys.readouterr().err)
-
-
 def test_a_job_s_error_keeps_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConsoleError) as caught:
         run("reporter.error('a.jpg is empty.', why='It has 0 bytes.', remedy='Delete it.')\nsys.exit(1)")
@@ -235,7 +226,7 @@ def test_in_a_pipe_a_line_comes_at_most_every_five_seconds(capsys: pytest.Captur
         "writing  0 of 120 images (0%)",
         "writing  40 of 120 images (33%), 8.0 images/s, 10.0 s left",
         "writing  80 of 120 images (66%), 8.0 images/s, 5.00 s left",
-        "writing  120 images in 15.0 s, 8.0 images/s",
+        "writing  120 images in 15.0 s",
     ]
 
 
@@ -287,22 +278,7 @@ def test_the_time_left_is_corrected_while_it_counts(seconds: float, text: str) -
 def test_what_an_earlier_start_did_makes_nothing_look_faster() -> None:
     step = Step("writing", 600, 1000, "images")
     assert at(step, 10.0, 500).running() == "writing  600 of 1,000 images (60%), 10 images/s, 40.0 s left"
-    assert at(Step("writing", 1000, 1000, "images"), 50.0, 500).ended() == (
-        "writing  1,000 images in 50.0 s, 10 images/s"
-    )
-
-
-@pytest.mark.parametrize(
-    ("step", "text"),
-    [
-        (Step("writing", 0, 0, "images"), "writing  0 of 0 images (100%), 10.0 s so far"),
-        (Step("counting", 12, None, "files"), "counting  12 files, 1.2 files/s"),
-        (Step("compiling for v5e-8", 9, None, "seconds"), "compiling for v5e-8  10.0 s"),
-        (Step("writing", 30, 20, "images"), "writing  30 of 20 images (150%), 3.0 images/s, 0.00 s left"),
-    ],
-)
-def test_odd_amounts_are_shown_unchanged(step: Step, text: str) -> None:
-    assert at(step, 10.0).running() == text
+    assert at(Step("writing", 1000, 1000, "images"), 50.0, 500).ended() == "writing  1,000 images in 50.0 s"
 
 
 def test_a_bar_is_drawn_in_ascii_if_the_locale_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:

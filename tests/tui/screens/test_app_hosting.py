@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.jobs.run_process import HostedRun, InProcessRun
 from tpu_console.tui.screens.live import LiveScreen
-from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.setup_parts import PresetList
 
@@ -84,36 +82,6 @@ async def test_start_opens_the_live_screen_and_quitting_names_the_attach_command
     name = engine.run.run_id
     assert app.farewell == f"{name} is still training. To come back: tpu-console attach {name}"
     assert host.poll() is None, "detaching leaves it alone"
-
-
-async def test_a_run_behind_the_form_is_named_too(engine: FakeEngine, host: Popen[bytes]) -> None:
-    app = ConsoleApp(launcher=lambda config, in_process: HostedRun(engine.run, host))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await start(pilot)
-        await until(pilot, lambda: is_on(pilot, LiveScreen))
-        await pilot.press("u")
-        await until(pilot, lambda: is_on(pilot, SetupScreen))
-        await pilot.press("ctrl+q")
-    assert engine.run.run_id in app.farewell
-
-
-async def test_q_asks_before_it_quits_on_every_screen(engine: FakeEngine) -> None:
-    engine.begin()
-    app = ConsoleApp(run=engine.run)
-    async with app.run_test(size=(80, 24)) as pilot:
-        for opened, key in ((LiveScreen, "u"), (SetupScreen, "f7"), (RunsScreen, "escape")):
-            is_open = partial(is_on, pilot, opened)
-            await until(pilot, is_open)
-            await pilot.press("q")
-            await until(pilot, lambda: "Quit tpu-console?" in screen_text(pilot))
-            await pilot.press("n")
-            await until(pilot, is_open)
-            await pilot.press("question_mark")
-            await until(pilot, lambda: "escape: close" in screen_text(pilot))
-            await pilot.press("escape", key)
-        await until(pilot, lambda: is_on(pilot, SetupScreen))
-        await pilot.press("q", "y")
-        await until(pilot, lambda: app.return_code == 0)
 
 
 async def test_escape_goes_back_from_the_form_to_the_run_as_it_was(engine: FakeEngine, host: Popen[bytes]) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = ("tensorflow", "keras", "jax", "pandas", "sklearn", "tensorflow_hub")
 
 
@@ -13,40 +15,21 @@ def loaded_after(statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
-def test_the_app_alone_loads_nothing_that_draws_or_trains() -> None:
-    loaded = loaded_after("import tpu_console.tui.app")
-    assert loaded.isdisjoint(
-        {
-            "numpy",
-            "plotext",
-            "pydantic",
-            "psutil",
-            "tpu_console.tui.screens.live",
-            "tpu_console.tui.screens.setup",
-            *HEAVY,
-        }
-    )
-    assert "textual.app" in loaded
+APP = "import tpu_console.tui.app"
+VERDICTS = "from tpu_console.engine.runs.state import RunState; from tpu_console.tui.text import run_lines; "
 
 
-def test_the_setup_screen_loads_no_curves_and_no_configuration() -> None:
-    loaded = loaded_after("import tpu_console.tui.app, tpu_console.tui.screens.setup")
-    assert loaded.isdisjoint({"numpy", "plotext", "pydantic", "tpu_console.engine.runs.state", *HEAVY})
-
-
-def test_the_live_screen_never_loads_a_framework() -> None:
-    loaded = loaded_after(
-        "import tpu_console.tui.app, tpu_console.tui.screens.live, tpu_console.tui.screens.dialogs;"
-        "import tpu_console.tui.jobs.run_process, tpu_console.tui.terminal.native_output"
-    )
-    assert loaded.isdisjoint(HEAVY)
-    assert "numpy" in loaded
-
-
-def test_the_run_of_a_cpu_loads_no_verdicts() -> None:
-    loaded = loaded_after(
-        "from tpu_console.engine.runs.state import RunState;"
-        "from tpu_console.tui.text.run_lines import efficiency_line; efficiency_line(RunState())"
-    )
-    assert loaded.isdisjoint({"tpu_console.engine.preflight.cache", "pydantic"})
-    assert "tpu_console.tui.text.run_lines" in loaded
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        (APP, {"numpy", "pydantic", "psutil", "tpu_console.tui.screens.live", "tpu_console.tui.screens.setup"}),
+        (f"{APP}, tpu_console.tui.screens.setup", {"numpy", "pydantic", "tpu_console.engine.runs.state"}),
+        (f"{APP}, tpu_console.tui.screens.live, tpu_console.tui.terminal.native_output", set()),
+        (VERDICTS + "run_lines.efficiency_line(RunState())", {"tpu_console.engine.preflight.cache", "pydantic"}),
+    ],
+    ids=["app", "form", "live", "verdicts"],
+)
+def test_what_is_shown_first_waits_for_nothing_heavy(statement: str, absent: set[str]) -> None:
+    loaded = loaded_after(statement)
+    assert loaded.isdisjoint({*absent, *HEAVY})
+    assert "tpu_console.tui" in loaded

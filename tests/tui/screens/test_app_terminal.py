@@ -1,20 +1,10 @@
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import select
-import struct
-import subprocess
 import sys
-import termios
-import time
 from typing import TYPE_CHECKING
 
-import pyte
-
-from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine
+from tests.tui.terminal_driver import Terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,40 +33,20 @@ print("BYE", os.isatty(1), os.isatty(2))
 """
 
 
-def drive(command: list[str], keys: bytes, until: str, size: tuple[int, int] = (100, 30)) -> tuple[str, bytes]:
-    """Run a program under a terminal, press keys once a text is seen; the screen then, and every byte."""
-    main, other = pty.openpty()
-    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-    # Whoever starts the tests may have set a size, which would count for more than the terminal's own.
-    inherited = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
-    environment = inherited | {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment)
-    os.close(other)
-    screen = pyte.Screen(*size)
-    stream = pyte.ByteStream(screen)
-    seen, seen_screen, deadline = b"", "", time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        if not select.select([main], [], [], 0.1)[0]:
-            continue
-        try:
-            data = os.read(main, 65536)
-        except OSError:
-            break  # the program has closed the terminal
-        seen += data
-        stream.feed(data)
-        if not seen_screen and until in "\n".join(screen.display):
-            seen_screen = "\n".join(screen.display)
-            os.write(main, keys)
-    assert process.wait(LIMIT_S) == 0, seen[-2000:]
-    os.close(main)
-    return seen_screen, seen
-
-
 def test_native_output_goes_to_the_log_and_never_to_the_screen(tmp_path: Path) -> None:
     engine = FakeEngine(tmp_path)
     engine.begin()
     engine.train(1)
-    screen, seen = drive([sys.executable, "-c", NOISY, str(engine.run.path)], b"d", "CPU, 1 replica")
+    size = (100, 30)
+    terminal = Terminal("-c", NOISY, str(engine.run.path), home=tmp_path, program=sys.executable, size=size)
+    try:
+        terminal.wait_for("CPU, 1 replica")
+        assert len(terminal.lines[0].rstrip()) > 80, "it knows how wide the terminal is"
+        terminal.press("d")
+        assert terminal.wait() == 0
+        seen = terminal.raw
+    finally:
+        terminal.close()
     log = engine.run.log.read_text()
     assert log.startswith("NATIVE early\n")
     assert log.count("NATIVE out\n") == log.count("NATIVE err\n") == 200
@@ -84,5 +54,4 @@ def test_native_output_goes_to_the_log_and_never_to_the_screen(tmp_path: Path) -
     # The log pane shows the log, so the words may be drawn; a raw line would end in a line feed.
     assert b"NATIVE out\n" not in seen
     assert b"NATIVE out\r\n" not in seen
-    assert len(screen.splitlines()[0].rstrip()) > 80, "it knew how wide the terminal is"
     assert seen.rstrip().endswith(b"BYE True True")

@@ -109,27 +109,6 @@ async def test_space_hides_a_run_and_shows_it_again() -> None:
         await until(pilot, lambda: "A .800 ★5 B .900" in screen_text(pilot))
 
 
-async def test_enter_opens_a_run_and_escape_comes_back() -> None:
-    runs = two_runs()
-    async with ConsoleApp(compared=runs).run_test(size=(80, 24)) as pilot:
-        await shown(pilot)
-        await pilot.press("down", "enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
-        assert isinstance(live := pilot.app.screen, LiveScreen)
-        assert live.run_directory == runs[1]
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, CompareScreen))
-
-
-async def test_a_finished_run_is_compared_with_others_of_its_preset() -> None:
-    runs = [*two_runs(), made_run(label="another")]
-    async with ConsoleApp(run=runs[1]).run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: isinstance(live := pilot.app.screen, LiveScreen) and live.is_over)
-        await pilot.press("c")
-        screen = await shown(pilot)
-        assert [run.overview.run for run in screen._comparison.runs] == runs[1::-1]  # type: ignore[union-attr]
-
-
 async def test_a_run_is_compared_with_those_selected_in_the_list() -> None:
     runs = [made_run(rising(0.8 + n / 50), label=label) for n, label in enumerate(("one", "two", "one"))]
     async with ConsoleApp().run_test(size=(120, 40)) as pilot:
@@ -197,9 +176,9 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> list[RunDirectory]:
     return list_runs(home / "runs")
 
 
-@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize("part", range(3))
 async def test_hostile_runs_are_compared_without_harm(part: int, hostile: list[RunDirectory]) -> None:
-    runs = hostile[part * 20 : part * 20 + 20]
+    runs = hostile[part::3][:20]
     comparison = read_comparison(runs)
     texts = [as_json(comparison), as_csv(comparison), *as_markdown(comparison), *as_text(comparison, 80)]
     assert not UNSAFE & {*"".join(texts)}

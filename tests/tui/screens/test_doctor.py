@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from textual.app import App
@@ -10,7 +9,6 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from tests.engine.machine.recorded import lay_out
-from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import until
 from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.tui.app import ConsoleApp
@@ -52,36 +50,6 @@ async def test_the_report_is_shown_and_scrolls(tmp_path: Path) -> None:
         await until(pilot, lambda: box.max_scroll_y > 0 and box.max_scroll_x == 0)  # once it is laid out
         await pilot.press("end")
         await until(pilot, lambda: box.scroll_y == box.max_scroll_y > 0)
-
-
-async def test_the_screen_stays_usable_while_the_check_hangs(tmp_path: Path) -> None:
-    go = threading.Event()
-
-    def slow() -> Environment:
-        go.wait(LIMIT_S)
-        return look_around(lay_out("laptop", tmp_path).sources)
-
-    app = Host(slow)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "checking" in app.title_text())
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, DoctorScreen))
-        go.set()
-
-
-async def test_checking_again_replaces_the_report(tmp_path: Path) -> None:
-    names = iter(["tpu-held", "tpu-lock-of-ours"])
-
-    def look() -> Environment:
-        name = next(names)
-        return look_around(lay_out(name, tmp_path / name).sources)
-
-    app = Host(look)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "1 problem" in app.title_text())
-        await pilot.press("f5")
-        await until(pilot, lambda: app.title_text().endswith("2 notes, 12 ok."))
-        assert "Process 4242" not in "\n".join(app.texts())
 
 
 async def test_a_key_of_the_setup_screen_opens_it(tmp_path: Path) -> None:

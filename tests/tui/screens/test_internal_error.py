@@ -41,7 +41,7 @@ def program(tmp_path: Path, failing: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failing", [AT_ONCE, IN_A_WORKER])
+@pytest.mark.parametrize("failing", [IN_A_WORKER])
 def test_a_bug_is_told_in_a_sentence_and_the_run_is_named(program: str, private_home: Path, tmp_path: Path) -> None:
     engine = FakeEngine(tmp_path)
     engine.begin()

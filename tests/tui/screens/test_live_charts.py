@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from textual._compositor import Compositor, LayoutUpdate
 
-from tests.tui.live_fakes import STEPS, FakeEngine, each_size, live, screen_text, until
+from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, until
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Progress
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.app import ConsoleApp
@@ -86,7 +85,7 @@ def test_the_first_epoch_has_speeds_between_its_reports() -> None:
 
 
 async def test_as_many_charts_as_fit_and_pages_of_the_others(engine: FakeEngine) -> None:
-    counts = {(60, 24): 1, (80, 24): 2, (120, 40): 2, (200, 50): 4}
+    counts = {(60, 24): 1, (120, 40): 2, (200, 50): 4}
     async with opened(engine) as pilot:
         async for size in each_size(pilot, *counts):
             count = counts[size]
@@ -99,22 +98,6 @@ async def test_as_many_charts_as_fit_and_pages_of_the_others(engine: FakeEngine)
             await until(pilot, lambda: shown(pilot)[-1] == "step time")
             await pilot.press(*["pageup"] * (5 // count + 1))
             await until(pilot, lambda count=count: shown(pilot) == ALL_TITLES[:count])  # type: ignore[misc]  # lambda
-
-
-async def test_charts_on_other_pages_get_no_samples(engine: FakeEngine) -> None:
-    async with opened(engine) as pilot:
-        await until_read(pilot)
-        grid = live(pilot).grid
-        await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"])
-        assert "step time" not in grid._charts, "a chart that was never shown does not exist"
-        loss = grid.on_page[0]
-        await pilot.press("pagedown")
-        await until(pilot, lambda: shown(pilot)[0] == "learning rate")
-        engine.train(5)
-        await until(pilot, lambda: len(live(pilot).snapshot.state.epochs) == 5)
-        assert len(loss._curves[1].value) == 4
-        await pilot.press("pageup")
-        await until(pilot, lambda: len(loss._curves[1].value) == 5)
 
 
 async def test_filter(engine: FakeEngine) -> None:
@@ -224,18 +207,6 @@ async def test_keys_zoom_pan_follow_and_choose_the_range(engine: FakeEngine) -> 
         await until(pilot, lambda: all(chart.is_full for chart in screen.grid.on_page))
 
 
-async def test_the_window_goes_with_the_cursor(engine: FakeEngine) -> None:
-    async with opened(engine, (120, 40)) as pilot:
-        await until_read(pilot)
-        screen = live(pilot)
-        await pilot.press("f", "home")
-        await until(pilot, lambda: screen.cursor is not None and screen.cursor == 44.0)
-        await pilot.press("shift+left")
-        await until(pilot, lambda: screen.window.mode is Mode.FIXED)
-        assert screen.cursor is not None
-        assert screen.window.left <= screen.cursor < 42.0
-
-
 async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(engine: FakeEngine) -> None:
     async with opened(engine) as pilot:
         await until_read(pilot)
@@ -289,65 +260,6 @@ async def test_a_terminal_that_needs_ascii_does_not_change_the_remembered_marker
         assert live(pilot).marker == "ascii"
     assert (kept := VIEWS.get("digits-cnn")) is not None
     assert kept.marker == "block"
-
-
-async def test_range_and_filter_belong_to_one_opened_run_and_escape_removes_the_filter(engine: FakeEngine) -> None:
-    async with opened(engine, (120, 40)) as pilot:
-        await until_read(pilot)
-        await pilot.press("v", "slash", *"qqq", "enter", "x")
-        await until(pilot, lambda: "no chart matches qqq" in screen_text(pilot))
-        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
-    async with opened(engine, (120, 40)) as pilot:
-        await until(pilot, lambda: live(pilot).axis is Axis.EPOCH)
-        assert not live(pilot).is_full
-        assert shown(pilot) == ["loss", "accuracy"]
-        await pilot.press("slash", *"rate", "enter")
-        await until(pilot, lambda: "charts match rate" in screen_text(pilot))
-        await pilot.press("escape")
-        await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"] and "charts match" not in screen_text(pilot))
-
-
-async def test_what_was_changed_before_the_last_look_was_read_stays_and_is_kept(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    VIEWS.put("digits-cnn", ChartView(marker="block", axis="epoch", order=("accuracy",)))
-    get, disk_is_free = VIEWS.get, threading.Event()
-
-    def slow(preset: str) -> ChartView | None:
-        disk_is_free.wait()
-        return get(preset)
-
-    monkeypatch.setattr(VIEWS, "get", slow)
-    async with opened(engine) as pilot:
-        await until_read(pilot)
-        screen = live(pilot)
-        await pilot.press("x", "x")
-        await until(pilot, lambda: screen.axis is Axis.TIME)
-        disk_is_free.set()
-        await until(pilot, lambda: (kept := get("digits-cnn")) is not None and kept.axis == "time")
-        assert screen.axis is Axis.TIME
-
-
-async def test_a_view_of_another_version_is_not_used(engine: FakeEngine) -> None:
-    VIEWS.put("digits-cnn", ChartView(axis="parsecs", order=("accuracy",)))
-    async with opened(engine) as pilot:
-        await until_read(pilot)
-        assert shown(pilot)[0] == "loss"
-        await pilot.press("x")
-        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
-
-
-async def test_a_run_of_many_metrics_pages_through_all_of_them(tmp_path: Path) -> None:
-    engine = FakeEngine(tmp_path / "runs")
-    engine.begin()
-    names = [f"metric [{number}]" for number in range(20)]  # brackets are no markup
-    for step in range(4, STEPS, 4):
-        engine.write(Progress(1, step, step, step * 0.1, dict.fromkeys(names, 1 / step)))
-    async with opened(engine, (200, 50)) as pilot:
-        await until(pilot, lambda: shown(pilot) == names[:4])
-        await pilot.press(*["pagedown"] * 4)
-        await until(pilot, lambda: shown(pilot) == names[16:])
-        await until(pilot, lambda: "metric [19]" in screen_text(pilot))
 
 
 async def test_keys_zoom_and_pan_the_vertical_axis_in_small_steps(engine: FakeEngine) -> None:

@@ -9,7 +9,6 @@ import pytest
 from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, shows, until
 from tpu_console.engine.runs.events import Sample, Translated
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.widgets.pane_tabs import PaneTabs
 from tpu_console.tui.widgets.side_panes import SamplesPane
 
 if TYPE_CHECKING:
@@ -71,34 +70,3 @@ async def test_what_is_wrong_stands_beside_what_was_expected(engine: FakeEngine)
         await until(pilot, lambda: live(pilot).zoomed == "charts")
         await pilot.press("escape")
         await shows(pilot, "3,200/s", "translations after epoch 1")
-
-
-async def test_a_language_without_spaces_is_wrapped(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
-    engine.write(Translated(1, (Sample("A long sentence.", "健康な葉と病気の葉" * 12 + "末", ""),)))
-    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "7 samples")
-        await pilot.press("7")
-        await shows(pilot, "expected: 健康", "末")
-
-
-async def test_without_translations_its_key_does_nothing(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
-    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "★     1")
-        await pilot.press("7")
-        assert live(pilot).zoomed == ""
-        await pilot.press("p", "p", "p")
-        await until(pilot, lambda: live(pilot).query_one(PaneTabs).current == "epochs")
-        assert "samples" not in screen_text(pilot)
-
-
-async def test_ascii_draws_nothing_else(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
-    translate(engine, 1)
-    async with ConsoleApp(run=engine.run, marker="ascii").run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "Did you see the red house?", "+ t? mira un casa rojo")
-        assert screen_text(pilot).isascii()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from textual.app import App
 from textual.widgets import Input, Static
@@ -21,8 +20,6 @@ from tpu_console.tui.screens.preflight import PreflightScreen, VerdictTable
 from tpu_console.tui.widgets.setup_parts import PlanPanel
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from textual.pilot import Pilot
 
     from tpu_console.tui.jobs.job_process import Start
@@ -67,23 +64,13 @@ class Host(App[None]):
         return str(self.shown.query_one("#words", Static).content)
 
 
-async def test_a_dataset_function_of_unknown_shapes_is_called_first(tmp_path: Path) -> None:
-    app = Host(telling([FITS]), f"{tmp_path / 'mine.py'}:data")
-    async with app.run_test() as pilot:
-        await shown(pilot, app)
-        await pilot.press("enter")
-        await until(pilot, lambda: app.table.row_count == 1)
-    assert log_file("call").exists()
-
-
 async def shown(pilot: Pilot[None], app: Host) -> None:
     await until(pilot, lambda: app.screen is app.shown and bool(app.shown.query(Input)) and app.focused is not None)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
-async def test_verdicts_are_listed_and_one_is_applied(size: tuple[int, int]) -> None:
+async def test_verdicts_are_listed_and_one_is_applied() -> None:
     app = Host(telling([FITS, TOO_LARGE, REFUSED, FASTER]))
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await shown(pilot, app)
         await pilot.press("enter")
         await until(pilot, lambda: app.table.row_count == 4)
@@ -97,7 +84,7 @@ async def test_verdicts_are_listed_and_one_is_applied(size: tuple[int, int]) -> 
     assert app.taken == (256, "mixed_bfloat16")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_columns_are_dropped_and_no_unit_is_cut(size: tuple[int, int]) -> None:
     assert FITS.bound is not None
     quick = replace(FITS, bound=replace(FITS.bound, step_s=0.000229, epoch_s=0.229, run_s=123.4))
@@ -122,12 +109,12 @@ async def test_wrong_choices_are_marked_and_start_nothing() -> None:
         await pilot.press("enter")
         app.shown.query_one("#tpus", Input).value = "v5e-8"
         app.shown.query_one("#batches", Input).value = "32, many"
-        await until(pilot, lambda: "'many' is not a positive whole number" in screen_text(pilot))
+        await until(pilot, lambda: "positive whole numbers" in screen_text(pilot))
         await pilot.press("ctrl+r")
         await pilot.pause()
         assert not log_file("preflight").exists()
         app.shown.query_one("#batches", Input).value = "32, 64,32"
-        await until(pilot, lambda: "not a positive" not in screen_text(pilot))
+        await until(pilot, lambda: "positive whole" not in screen_text(pilot))
         await pilot.press("ctrl+r")
         await until(pilot, lambda: app.table.row_count == 1)
         assert '"batches": [32, 64]' in log_file("preflight").read_text()
@@ -146,21 +133,6 @@ async def test_progress_shows_the_time_and_can_be_cancelled() -> None:
         await until(pilot, lambda: app.status.startswith("cancelled"))
         await pilot.press("escape")
         await until(pilot, lambda: app.taken is None)
-
-
-async def test_cancelling_ends_a_compilation_that_ignores_signals() -> None:
-    code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    code += "print(os.getpid(), file=sys.stderr, flush=True)\n"
-    app = Host(speaking(code + ENDLESS))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await shown(pilot, app)
-        await pilot.press("ctrl+r")
-        await until(pilot, lambda: "compiling" in screen_text(pilot))
-        pid = int(log_file("preflight").read_text().splitlines()[1])
-        assert psutil.pid_exists(pid)
-        await pilot.press("escape")
-        await until(pilot, lambda: app.screen is app.shown)
-        await until(pilot, lambda: not psutil.pid_exists(pid))
 
 
 async def test_a_failure_is_shown_with_its_remedy() -> None:

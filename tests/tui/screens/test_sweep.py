@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets import Input, Static
 
-from tests.tui.live_fakes import FakeEngine, each_size, screen_text, until
+from tests.tui.live_fakes import each_size, screen_text, until
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.runs.events import DataReady
@@ -106,19 +106,6 @@ async def test_enter_opens_the_run_and_escape_comes_back() -> None:
         await until(pilot, told(pilot, "This run has not started yet."))
 
 
-async def test_a_running_run_is_seen_to_grow() -> None:
-    sweep = made_sweep(speeds={1: 1000.0})
-    engine = FakeEngine(sweep.path.parent.parent / "runs")
-    engine.begin()
-    engine.train(1)
-    sweep.note(2, engine.run)
-    async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
-        await shown(pilot)
-        await until(pilot, has(pilot, "running", "1/10"))
-        engine.train(2)
-        await until(pilot, has(pilot, "2/10"))
-
-
 @pytest.mark.usefixtures("forked_jobs")
 async def test_a_key_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -133,8 +120,6 @@ async def test_a_key_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypat
         await until(pilot, told(pilot, "Saved to "))
         (notebook,) = tmp_path.glob("*.ipynb")
         assert notebook.stem == sweep.runs()[2].run_id
-        await pilot.press("percent_sign", "enter")  # what is there is never written over
-        await until(pilot, (tmp_path / f"{notebook.stem}-2.ipynb").exists)
 
 
 async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
@@ -151,7 +136,7 @@ async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, SetupScreen))
         await pilot.press("ctrl+l")
-        await until(pilot, has(pilot, f"sweep {sweep.name[9:]} is running: b", "b Sweeps"))
+        await until(pilot, has(pilot, "b Sweeps"))
         await pilot.press("b")
         await until(pilot, has(pilot, "complete", "2/2", "running", "3/4", "unreadable", "accelerator=cpu,sim:8"))
         await pilot.press("down")
@@ -161,7 +146,7 @@ async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
         await pilot.press("enter")
         assert (await shown(pilot))._sweep == sweep
         await pilot.press("escape", "escape")
-        await until(pilot, lambda: isinstance(app.screen, RunsScreen) and "is running: b" not in screen_text(pilot))
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen))
         await pilot.press("escape")
         await until(pilot, lambda: "▶ sweep" not in screen_text(pilot))
 

@@ -77,11 +77,6 @@ def is_complete(terminal: Terminal) -> bool:
     return "examples/s" in terminal.text and "p Pane" in terminal.lines[-1] and bool(terminal.curves)
 
 
-def test_the_sizes_of_the_resize_test_all_differ() -> None:
-    assert len(set(STORM)) == len(STORM) == 30
-    assert all(60 <= columns <= 200 and 18 <= rows <= 50 for columns, rows in STORM)
-
-
 def test_after_many_resizes_the_screen_equals_that_of_a_new_console(open_terminal: Opener, run: RunDirectory) -> None:
     tossed = open_terminal("attach")
     tossed.wait_for(lambda: is_complete(tossed))
@@ -105,20 +100,6 @@ def test_after_many_resizes_the_screen_equals_that_of_a_new_console(open_termina
     tossed.press("d")
     assert tossed.wait() == 0
     assert tossed.is_restored
-
-
-def test_every_size_is_drawn_completely(open_terminal: Opener, run: RunDirectory) -> None:
-    terminal = open_terminal("attach")
-    terminal.wait_for(lambda: is_complete(terminal))
-    assert_every_part_is_shown(terminal, run, "3 epochs", "4 replicas", "5 log", "val_", "/step")
-    assert not is_light(terminal)
-    for columns, rows in STORM[::6]:
-        terminal.resize(columns, rows)
-        terminal.wait_for(
-            lambda: "f1 Help" in terminal.lines[-1] and sum("p Pane" in row for row in terminal.lines) == 1
-        )
-        terminal.wait_for(lambda: terminal.curves)
-        assert len(terminal.lines) == rows
 
 
 def test_a_large_light_terminal_shows_every_part(open_terminal: Opener, run: RunDirectory) -> None:
@@ -196,18 +177,6 @@ def test_ascii_is_all_that_reaches_a_terminal_whose_locale_needs_it(open_termina
     terminal.press("ctrl+q")
     assert terminal.wait() == 0
     assert terminal.raw.isascii(), sorted({c for c in terminal.raw.decode() if ord(c) > 127})
-
-
-def test_the_marker_key_switches_ascii_on_and_off(open_terminal: Opener) -> None:
-    terminal = open_terminal("attach", "--markers", "ascii")
-    terminal.wait_for(lambda: "examples/s" in terminal.text and terminal.text.isascii())
-    assert colours(terminal.raw), "colours are found if there are any"
-    terminal.press("*")
-    terminal.wait_for(lambda: terminal.curves and "?" not in "".join(terminal.lines[:-1]))
-    terminal.press("*")
-    terminal.wait_for(lambda: not terminal.curves and not terminal.text.isascii())
-    terminal.press("*")
-    terminal.wait_for(lambda: terminal.text.isascii() and "examples/s" in terminal.text)
 
 
 def test_a_terminal_that_stops_reading_holds_up_neither_the_run_nor_the_consoles_end(

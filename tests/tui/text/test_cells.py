@@ -9,7 +9,7 @@ TEXTS = ["", "plain", "健康な葉", "a健b康", "cafe\u0301 – ★", "👍 fi
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("size", range(1, 12))
+@pytest.mark.parametrize("size", [1, 2, 5, 11])
 def test_a_text_is_no_wider_than_asked_for(text: str, size: int) -> None:
     for cut in (clipped(text, size), end_of(text, size)):
         assert cell_len(cut) <= size
@@ -21,7 +21,3 @@ def test_a_text_is_cut_off_at_its_end_or_at_its_beginning() -> None:
     assert end_of("a long name", 7) == "…g name"
     assert clipped("健康な葉", 6) == "健康…"
     assert end_of("健康な葉", 6) == "…な葉"
-
-
-def test_a_long_text_is_cut_off_quickly() -> None:
-    assert clipped("健" * 1_000_000, 9) == "健健健健…"

@@ -17,15 +17,12 @@ _CUINIT = (
     [
         ("I0000 00:00:1795.738543   12618 port.cc:153] Loaded runtime", Message("Loaded runtime")),
         ("W1122 05:47:51.447911 31055 a/b.cc:185] slow", Message("slow")),
-        ("E1122 05:47:51.447911 31055 a/b.cc:185] broken", Message("broken", is_error=True)),
         ("2026-11-22 07:11:00.123456: F tensorflow/core/c.cc:7] dead", Message("dead", is_error=True)),
         ("2026-11-22 07:11:00.1: I tensorflow/c.cc:7] E0000 00:00:1.2 3 d.cc:1] x", Message("x")),
         ("WARNING:2026-11-22 07:11:00,123:jax._src.xla_bridge:791: No TPU", Message("No TPU")),
-        ("WARNING:absl:Skipping variable loading", Message("Skipping variable loading")),
         ("ERROR:mine:no such column", Message("no such column", is_error=True)),
         ("ValueError: no such column", Message("ValueError: no such column", is_error=True)),
         ("my own line: error-free", Message("my own line: error-free")),
-        ("", Message("")),
     ],
 )
 def test_a_native_prefix_is_stripped_and_its_severity_kept(line: str, message: Message) -> None:

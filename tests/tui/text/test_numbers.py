@@ -13,6 +13,8 @@ from tpu_console.tui.text.numbers import (
     bar_cells,
     clock,
     duration,
+    flop,
+    gib,
     learning_rate,
     listed,
     memory,
@@ -31,16 +33,11 @@ from tpu_console.tui.text.tables import Column, fields, table
         (-1, "0.00 s"),
         (0.414, "0.41 s"),
         (0.0412, "41.2 ms"),
-        (4.12e-5, "41.2 µs"),
         (3.03e-8, "0.0303 µs"),
-        (1e-10, "0.00 s"),
         (None, "–"),
-        (9.994, "9.99 s"),
         (9.996, "10.0 s"),
-        (59.94, "59.9 s"),
         (59.96, "1m 00s"),
         (72, "1m 12s"),
-        (3599.6, "1h 00m"),
         (7500, "2h 05m"),
         (97200, "1d 03h"),
         (float("nan"), "–"),
@@ -61,9 +58,7 @@ def test_clock(seconds: float, text: str) -> None:
     ("value", "text"),
     [
         (0.98765, "0.9877"),
-        (12.3456, "12.346"),
         (123.456, "123.46"),
-        (1234.56, "1234.6"),
         (0.00001234, "1.2e-5"),
         (0.0, "0.0000"),
         (3.2e9, "3.2e9"),
@@ -104,18 +99,24 @@ def test_size(count: int, text: str) -> None:
     assert size(count) == text
 
 
-def test_plural_and_shape() -> None:
-    assert [plural(1, "step"), plural(1408, "step"), plural(2, "class", "classes")] == [
-        "1 step",
-        "1,408 steps",
-        "2 classes",
-    ]
-    assert shape((28, None, 1)) == "28×?×1"
-
-
-def test_percent_and_lists() -> None:
-    assert [percent(37.6), percent(None)] == ["38%", ""]
-    assert [listed(["a", "b"], 2), listed(["a", "b", "c"], 1)] == ["a, b", "a and 2 more"]
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (plural(1, "step"), "1 step"),
+        (plural(1408, "step"), "1,408 steps"),
+        (plural(2, "class", "classes"), "2 classes"),
+        (shape((28, None, 1)), "28×?×1"),
+        (percent(37.6), "38%"),
+        (listed(["a", "b"], 2), "a, b"),
+        (listed(["a", "b", "c"], 1), "a and 2 more"),
+        (gib(31_797_248), "30.3 MiB"),
+        (gib(15.75 * 2**30), "15.75 GiB"),
+        (flop(12), "12 FLOP"),
+        (flop(1.4424e12), "1.44 TFLOP"),
+    ],
+)
+def test_counts_lists_and_units(written: str, text: str) -> None:
+    assert written == text
 
 
 COLUMNS = [Column("run", 9), Column("epochs", 5, right=True), Column("started", 1)]
@@ -136,7 +137,7 @@ def test_table_lines_up_with_wide_characters() -> None:
     assert fields([("健康", "1"), ("b", "2")]) == ["  健康  1", "  b     2"]
 
 
-@pytest.mark.parametrize("width", range(1, 40))
+@pytest.mark.parametrize("width", [1, 5, 12, 20, 39])
 def test_table_never_exceeds_the_width(width: int) -> None:
     assert all(len(line) <= width for line in table(COLUMNS, ROWS, width))
 

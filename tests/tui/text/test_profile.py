@@ -104,7 +104,7 @@ def test_the_page_compares_with_another_run_by_cause_and_layer() -> None:
     assert ["dense", "4.00", "100%", "4.00"] in [row[:4] for row in rows]
 
 
-@pytest.mark.parametrize("width", [40, 78, 160])
+@pytest.mark.parametrize("width", [40, 78])
 def test_the_page_fits_and_compares_with_the_trace_before(width: int) -> None:
     later = replace(COMPUTED, step=90, step_s=0.008, matrix_unit=0.12, bandwidth=0.34)
     best = replace(FIT, best_layers_ms={"conv": 1.234})

@@ -1,26 +1,40 @@
+"""What was asked of a run, its budget and its mirror, in words."""
+
 from __future__ import annotations
 
 import re
 
 import pytest
 
-from tpu_console.engine.runs.events import BudgetSet, PhaseStarted, Steered, StopRequested
+from tpu_console.engine.runs.events import (
+    BudgetSet,
+    MirrorReported,
+    Noticed,
+    PhaseStarted,
+    RunFinished,
+    Steered,
+    StopRequested,
+)
 from tpu_console.engine.runs.state import RunState, reduce
-from tpu_console.tui.text.steering import budget_clock, budget_text, busy_text, steered_text, stop_text
+from tpu_console.tui.text.steering import (
+    budget_clock,
+    budget_text,
+    busy_text,
+    mirror_facts,
+    mirror_text,
+    steered_text,
+    stop_text,
+)
+
+PLACE = "gs://bucket/runs/20261120-133100-a"
 
 
 @pytest.mark.parametrize(
     ("event", "text"),
     [
         (Steered("pause", "by me", 3, 1200, 9.0), "paused at step 1,200, by me"),
-        (Steered("continue", "by me", 3, 1200, 9.0), "continued at step 1,200, by me"),
-        (Steered("checkpoint", "by me", 3, 1200, 9.0), "checkpoint saved at step 1,200, by me"),
-        (Steered("epochs", "by me", 3, 1200, 9.0, 10.0, 1500.0), "epochs 10 → 1,500 from step 1,200, by me"),
-        (Steered("learning_rate", "by me", 3, 5, 9.0, 1e-3, 1e-4), "learning rate 0.001 → 1e-4 from step 5, by me"),
-        (
-            Steered("learning_rate", "by me", 3, 5, 9.0, refused="it follows a schedule"),
-            "learning rate refused: it follows a schedule, by me",
-        ),
+        (Steered("epochs", "by me", 3, 1200, 9.0, 10.0, 1500.0), "epochs 10 → 1,500 at step 1,200, by me"),
+        (Steered("learning_rate", "by me", 3, 5, 9.0, 1e-3, 1e-4), "learning rate 0.001 → 1e-4 at step 5, by me"),
         (Steered("stop_after_epoch", "by me", 0, 0, 0.0, refused="no"), "stop after epoch refused: no, by me"),
     ],
 )
@@ -34,26 +48,51 @@ def test_a_stop_says_when() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "text"),
-    [
-        ("compiling", "it is compiling (1m 20s so far)"),
-        ("connecting", "it is busy with its accelerator (1m 20s so far)"),
-        ("training", ""),
-        ("paused", ""),
-    ],
+    ("phase", "text"), [("compiling", "it is compiling (1m 20s so far)"), ("training", ""), ("paused", "")]
 )
 def test_a_busy_run_says_what_it_does(phase: str, text: str) -> None:
     assert busy_text(reduce(RunState(), PhaseStarted(phase), 100.0), 180.0) == text
 
 
-@pytest.mark.parametrize("ends_at", [0.0, -1e15, 1e15])
+@pytest.mark.parametrize("ends_at", [-1e15, 1e15])
 def test_a_budget_of_a_damaged_journal_has_an_end_too(ends_at: float) -> None:
-    assert budget_text(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("8h 30m, until ")
-    assert budget_clock(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("budget ")
+    assert budget_text(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("8h 30m, ")
 
 
 def test_a_budget_counts_down() -> None:
     budget = BudgetSet(30_600.0, 100_000.0, "8h30m")
-    assert re.fullmatch(r"8h 30m, until \w+ \d\d:\d\d, 2h 10m left", budget_text(budget, 92_200.0))
-    assert re.fullmatch(r"budget 2h 10m left, until \d\d:\d\d", budget_clock(budget, 92_200.0))
+    assert re.fullmatch(r"8h 30m, 2h 10m left, until \w+ \d\d:\d\d", budget_text(budget, 92_200.0))
     assert budget_clock(budget, 100_000.0) == "budget used up"
+
+
+def state_after(report: MirrorReported, seconds: float, *, ended: bool = False) -> RunState:
+    state = reduce(reduce(RunState(), report, 1000.0), Noticed("later"), 1000.0 + seconds)
+    return reduce(state, RunFinished("completed", "", {}), 1000.0 + seconds) if ended else state
+
+
+@pytest.mark.parametrize(
+    ("report", "seconds", "ended", "text"),
+    [
+        (MirrorReported(PLACE, 12), 130, False, "complete to epoch 12, 2m 10s ago"),
+        (MirrorReported(PLACE, 0), 5, False, "no checkpoint there, 5 s ago"),
+        (MirrorReported(PLACE, 12), 3, True, "complete"),
+        (MirrorReported(PLACE, 3, "gone"), 70, False, "not written for 1m 10s, retrying (gone); complete to epoch 3"),
+        (MirrorReported(PLACE, 0, "not yours", is_given_up=True), 9, False, "off: not yours"),
+        (MirrorReported(PLACE, 3, left=("a",)), 0, False, "copying: a; complete to epoch 3"),
+        (
+            MirrorReported(PLACE, 3, "gone", ("events.jsonl", "model.keras", "a", "b", "c"), is_given_up=True),
+            *(0, True, "not copied: events.jsonl, model.keras, a, b and 1 more (gone); complete to epoch 3"),
+        ),
+    ],
+)
+def test_a_mirror_says_how_far_it_is(report: MirrorReported, seconds: float, ended: bool, text: str) -> None:
+    assert mirror_text(state_after(report, seconds, ended=ended)) == text
+
+
+def test_the_end_of_a_run_says_how_to_copy_the_rest() -> None:
+    assert mirror_facts(RunState(), "a") == []
+    assert mirror_facts(state_after(MirrorReported(PLACE, 3), 1, ended=True), "a") == [
+        ("mirror", f"{PLACE} (complete)")
+    ]
+    torn = state_after(MirrorReported(PLACE, 3, "gone", ("model.keras",), is_given_up=True), 1, ended=True)
+    assert mirror_facts(torn, "a")[1] == ("to copy", "tpu-console runs mirror a")

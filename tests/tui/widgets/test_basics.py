@@ -34,17 +34,6 @@ class Late(Screen[None]):
         self.answers.append((self.is_attached, is_closing(self)))
 
 
-async def test_a_screen_is_closing_before_it_is_gone() -> None:
-    app, screen = App[None](), Late()
-    async with app.run_test():
-        await app.push_screen(screen)
-        assert not is_closing(screen)
-        assert not is_closing(screen.query_one(Static))
-        await app.pop_screen()
-        assert screen.answers == [(True, True)]
-        assert is_closing(screen)
-
-
 async def test_news_of_a_run_that_come_while_the_console_closes_are_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
