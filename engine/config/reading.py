@@ -30,7 +30,8 @@ _RESIZES = (
     "would change the size of images, but a TPU program is compiled for one size; "
     "augmentation.zoom and augmentation.crop keep the size"
 )
-_NO_KEYS = {f"augmentation.{name}": _RESIZES for name in ("height", "width", "resize", "resizing")}
+_RESIZING = ("height", "width", "random_height", "random_width", "resize", "resizing")
+_NO_KEYS = {f"augmentation.{name}": _RESIZES for name in _RESIZING}
 _NO_KEYS["model_options.pooling"] = "is always avg; for another one, set model to your function that builds the model"
 """What users may expect as keys, because Keras has layers of these names, or earlier versions had the keys."""
 

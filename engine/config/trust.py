@@ -89,6 +89,8 @@ def check_started(what: str, config: RunConfig, *more: Reached, given: Collectio
     if not unknown:
         return
     lines = [f"  {one.key}: {printable(one.shown)[:_LONGEST_SHOWN]}" for one in unknown[:_MOST_SHOWN]]
+    if unknown[_MOST_SHOWN:]:
+        lines.append(f"  and {len(unknown) - _MOST_SHOWN} more")
     raise UntrustedCodeError(
         "\n".join([f"{what} names what no run that you started on this machine has named:", *lines]),
         why="Somebody else started it, or you did so elsewhere or with an earlier version of tpu-console.",

@@ -54,11 +54,15 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
     except (Exception, SystemExit) as error:
         code = getattr(function, "__code__", None)
         where = code and (_last_line(error, code.co_filename) or f"File {code.co_filename}, line {code.co_firstlineno}")
-        raise UserCodeError(
-            f"{reference} raised {type(error).__name__}: {one_line(error)}",
-            why=where or "",
-            remedy="Fix the function or its options in the configuration, then start again.",
-        ) from error
+        remedy = "Fix the function or its options in the configuration, then start again."
+        files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+        if any("keras_hub" in file.parts for file in files):
+            remedy += (
+                " A preset of KerasHub is a folder, which needs no network, or a handle: those of Kaggle may need "
+                "KAGGLE_USERNAME and KAGGLE_KEY, those of Hugging Face (hf://…) HF_TOKEN."
+            )
+        what = f"{reference} raised {type(error).__name__}: {one_line(error)}"
+        raise UserCodeError(what, why=where or "", remedy=remedy) from error
 
 
 def call_model_function(reference: str, shapes: object, classes: int, options: Mapping[str, Any]) -> Any:

@@ -51,6 +51,8 @@ _MEAN_BGR = (103.939, 116.779, 123.68)
 
 _SMALLEST_SIDES = {"Inception": 75, "Xception": 71}
 _SMALLEST_SIDE = 32
+_PUBLISHED_SIDES = {"NASNetLarge": 331, "NASNetMobile": 224}
+"""The published weights of these models only work with images of this size."""
 
 
 class ApplicationOptions(Section):
@@ -166,6 +168,13 @@ def check_shape(options: ApplicationOptions, shape: tuple[int | None, ...]) -> N
         raise DataError(
             f"{options.name} needs images of at least {least}×{least} pixels; the examples have {height}×{width}.",
             remedy="Choose a larger data.options.image_size, if the dataset has this option, or another model.",
+        )
+    side = _PUBLISHED_SIDES.get(options.name)
+    if options.weights == "imagenet" and side and (height, width) != (side, side):
+        raise DataError(
+            f"The ImageNet weights of {options.name} need images of {side}×{side} pixels; "
+            f"the examples have {height}×{width}.",
+            remedy=f"Set data.options.image_size=[{side},{side}], or model_options.weights=none.",
         )
 
 

@@ -24,7 +24,7 @@ from ..config.values import Count, DropRate, Section, Switch
 from ..data.places import is_remote, locate
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import disk_full
-from ..storage.files import is_disk_full
+from ..storage.files import is_disk_full, sync
 from .model import BuiltinModel, head, image_shape
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: Pa
         copy.train = _endpoint(call, images, options.path, training=True)
     try:
         tf.saved_model.save(copy, str(folder))
+        for path in (folder, *folder.rglob("*")):  # the model that the run saves later does not load without them
+            sync(path)
     except (OSError, tf.errors.OpError) as error:
         if is_disk_full(error):
             raise disk_full(folder, "a copy of the SavedModel") from error

@@ -1,6 +1,6 @@
 """Presets on Keras's JAX backend, each at a reduced size on data of its format, and every feature of the engine.
 
-All are trained one after the other in a single process, which hardly optimises what it compiles. Runs in separate
+Runs in separate
 processes are in `tests/engine/training/test_backends.py`, the user's own functions in
 `tests/engine/export/test_script.py`. The saved models are then used with TensorFlow.
 """
@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.engine.jobs.predicting import Job
-from tests.forks import quick_jax
-from tests.helpers import LIMIT_S, all_of, run_forked, the
+from tests.helpers import all_of, run_forked, the
 from tests.images import write_plant_pathology
+from tests.presets.training import train_presets
 from tests.words import ratings, write_pairs, write_ratings
-from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.events import (
     Alerted,
     AlertKind,
@@ -29,7 +27,6 @@ from tpu_console.engine.runs.events import (
     RunFinished,
     Translated,
 )
-from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,8 +35,18 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-# The first sets how many devices JAX simulates in the process.
+# The first sets how many devices JAX simulates in the process; the others use as many of them as they ask for.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ratings": (
+        "movielens-recommender",
+        {
+            "accelerator": "sim:8",
+            "epochs": 2,
+            "batch_size": 8,
+            "model_options.width": 8,
+            "optimizer.learning_rate": 0.02,
+        },
+    ),
     "translation": (
         "nmt-transformer",
         {
@@ -48,16 +55,6 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
             "batch_size": 32,
             "data.options.length": 10,
             "model_options": {"width": 64, "heads": 4, "hidden": 128, "final_dropout": 0.1},
-        },
-    ),
-    "ratings": (
-        "movielens-recommender",
-        {
-            "accelerator": "sim:2",
-            "epochs": 2,
-            "batch_size": 32,
-            "model_options.width": 8,
-            "optimizer.learning_rate": 0.02,
         },
     ),
     "leaves": (
@@ -132,28 +129,6 @@ print(model.predict({part.name: np.zeros((2, *part.shape[1:]), "int32") for part
 assert "engine" not in sys.modules
 """
 
-TRAIN = """
-import os, sys
-from pathlib import Path
-from tpu_console.engine.config.reading import load_config
-from tpu_console.engine.config.trust import note_start
-from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.engine.runs.control import Control
-from tpu_console.engine.training.train import train_and_report
-
-threads = ""  # as the first run sets them, which JAX reads
-for folder in sys.argv[1:]:
-    run = RunDirectory(Path(folder))
-    journal = JournalWriter(run.journal)
-    config = load_config(run.config)
-    note_start(config)  # the tests have another home
-    train_and_report(run, config, journal, Control(), source="host")
-    journal.close()
-    threads = threads or os.environ["XLA_FLAGS"] + " " + os.environ["PJRT_NPROC"]
-print(threads)
-"""
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -168,18 +143,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(folder: Path) -> dict[str, RunDirectory]:
     """The runs, by what they are here for."""
-    made = {}
-    for name, (preset, changes) in RUNS.items():
-        always = {"backend": "jax", "sinks": []}
-        config = with_changes(find_preset(preset).config, [*(always | changes).items()])
-        made[name] = prepare_run(config, folder / "runs")
-    given = [str(run.path) for run in made.values()]
-    env = quick_jax() | {"KERAS_BACKEND": "jax"}
-    flags = run_forked(TRAIN, *given, cwd=folder, env=env, limit_s=9 * LIMIT_S)
+    runs, flags = train_presets(RUNS.values(), folder, "jax")
     # Without these, many replicas on two cores wait for each other for ever, now and then.
     assert "--xla_cpu_multi_thread_eigen=false" in flags
-    assert flags.split()[-1] == "16"
-    return made
+    assert flags.split()[-1] == "64"
+    return dict(zip(RUNS, runs, strict=True))
 
 
 def finished(run: RunDirectory) -> list[EpochEnded]:
@@ -205,7 +173,7 @@ def test_a_transformer_on_replicas_translates_while_it_learns(runs: dict[str, Ru
     assert run_forked(LOAD, str(run.model), cwd=run.path).splitlines()[-1].startswith("(2, 10, ")
 
 
-def test_ratings_are_learnt(runs: dict[str, RunDirectory]) -> None:
+def test_ratings_are_learnt_on_eight_replicas(runs: dict[str, RunDirectory]) -> None:
     # Always saying the mean is wrong by 0.8.
     assert finished(runs["ratings"])[-1].logs["val_root_mean_squared_error"] < 0.4
 

@@ -13,6 +13,7 @@ from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
 from tensorflow.python.distribute import mirrored_run
 
 from tpu_console.engine.compat.tensorflow import (
+    switch_off_tuning_of_device_iterators,
     wait_for_replica_threads,
     yields_batches,
 )
@@ -21,6 +22,12 @@ from tpu_console.engine.compat.tensorflow import (
 def test_what_makes_a_device_s_dataset_still_sets_no_option_itself() -> None:
     source = inspect.getsource(iterators._create_device_dataset)
     assert "options" not in source, "a dataset's own options may reach it now"
+
+
+def test_a_device_s_dataset_is_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iterators, "_create_device_dataset", tf.data.Dataset.range)
+    switch_off_tuning_of_device_iterators()
+    assert iterators._create_device_dataset(3).options().autotune.enabled is False
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -24,8 +24,6 @@ from tpu_console.engine.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.config.run_config import RunConfig
-
 
 REQUIRED = {"dataset": "digits", "model": "cnn", "batch_size": 32, "epochs": 3}
 
@@ -58,6 +56,8 @@ def test_a_file_is_read_back_equal(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(to_toml(config), encoding="utf-8")
     assert load_config(path) == config
+    with pytest.raises(ValueError, match="frozen"):
+        config.epochs = 4  # type: ignore[misc]
 
 
 def test_every_problem_names_its_file_and_key(tmp_path: Path) -> None:

@@ -122,3 +122,10 @@ def test_what_the_user_has_just_named_needs_no_trust() -> None:
         check_started("RUN", config, given=["mirror"])
     assert "mirror" not in caught.value.what
     assert "mlflow" in caught.value.what
+
+
+def test_a_long_list_says_how_much_it_leaves_out() -> None:
+    config = small_config(callbacks=[f"mine.py:C{number}(x='{'y' * 999}')" for number in range(50)])
+    with pytest.raises(UntrustedCodeError, match="and 30 more") as caught:
+        check_started("RUN", config)
+    assert len(caught.value.what) < 10_000

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.helpers import run_forked, small_config
 from tpu_console.engine.code import Imports, docstring, literal, write
 from tpu_console.engine.data.images.tables import image_folder
+from tpu_console.engine.data.places import locate
 from tpu_console.engine.errors import UntrustedCodeError, UserCodeError
 from tpu_console.engine.export.export import export_run
 from tpu_console.engine.export.script import Script, script_of
@@ -104,6 +105,15 @@ def table(name: str) -> tuple[RunConfig, dict[str, Any]]:
     return config, record | {"left_out": {image_folder(options["path"], options["images"]): [name]}}
 
 
+def folder(name: str) -> tuple[RunConfig, dict[str, Any]]:
+    """A run on a folder of images."""
+    config, record = table(name)
+    path = f"/nowhere/{name}"
+    options = {"path": path, "validation_path": path, "image_size": (8, 8), "resize": "crop"}
+    changed = {"dataset": "image-folder", "data": config.data.model_copy(update={"options": options})}
+    return config.model_copy(update=changed), record | {"left_out": {locate(path): [name]}}
+
+
 def texts(name: str) -> tuple[RunConfig, dict[str, Any]]:
     """A run on a table of texts."""
     config, _ = table(name)
@@ -163,8 +173,8 @@ def test_keys_values_and_names_of_own_code_stay_texts(
     assert_harmless(hostile, usual)
 
 
-@settings(max_examples=20, deadline=None)
-@given(name=_TEXT, kind=st.sampled_from((table, texts)))
+@settings(max_examples=30, deadline=None)
+@given(name=_TEXT, kind=st.sampled_from((table, folder, texts)))
 @example(f'"""\n{_DO}\n"""', texts)
 @example(f'"]; {_DO}; ["', texts)
 @example("\\", texts)

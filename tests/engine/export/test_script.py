@@ -74,13 +74,8 @@ def assert_linted(path: Path) -> None:
     ruff = [sys.executable, "-m", "ruff"]
     check = [*ruff, "check", "--isolated", "--select", "E,F,I,W,B,UP", "--ignore", "B905,E501", "--line-length", "88"]
     for command in (check, [*ruff, "format", "--isolated", "--diff"]):
-        done = subprocess.run(
-            [*command, str(path)],
-            cwd=path if path.is_dir() else path.parent,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        folder = path if path.is_dir() else path.parent
+        done = subprocess.run([*command, str(path)], cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -242,7 +237,8 @@ def script(config: RunConfig, replicas: int = 1, **changes: Any) -> Script:
 def test_scripts_of_presets_and_paths_of_any_length_pass_the_linter(tmp_path: Path) -> None:
     paths = "\n".join(assigned("TABLE", "/" + "x" * length) for length in range(70, 95)) + "\n"
     (tmp_path / "paths.py").write_text(paths)
-    for preset in ("cifar10-vgg-augmented", "fashion-mnist-cnn", "imdb-text", "plant-pathology-efficientnet"):
+    presets = "cifar10-cnn cifar10-vgg-augmented fashion-mnist-cnn imdb-text mnist-mlp plant-pathology-augmented"
+    for preset in (*presets.split(), "plant-pathology-efficientnet"):
         (tmp_path / f"{preset}.py").write_text(script(find_preset(preset).config).text)
     assert_linted(tmp_path)
 

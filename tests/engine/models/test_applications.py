@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +98,16 @@ def test_layers_from_a_given_one_on_are_trained_except_batch_normalisation() -> 
     assert [layer.trainable for layer in base.layers] == expected
     assert sum(expected) >= 6
     assert f"{len(base.layers)} layers" in refused("MobileNet", (32, 32, 3), trainable=500).what
+
+
+def test_nasnet_takes_its_published_weights_for_one_size_only() -> None:
+    assert "224×224" in refused("NASNetMobile", (128, 128, 3), weights="imagenet").what
+
+
+def test_the_smallest_image_is_that_of_keras() -> None:
+    for name in APPLICATIONS:
+        code = inspect.getsource(sys.modules[getattr(keras.applications, name).__module__])
+        assert {*re.findall(r"min_size=(\d+)", code)} <= {str(smallest_side(name))}, name
 
 
 def test_grey_pictures_become_three_channels_and_four_are_refused() -> None:

@@ -83,12 +83,13 @@ def test_the_class_decides_and_the_name_only_where_it_says_nothing() -> None:
     assert {*logs} == {*found}
 
 
-def test_metrics_of_several_outputs_are_known_by_the_names_in_the_logs() -> None:
+@pytest.mark.parametrize("is_list", [True, False])
+def test_metrics_of_several_outputs_are_known_by_the_names_in_the_logs(is_list: bool) -> None:
     inputs = keras.Input((3,))
     ways = keras.layers.Dense(1, name="kind")(inputs), keras.layers.Dense(1, name="age")(inputs)
     model = keras.Model(inputs, list(ways))
     area, gap = keras.metrics.AUC(name="area"), keras.metrics.MeanAbsoluteError(name="gap")
-    model.compile("sgd", "mse", metrics={"kind": [area], "age": gap})
+    model.compile("sgd", "mse", metrics=[[area], [gap]] if is_list else {"kind": [area], "age": gap})
     stopping = Patience(monitor="age_gap", patience=1)
     logs = model.fit(X, [np.zeros((8, 1))] * 2, verbose=0, callbacks=[stopping]).history
     found = {metric.name: metric.lower_is_better for metric in metrics_of(model)}

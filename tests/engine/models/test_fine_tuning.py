@@ -77,12 +77,13 @@ def test_the_second_phase_continues_where_the_first_ended(colors: str, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_hub_model_is_fine_tuned_as_a_whole_until_it_is_stopped(
+def test_a_hub_model_is_fine_tuned_as_a_whole_on_two_replicas_until_it_is_stopped(
     colors: str, tmp_path: Path, start: Callable[..., Host]
 ) -> None:
     hub = {"model": "hub", "model_options": {"path": saved_models.reusable(tmp_path / "saved")}}
     tuning = {"after_epochs": 2, "learning_rate": 0.01}
-    host = start(two_phases(colors, **hub, epochs=100_000, fine_tuning=tuning), forked=True)
+    devices = {"accelerator": "sim:2", "batch_size": 12}
+    host = start(two_phases(colors, **hub, **devices, epochs=100_000, fine_tuning=tuning), forked=True)
     wait_until(lambda: any(ended.epoch >= 4 for ended in all_of(host.run, EpochEnded)), "an epoch of the phase")
     host.send(15)
     host.wait()

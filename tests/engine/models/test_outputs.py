@@ -260,8 +260,9 @@ def compiled(model: Any, settings: Any) -> Any:
     return model
 
 
-def test_outputs_train_with_a_loss_weight_and_metrics_each() -> None:
-    model = two_outputs()
+@pytest.mark.parametrize("as_list", [False, True])
+def test_outputs_train_with_a_loss_weight_and_metrics_each(as_list: bool) -> None:
+    model = two_outputs(as_list=as_list)
     settings = config(loss={"price": "mae", "kind": "sparse_categorical_crossentropy"}, loss_weights={"kind": 0.5})
     settings = for_outputs(settings.model_copy(update={"metrics": ("accuracy", "price=r2_score")}), ("price", "kind"))
     assert settings.metric_names == ("kind_accuracy", "price_r2_score")

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests import hostile_models
+from tests import hostile_models, saved_models
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
 from tpu_console.engine.data.examples import Input, Signature, Task
@@ -126,9 +126,13 @@ def test_functions_that_only_compute_do_not_count_as_code() -> None:
 
 
 @pytest.mark.slow
-def test_a_foreign_lambda_layer_runs_only_with_trust(job: Job, digit_images: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"model": "hub", "model_options": {"path": "x"}}])
+def test_a_foreign_lambda_layer_runs_only_with_trust(
+    job: Job, digit_images: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
     marker = tmp_path / "marker"
-    run = hostile_models.lambda_run(tmp_path / "run", marker)
+    run = hostile_models.lambda_run(tmp_path / "run", marker, **options)
+    saved_models.silent(run.hub)
     with pytest.raises(UntrustedCodeError, match=r"Lambda layer .innocent..* --trust "):
         job(run, digit_images)
     assert not marker.exists()
@@ -228,6 +232,13 @@ def test_files_that_are_no_models_are_refused_before_they_are_loaded(
     make(tmp_path / "model.keras")
     with pytest.raises(ConsoleError, match=said):
         read_architecture(tmp_path / "model.keras")
+
+
+def test_large_weights_that_are_stored_as_they_are_belong_to_a_model(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.keras", "w") as archive:
+        archive.writestr("config.json", "{}")
+        archive.writestr("model.weights.h5", bytes(65 << 20))
+    assert read_architecture(tmp_path / "model.keras").config == {"compile_config": None}
 
 
 def test_pickled_weights_are_code(tmp_path: Path) -> None:
