@@ -15,11 +15,11 @@ from tpu_console.engine.input import augment
 from tpu_console.engine.models.compile import compile_model, metrics_of
 from tpu_console.engine.models.fine_tuning import Patience
 from tpu_console.engine.runs.metrics import Metric
+import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
 
 
 def test_tensorflow_tpu_compiles_nothing_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
