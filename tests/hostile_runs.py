@@ -36,6 +36,7 @@ UNSAFE = {*map(chr, (*range(0x20), 0x7F, *range(0x80, 0xA0)))} - {"\n"} | set(
 )
 """Characters that may not be in any output."""
 
+GOOD = 'dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 2\n'
 T0 = 1_790_000_000.0
 EVENT_CLASSES: tuple[type[Any], ...] = tuple(EVENT_TYPES.values())
 RUNS: dict[str, Callable[[Path], object]] = {}
@@ -108,6 +109,12 @@ def ready(replicas: list[dict[str, Any]]) -> bytes:
     return line("AcceleratorReady", T0 + 1, **values)
 
 
+def report(**changes: Any) -> bytes:
+    """Write the report of a run's classes."""
+    values = {"classes": [], "matrix": [], "mistakes": [], "examples": 0, "accuracy": 0.0, "balanced_accuracy": 0.0}
+    return json.dumps({**values, "not_numbers": 0, "is_partial": False, **changes}).encode()
+
+
 def journal(name: str, *parts: bytes) -> None:
     """Add a run whose journal holds some bytes."""
     RUNS[name] = lambda run: (run / "events.jsonl").write_bytes(b"".join(parts))
@@ -164,16 +171,9 @@ def _everything(run: Path) -> None:
     (run / "console.log").write_text(f"{HOSTILE}\n" * 3, "utf-8")
     score = {"name": HOSTILE, "precision": 0.5, "recall": 0.5, "f1": 0.5, "examples": 2}
     mistake = {"label": HOSTILE, "taken_for": HOSTILE, "count": 1, "share": 0.5}
-    report: dict[str, Any] = {
-        "examples": 4,
-        "accuracy": 0.5,
-        "balanced_accuracy": 0.5,
-        "not_numbers": 0,
-        "is_partial": False,
-    }
-    report |= {"classes": [score, score], "mistakes": [mistake], "matrix": [[1, 1], [1, 1]]}
+    found = {"examples": 4, "accuracy": 0.5, "balanced_accuracy": 0.5, "matrix": [[1, 1], [1, 1]]}
     for name in ("report.json", "summary.json", "inputs.json"):
-        (run / name).write_text(json.dumps(report))
+        (run / name).write_bytes(report(classes=[score, score], mistakes=[mistake], **found))
 
 
 def _no_permission(run: Path) -> None:
@@ -200,14 +200,8 @@ journal("line feeds", b"\n" * 10_000)
 journal("no line feed", b"x" * 3_000_000)
 journal("ten megabytes in one line", started(), line(message="x" * 10_000_000), fit(), progress())
 journal("a text of 900 kB", started(), line(message="x" * 900_000), line("PhaseStarted", phase="p" * 900_000))
-journal(
-    "nested deeply",
-    started(),
-    b'{"v":1,"t":1790000000,"type":"RunFinished","outcome":"completed","reason":"","summary":'
-    b'{"a":' + nested(900).encode() + b"}}\n",
-    b'{"v":1,"t":1790000000,"type":"Noticed","message":"\\n","x":' + nested(900).encode() + b"}\n",
-    b"[" * 100_000 + b"\n",
-)
+deep = json.loads(nested(900))
+journal("nested deeply", started(), finished(summary={"a": deep}), line(message="\n", x=deep), b"[" * 100_000 + b"\n")
 journal("duplicate keys", b'{"v":1,"v":2,"t":1790000000,"t":2,"type":"Noticed","type":"RunStarted","message":"x"}\n')
 journal("not objects", b'null\n[]\n3\n"text"\ntrue\nNaN\nInfinity\n-Infinity\n')
 journal("unknown types", started(), line("Telepathy"), line("object"), line("__class__"), line("Event"), line(""))
@@ -258,69 +252,23 @@ journal(
 )
 journal("backwards", started(), finished(), epoch(3), epoch(1), progress(step=50), progress(step=3), fit(), started())
 journal("epoch before anything", epoch(), progress(), finished())
-journal(
-    "end first and twice",
-    finished(),
-    started(),
-    finished(),
-    line("RunFailed", T0, what="w", why="y", remedy="r", log="../../../../etc/passwd"),
-    finished(),
-)
-journal(
-    "metrics of every name",
-    started(),
-    fit(),
-    *(progress(T0 + n / 1e4, step=n, logs={f"metric {n}": 1.0}) for n in range(1, 5000)),
-)
-journal(
-    "metrics of 40,000 names at once",
-    started(),
-    fit(),
-    progress(logs={f"m{n}": 0.1 for n in range(40_000)}),
-    epoch(logs={f"m{n}": 0.1 for n in range(40_000)}),
-)
-journal(
-    "epochs with metrics of every name",
-    started(),
-    fit(),
-    *(epoch(n, step=n, logs={f"m{n}": 1.0}) for n in range(1, 1000)),
-)
-journal(
-    "replicas without end",
-    started(),
-    ready([replica(n) for n in range(9000)]),
-    fit(),
-    line(
-        "MemorySampled",
-        replicas=[{"index": n, "used_bytes": n, "peak_bytes": None, "limit_bytes": 0} for n in range(9000)],
-    ),
-)
-journal(
-    "replicas of huge numbers",
-    started(),
-    ready([replica(10**15), replica(10**15), replica(process=10**12)]),
-    fit(),
-    line("HostLost", process=10**14, host="h", silent_s=1e14),
-)
-journal(
-    "hosts without end",
-    started(),
-    fit(),
-    *(
-        line(
-            "HostSampled",
-            process=n,
-            host=f"h{n}",
-            elapsed_s=1.0,
-            cpu_percent=1e9,
-            ram_bytes=1,
-            ram_limit_bytes=0,
-            disk_read_bytes_per_s=-1.0,
-            examples_per_s=-n * 1.0,
-        )
-        for n in range(300)
-    ),
-)
+failed = line("RunFailed", T0, what="w", why="y", remedy="r", log="../../../../etc/passwd")
+journal("end first and twice", finished(), started(), finished(), failed, finished())
+steps = (progress(T0 + n / 1e4, step=n, logs={f"metric {n}": 1.0}) for n in range(1, 5000))
+journal("metrics of every name", started(), fit(), *steps)
+many = {f"m{n}": 0.1 for n in range(40_000)}
+journal("metrics of 40,000 names at once", started(), fit(), progress(logs=many), epoch(logs=many))
+epochs = (epoch(n, step=n, logs={f"m{n}": 1.0}) for n in range(1, 1000))
+journal("epochs with metrics of every name", started(), fit(), *epochs)
+memory = [{"index": n, "used_bytes": n, "peak_bytes": None, "limit_bytes": 0} for n in range(9000)]
+devices = ready([replica(n) for n in range(9000)])
+journal("replicas without end", started(), devices, fit(), line("MemorySampled", replicas=memory))
+devices = ready([replica(10**15), replica(10**15), replica(process=10**12)])
+lost = line("HostLost", process=10**14, host="h", silent_s=1e14)
+journal("replicas of huge numbers", started(), devices, fit(), lost)
+host = {"elapsed_s": 1.0, "cpu_percent": 1e9, "ram_bytes": 1, "ram_limit_bytes": 0, "disk_read_bytes_per_s": -1.0}
+hosts = (line("HostSampled", process=n, host=f"h{n}", examples_per_s=-n * 1.0, **host) for n in range(300))
+journal("hosts without end", started(), fit(), *hosts)
 journal("no replicas", started(), ready([]), fit(), progress())
 journal("notices without end", started(), *(line(message=f"notice {n}") for n in range(5000)))
 journal(
@@ -345,65 +293,19 @@ beside("config is garbage", "config.toml", os.urandom(5000))
 beside("config is nested deeply", "config.toml", f"dataset = {nested(50_000)}".encode())
 beside("config has a long dotted key", "config.toml", b".".join([b"a"] * 50_000) + b" = 1")
 beside("config has a long number", "config.toml", b"epochs = " + b"9" * 10_000)
-beside(
-    "config has hostile texts",
-    "config.toml",
-    f"dataset = {json.dumps(HOSTILE)}\nmodel = {json.dumps(HOSTILE)}\n[{json.dumps(HOSTILE)}]\n".encode(),
-)
-beside(
-    "config is for another run",
-    "config.toml",
-    b'name = "no-such-preset"\ndataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 2\n',
-)
+text = json.dumps(HOSTILE)
+beside("config has hostile texts", "config.toml", f"dataset = {text}\nmodel = {text}\n[{text}]\n".encode())
+beside("config is for another run", "config.toml", f'name = "no-such-preset"\n{GOOD}'.encode())
 beside("report is a pipe", "report.json", os.mkfifo)
 beside("report is nested deeply", "report.json", nested(100_000).encode())
+wrong = {"examples": "z", "accuracy": [], "balanced_accuracy": None, "not_numbers": 1}
 beside(
-    "report has other kinds",
-    "report.json",
-    json.dumps(
-        {
-            "classes": [{"name": 5, "precision": "x"}],
-            "matrix": [["y"]],
-            "mistakes": [],
-            "examples": "z",
-            "accuracy": [],
-            "balanced_accuracy": None,
-            "not_numbers": 1,
-        }
-    ).encode(),
+    "report has other kinds", "report.json", report(classes=[{"name": 5, "precision": "x"}], matrix=[["y"]], **wrong)
 )
-beside(
-    "report is empty",
-    "report.json",
-    json.dumps(
-        {
-            "classes": [],
-            "matrix": [],
-            "mistakes": [],
-            "examples": 0,
-            "accuracy": 0.0,
-            "balanced_accuracy": 0.0,
-            "not_numbers": 0,
-            "is_partial": False,
-        }
-    ).encode(),
-)
-beside(
-    "report has impossible numbers",
-    "report.json",
-    json.dumps(
-        {
-            "classes": [{"name": "a", "precision": 1e300, "recall": "NaN", "f1": -1, "examples": -5}],
-            "matrix": [[-(10**15)]],
-            "mistakes": [],
-            "examples": -1,
-            "accuracy": 1e300,
-            "balanced_accuracy": "Infinity",
-            "not_numbers": 0,
-            "is_partial": False,
-        }
-    ).encode(),
-)
+beside("report is empty", "report.json", report())
+absurd = {"name": "a", "precision": 1e300, "recall": "NaN", "f1": -1, "examples": -5}
+huge = {"examples": -1, "accuracy": 1e300, "balanced_accuracy": "Infinity"}
+beside("report has impossible numbers", "report.json", report(classes=[absurd], matrix=[[-(10**15)]], **huge))
 beside("summary and inputs are garbage", "summary.json", os.urandom(2000))
 beside("control is a file", "control", b"stop")
 beside("checkpoints is a file", "checkpoints", b"")
@@ -461,18 +363,17 @@ def make_presets(home: Path) -> list[Path]:
     """Make hostile presets; return their files."""
     folder = home / "presets"
     folder.mkdir(parents=True)
-    good = 'dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 2\n'
     text = json.dumps(HOSTILE)
     about = "\n".join(f"{name} = {text}" for name in ("title", "reproduces", "expected_score", "expected_time", "data"))
     contents = {
-        "texts.toml": f"{good}[preset]\n{about}\n",
-        "settings.toml": f"{good}[data]\noptions = {{path = {text}}}\n[preset]\ntitle = {text}\n",
-        f"{HOSTILE.replace('/', '')[:60]}.toml": f'name = "good"\n{good}',
-        "two\nlines.toml": f'name = "good"\n{good}[preset]\ntitle = "x"\n',
-        os.fsdecode(b"\xff\xfe.toml"): f'name = "good"\n{good}',
-        "[red]markup[bold].toml": f'name = "good"\n{good}[preset]\ntitle = "[@click=app.quit]x[/]"\n',
-        "keys.toml": f"{good}[preset]\n{text} = {text}\n[{text}]\n",
-        "nested.toml": f"{good}[preset]\ntitle = {nested(20_000)}\n",
+        "texts.toml": f"{GOOD}[preset]\n{about}\n",
+        "settings.toml": f"{GOOD}[data]\noptions = {{path = {text}}}\n[preset]\ntitle = {text}\n",
+        f"{HOSTILE.replace('/', '')[:60]}.toml": f'name = "good"\n{GOOD}',
+        "two\nlines.toml": f'name = "good"\n{GOOD}[preset]\ntitle = "x"\n',
+        os.fsdecode(b"\xff\xfe.toml"): f'name = "good"\n{GOOD}',
+        "[red]markup[bold].toml": f'name = "good"\n{GOOD}[preset]\ntitle = "[@click=app.quit]x[/]"\n',
+        "keys.toml": f"{GOOD}[preset]\n{text} = {text}\n[{text}]\n",
+        "nested.toml": f"{GOOD}[preset]\ntitle = {nested(20_000)}\n",
     }
     for name, content in contents.items():
         (folder / name).write_text(content, "utf-8")

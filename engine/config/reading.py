@@ -89,29 +89,57 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
 def current_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     """Replace the keys of earlier versions, which runs and presets of then have; `--set` takes them for one release."""
     values = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
-    _current_sinks(values)
-    if isinstance(alerts := values.get("alerts"), dict):
-        switches = {kind: alerts.pop(kind) for kind in ALERTS if isinstance(alerts.get(kind), bool)}
-        if switches:
-            kinds = _texts(alerts.get("kinds", ALERTS))
-            alerts["kinds"] = [kind for kind in ALERTS if switches.get(kind, kind in kinds)]
-        for gone in ("bell", "webhook_per_minute"):
-            alerts.pop(gone, None)
-    if isinstance(hosts := values.get("hosts"), dict):
-        hosts.pop("wait_s", None)
-    if isinstance(checkpoint := values.get("checkpoint"), dict) and checkpoint.pop("enabled", True) is False:
+
+    def table(name: str, within: dict[str, Any] = values) -> dict[str, Any]:
+        found = within.get(name)
+        return found if isinstance(found, dict) else {}
+
+    alerts, checkpoint, optimizer = table("alerts"), table("checkpoint"), table("optimizer")
+    if switches := {kind: alerts.pop(kind) for kind in ALERTS if isinstance(alerts.get(kind), bool)}:
+        kinds = _texts(alerts.get("kinds", ALERTS))
+        alerts["kinds"] = [kind for kind in ALERTS if switches.get(kind, kind in kinds)]
+    for place, gone in ((alerts, "bell"), (alerts, "webhook_per_minute"), (table("hosts"), "wait_s")):
+        place.pop(gone, None)
+    if checkpoint.pop("enabled", True) is False:
         checkpoint["monitor"] = "none"
-    if isinstance(optimizer := values.get("optimizer"), dict):
-        _into_piece(optimizer, "clip_norm", 0, "name", "clipnorm")
-        _into_piece(optimizer, "momentum", 0, "name", "momentum", only=("sgd", "rmsprop"))
-        _into_piece(optimizer, "final_fraction", 0.01, "schedule", "final_fraction", only=DECAYS)
-    if isinstance(options := values.get("model_options"), dict):
-        _current_model_options(options, values.get("model"))
-    data, dataset = values.get("data"), values.get("dataset")
-    if isinstance(data, dict) and isinstance(options := data.get("options"), dict) and str(dataset) in KINDS:
-        data["options"] = options = {EARLIER_OPTIONS.get(key, key): value for key, value in options.items()}
-        if dataset == "ratings-csv":
-            _current_ratings(options)
+    _into_piece(optimizer, "clip_norm", 0, "name", "clipnorm")
+    _into_piece(optimizer, "momentum", 0, "name", "momentum", only=("sgd", "rmsprop"))
+    _into_piece(optimizer, "final_fraction", 0.01, "schedule", "final_fraction", only=DECAYS)
+
+    options, model = table("model_options"), values.get("model")
+    if model == "application":
+        first = options.pop("from_layer", 0)
+        if options.get("trainable") == "from":
+            options["trainable"] = first
+        if options.get("pooling") == "avg":
+            del options["pooling"]
+    if model == "recommender" and (kind := options.pop("kind", "")):
+        hidden = options.pop("hidden", [64, 32])
+        options |= {"hidden": hidden} if kind == "towers" else {}
+
+    if str(values.get("dataset")) in KINDS and (given := table("options", table("data"))):
+        options = {EARLIER_OPTIONS.get(key, key): value for key, value in given.items()}
+        values["data"]["options"] = options
+        if values["dataset"] == "ratings-csv":
+            if options.get("split", "random") == "random":  # the only way that is left
+                for gone in ("split", "time_column"):
+                    options.pop(gone, None)
+            if options.keys() & _EARLIER_COLUMNS.keys():
+                known = _texts(options.get("columns", ()))
+                known += [*_EARLIER_COLUMNS.values()][len(known) :]
+                options["columns"] = [options.pop(*pair) for pair in zip(_EARLIER_COLUMNS, known, strict=False)]
+
+    tensorboard, project = values.get("tensorboard"), values.get("project")
+    if isinstance(tensorboard, dict) or isinstance(project, str):
+        sinks = {sink: sink for sink in _texts(values.get("sinks", ["tensorboard"]))}
+        if isinstance(tensorboard, dict):
+            del values["tensorboard"]
+            sinks = {"tensorboard": "tensorboard"} | sinks
+            if tensorboard.get("enabled") is False:
+                del sinks["tensorboard"]
+        if isinstance(project, str) and values.pop("project") != "tpu-console":
+            sinks |= {sink: f'{sink}(project="{project}")' for sink in sinks.keys() & {"wandb", "mlflow"}}
+        values["sinks"] = list(sinks.values())
     return values
 
 
@@ -124,42 +152,6 @@ def _into_piece(
         piece = parse_piece(piece_from_table(given) if isinstance(given, dict) else str(given))
         if value != off and (not only or piece.name.lower() in only):
             table[holder] = piece_from_table({"name": piece.name, **piece.options, option: value})
-
-
-def _current_ratings(options: dict[str, Any]) -> None:
-    if options.get("split", "random") == "random":  # the only way that is left
-        for gone in ("split", "time_column"):
-            options.pop(gone, None)
-    if options.keys() & _EARLIER_COLUMNS.keys():
-        known = _texts(options.get("columns", ()))
-        known += [*_EARLIER_COLUMNS.values()][len(known) :]
-        options["columns"] = [options.pop(*pair) for pair in zip(_EARLIER_COLUMNS, known, strict=False)]
-
-
-def _current_model_options(options: dict[str, Any], model: object) -> None:
-    if model == "application":
-        first = options.pop("from_layer", 0)
-        if options.get("trainable") == "from":
-            options["trainable"] = first
-        if options.get("pooling") == "avg":
-            del options["pooling"]
-    if model == "recommender" and (kind := options.pop("kind", "")):
-        hidden = options.pop("hidden", [64, 32])
-        options |= {"hidden": hidden} if kind == "towers" else {}
-
-
-def _current_sinks(values: dict[str, Any]) -> None:
-    tensorboard, project = values.get("tensorboard"), values.get("project")
-    if isinstance(tensorboard, dict) or isinstance(project, str):
-        sinks = {sink: sink for sink in _texts(values.get("sinks", ["tensorboard"]))}
-        if isinstance(tensorboard, dict):
-            del values["tensorboard"]
-            sinks = {"tensorboard": "tensorboard"} | sinks
-            if tensorboard.get("enabled") is False:
-                del sinks["tensorboard"]
-        if isinstance(project, str) and values.pop("project") != "tpu-console":
-            sinks |= {sink: f'{sink}(project="{project}")' for sink in sinks.keys() & {"wandb", "mlflow"}}
-        values["sinks"] = list(sinks.values())
 
 
 def _texts(value: object) -> list[str]:

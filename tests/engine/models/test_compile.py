@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.helpers import small_config, write_metadata
@@ -15,11 +16,9 @@ from tpu_console.engine.input import augment
 from tpu_console.engine.models.compile import compile_model, metrics_of
 from tpu_console.engine.models.fine_tuning import Patience
 from tpu_console.engine.runs.metrics import Metric
-import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
-
 
 
 def test_tensorflow_tpu_compiles_nothing_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
