@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import gzip
 import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import termios
@@ -18,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import psutil
 
+from tests.mnist import write_fashion_mnist
+from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 
 if TYPE_CHECKING:
@@ -144,8 +143,6 @@ class Terminal:
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 _SHARED_DATA = ROOT.parent / "shared" / "data" / "fashion-mnist"
-_IMAGES = {"train": 60_000, "t10k": 10_000}
-_SIDE, _CLASSES = 28, 10
 _LOOK_S = 0.01
 
 
@@ -251,28 +248,13 @@ def end_process(process: psutil.Process) -> None:
 
 
 def provide_fashion_mnist(folder: Path) -> str:
-    """Put Fashion-MNIST where Keras looks for it, or images of the same shapes; return which.
-
-    Args:
-        folder: The folder that ``KERAS_HOME`` names.
-    """
+    """Put Fashion-MNIST, or made images of the same shapes, into the folder that ``KERAS_HOME`` names; return which."""
+    names = [Path(file.path).name for file in DATASETS["fashion-mnist"].files]
+    if not all((_SHARED_DATA / name).is_file() for name in names):
+        write_fashion_mnist(folder)
+        return "generated images of Fashion-MNIST's shapes"
     target = folder / "datasets" / "fashion-mnist"
     target.mkdir(parents=True)
-    names = [f"{part}-{kind}-ubyte.gz" for part in _IMAGES for kind in ("images-idx3", "labels-idx1")]
-    if all((_SHARED_DATA / name).is_file() for name in names):
-        for name in names:
-            shutil.copy(_SHARED_DATA / name, target)
-        return "Fashion-MNIST"
-    generator = np.random.default_rng(0)
-    for part, count in _IMAGES.items():
-        # Few grey levels, so that the files are compressed and read about as fast as the real ones.
-        images = generator.integers(0, 16, (count, _SIDE, _SIDE), dtype=np.uint8)
-        labels = generator.integers(0, _CLASSES, count, dtype=np.uint8)
-        _write_idx(target / f"{part}-images-idx3-ubyte.gz", images)
-        _write_idx(target / f"{part}-labels-idx1-ubyte.gz", labels)
-    return "generated images of Fashion-MNIST's shapes"
-
-
-def _write_idx(path: Path, values: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-    header = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
-    path.write_bytes(gzip.compress(header + values.tobytes(), compresslevel=1))
+    for name in names:
+        shutil.copy(_SHARED_DATA / name, target)
+    return "Fashion-MNIST"

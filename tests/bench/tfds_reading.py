@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import time
+from itertools import chain, repeat
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
+from tests.bench.jpeg import BATCH, batches_of, timed
 from tests.bench.report import Row, Section, ratio_row
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.bench.bench import Bench
 
-_BATCH, _CLASSES, _STORED, _SIDE = 32, 4, 256, 128
+_CLASSES, _STORED, _SIDE = 4, 256, 128
 _EPOCHS = 3
 _HELD_OUT = 0.001
 _WAYS = ("console", "guide", "guide-cached")
@@ -57,7 +58,7 @@ def measure(bench: Bench) -> Section:
     return Section(
         "A dataset of TensorFlow Datasets",
         f"{count:,} JPEGs of {_STORED}×{_STORED}, prepared by the package, resized to {_SIDE}×{_SIDE}, in batches of "
-        f"{_BATCH}, without a model. *Guide*: `tfds.load` with `map`, `shuffle(1000)`, `batch` and `prefetch`.",
+        f"{BATCH}, without a model. *Guide*: `tfds.load` with `map`, `shuffle(1000)`, `batch` and `prefetch`.",
         (*rows, *ratios),
     )
 
@@ -93,16 +94,10 @@ def _console(folder: Path) -> Iterator[Any]:
     from tpu_console.engine.input.pipeline import build_pipeline
 
     config = first_run("tfds:spots", [("data.options.data_dir", str(folder))]).config
-    changes = {"data.options.image_size": [_SIDE, _SIDE], "batch_size": _BATCH, "data.validation_fraction": _HELD_OUT}
+    changes = {"data.options.image_size": [_SIDE, _SIDE], "batch_size": BATCH, "data.validation_fraction": _HELD_OUT}
     config = with_changes(config, [*changes.items(), ("augmentation.flip", "none"), ("augmentation.translation", 0.0)])
     examples = load_examples(config, lambda _: None)
-    pipeline = build_pipeline(examples, config, 1, cache_folder=folder / "cache")
-
-    def batches() -> Iterator[Any]:
-        with pipeline.reading(lambda _: None):
-            yield from pipeline.train
-
-    return batches()
+    return batches_of(build_pipeline(examples, config, 1, cache_folder=folder / "cache"))
 
 
 def _guide(folder: Path, *, is_cached: bool) -> Iterator[Any]:
@@ -115,25 +110,8 @@ def _guide(folder: Path, *, is_cached: bool) -> Iterator[Any]:
     data = tfds.load("spots", split="train", as_supervised=False, data_dir=folder)
     data = data.map(lambda one: scaled(one["image"], one["label"]), num_parallel_calls=tf.data.AUTOTUNE)
     data = data.cache() if is_cached else data
-    batches = data.shuffle(1000).batch(_BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
-
-    def read() -> Iterator[Any]:
-        while True:
-            yield from batches
-
-    return read()
-
-
-def _timed(batches: Iterator[Any], steps: int) -> dict[str, Any]:
-    """Time epochs; both clocks start before the first batch is asked for."""
-    seconds, processor_s = [], []
-    for _ in range(_EPOCHS):
-        began, worked = time.perf_counter(), time.process_time()
-        for _ in range(steps):
-            next(batches)
-        seconds.append(time.perf_counter() - began)
-        processor_s.append(time.process_time() - worked)
-    return {"images": steps * _BATCH, "seconds": seconds, "processor_s": processor_s}
+    batches = data.shuffle(1000).batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    return chain.from_iterable(repeat(batches))  # again in each epoch, as `fit` does
 
 
 def main() -> None:
@@ -151,7 +129,7 @@ def main() -> None:
     count = tfds.builder("spots", data_dir=options.folder).info.splits["train"].num_examples
     is_ours = options.way == "console"
     batches = _console(options.folder) if is_ours else _guide(options.folder, is_cached=options.way == "guide-cached")
-    print(json.dumps(_timed(batches, round(count * (1 - _HELD_OUT)) // _BATCH)))
+    print(json.dumps(timed(batches, round(count * (1 - _HELD_OUT)) // BATCH, _EPOCHS)))
 
 
 if __name__ == "__main__":
