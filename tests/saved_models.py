@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 FEATURES = 6
 
 
-def _weights() -> Any:
+def weights() -> Any:
     """Weights of a layer that tells colours apart."""
     return np.random.default_rng(5).normal(size=(3, FEATURES)).astype(np.float32)
 
@@ -22,7 +22,7 @@ def _weights() -> Any:
 def exported(folder: Path) -> str:
     """Export a Keras model that turns images of any size into a map of features, as `model.export` does."""
     model = keras.Sequential([keras.Input((None, None, 3)), keras.layers.Conv2D(FEATURES, 1, activation="relu")])
-    model.layers[-1].set_weights([_weights().reshape(1, 1, 3, FEATURES), np.zeros(FEATURES)])
+    model.layers[-1].set_weights([weights().reshape(1, 1, 3, FEATURES), np.zeros(FEATURES)])
     model.export(folder, verbose=False)
     return str(folder)
 
@@ -32,7 +32,7 @@ class _Reusable(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
 
     def __init__(self) -> None:
         super().__init__()
-        self.kernel = tf.Variable(_weights(), name="block/kernel")
+        self.kernel = tf.Variable(weights(), name="block/kernel")
         self.mean = tf.Variable(tf.zeros(3), trainable=False, name="block/mean")
         penalty = tf.function(lambda: 0.01 * tf.reduce_sum(self.kernel**2), input_signature=[])
         self.regularization_losses = [penalty]
@@ -56,7 +56,7 @@ def from_tf1(folder: Path, size: int = 32, outputs: int = 1) -> str:
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         images = v1.placeholder(tf.float32, (None, size, size, 3), name="images")
-        kernel = v1.get_variable("kernel", initializer=_weights())
+        kernel = v1.get_variable("kernel", initializer=weights())
         features = tf.nn.relu(tf.reduce_mean(images, (1, 2)) @ kernel)
         session.run(v1.global_variables_initializer())
         named = {f"part{index}": features for index in range(outputs)}

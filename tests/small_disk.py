@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,14 +98,3 @@ def fill_up(disk: SmallDisk, journal: JournalWriter) -> None:
     disk.fill()
     while not journal.is_full:
         journal.write(PhaseStarted("training", "x" * 500))
-
-
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,31 +68,31 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python environment with the wheel's files in it, and this environment's other packages behind them."""
-    folder = tmp_path_factory.mktemp("environment")
+def environment(wheel: Path, folder: Path) -> tuple[Path, Path]:
+    """Make a Python environment with the wheel's files in it; return its Python and the folder of its packages."""
     venv.create(folder, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
+    return folder / "bin" / "python", packages
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python environment with the wheel's files in it, and this environment's other packages behind them."""
+    python, packages = environment(wheel, tmp_path_factory.mktemp("environment"))
     # A path file is not followed from a path file: the editable install of this checkout stays out.
     behind = [path for path in sys.path if path.endswith("site-packages")]
     (packages / "behind.pth").write_text("\n".join(behind) + "\n")
-    return folder / "bin" / "python"
+    return python
 
 
 @pytest.fixture(scope="module")
 def base_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python environment with the wheel and the packages that it declares without extras: no TensorFlow, no JAX."""
-    folder = tmp_path_factory.mktemp("base")
-    venv.create(folder, symlinks=True)
-    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(packages)
-        (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
-        lines = archive.read(metadata).decode().splitlines()
-    waiting = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+    python, packages = environment(wheel, tmp_path_factory.mktemp("base"))
+    (metadata,) = packages.glob("tpu_console-*/METADATA")
+    waiting = re.findall(r"^Requires-Dist: (.+)", metadata.read_text(), re.MULTILINE)
     known: set[str] = set()
     while waiting:
         requirement = Requirement(waiting.pop())
@@ -103,7 +104,7 @@ def base_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for top in {file.parts[0] for file in found.files or [] if file.parts[0] not in {"..", "__pycache__"}}:
             if not (packages / top).exists():
                 (packages / top).symlink_to(str(found.locate_file(top)))
-    return folder / "bin" / "python"
+    return python
 
 
 @pytest.fixture
@@ -158,18 +159,8 @@ def test_modules_on_the_path_do_not_get_in_the_way(python: Path, neighbours: Pat
 
 def test_a_model_file_imports_its_own_neighbours(python: Path, neighbours: Path) -> None:
     (neighbours / "mine.py").write_text(MODEL)
-    command: list[str | Path] = [
-        python,
-        "-m",
-        "tpu_console",
-        "run",
-        "digits-cnn",
-        "--set",
-        "model=mine.py:build",
-        "--epochs",
-        "1",
-    ]
-    said = run(*command, "--set", "checkpoint.monitor=none", cwd=neighbours, PYTHONPATH=str(neighbours))
+    command = "-m tpu_console run digits-cnn --set model=mine.py:build --set checkpoint.monitor=none --epochs 1"
+    said = run(python, *command.split(), cwd=neighbours, PYTHONPATH=str(neighbours))
     assert "1/1" in said
     shutil.rmtree(neighbours)
 

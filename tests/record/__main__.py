@@ -1,20 +1,15 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.record.make_runs import make_runs
 from tests.record.shown import TEXTS, all_texts, inspected, recorded
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["runs"]:
-        make_runs()
-    else:
-        TEXTS.mkdir(exist_ok=True)
-        with TemporaryDirectory() as folder, recorded(Path(folder)) as home:
-            texts = all_texts(home) | {"inspect.json": inspected(home)}
-        for old in TEXTS.iterdir():
-            old.unlink()
-        for name, text in texts.items():
-            (TEXTS / name).write_text(text, encoding="utf-8")
+    TEXTS.mkdir(exist_ok=True)
+    with TemporaryDirectory() as folder, recorded(Path(folder)) as home:
+        texts = all_texts(home) | {"inspect.json": inspected(home)}
+    for old in TEXTS.iterdir():
+        old.unlink()
+    for name, text in texts.items():
+        (TEXTS / name).write_text(text, encoding="utf-8")

@@ -91,7 +91,7 @@ def test_a_hub_model_is_fine_tuned_as_a_whole_on_two_replicas_until_it_is_stoppe
     assert any("the 1 weights" in notice.message for notice in all_of(host.run, Noticed))
     model = keras.models.load_model(host.run.model, safe_mode=False, compile=False)
     kernel = next(weight for weight in model.get_layer("features").weights if "kernel" in weight.name)
-    assert np.abs(kernel.numpy() - saved_models._weights()).max() > 1e-3
+    assert np.abs(kernel.numpy() - saved_models.weights()).max() > 1e-3
 
 
 def test_phases_share_the_epochs_and_each_has_its_rate(colors: str) -> None:

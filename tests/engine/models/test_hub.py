@@ -49,7 +49,7 @@ def train(model: Any) -> None:
 def test_features_are_what_the_saved_model_makes_of_the_pixels(save: Callable[[Path], str], tmp_path: Path) -> None:
     model = build(save(tmp_path / "saved"), tmp_path)
     made = np.asarray(features_of(model)(PIXELS))
-    kernel = saved_models._weights()
+    kernel = saved_models.weights()
     colors = PIXELS @ kernel if save is saved_models.exported else PIXELS.mean((1, 2)) @ kernel
     expected = np.maximum(colors, 0)
     expected = expected.mean((1, 2)) if expected.ndim == 4 else expected
@@ -72,7 +72,7 @@ def test_pixels_are_scaled_as_the_publisher_expects(
 ) -> None:
     model = build(saved_models.reusable(tmp_path / "saved"), tmp_path, pixels=pixels, image_scale=scale)
     made = features_of(model)(PIXELS * (255 if pixels == "raw" else 1))
-    expected = np.maximum((PIXELS * factor + offset).mean((1, 2)) @ saved_models._weights(), 0)
+    expected = np.maximum((PIXELS * factor + offset).mean((1, 2)) @ saved_models.weights(), 0)
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
 
 
