@@ -89,58 +89,31 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
 def current_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     """Replace the keys of earlier versions, which runs and presets of then have; `--set` takes them for one release."""
     values = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
-
-    def table(name: str, within: dict[str, Any] = values) -> dict[str, Any]:
-        found = within.get(name)
-        return found if isinstance(found, dict) else {}
-
-    alerts, checkpoint, optimizer = table("alerts"), table("checkpoint"), table("optimizer")
+    _current_sinks(values)
+    alerts, checkpoint, optimizer = (_table(values, name) for name in ("alerts", "checkpoint", "optimizer"))
     if switches := {kind: alerts.pop(kind) for kind in ALERTS if isinstance(alerts.get(kind), bool)}:
         kinds = _texts(alerts.get("kinds", ALERTS))
         alerts["kinds"] = [kind for kind in ALERTS if switches.get(kind, kind in kinds)]
-    for place, gone in ((alerts, "bell"), (alerts, "webhook_per_minute"), (table("hosts"), "wait_s")):
-        place.pop(gone, None)
+    for table, gone in ((alerts, "bell"), (alerts, "webhook_per_minute"), (_table(values, "hosts"), "wait_s")):
+        table.pop(gone, None)
     if checkpoint.pop("enabled", True) is False:
         checkpoint["monitor"] = "none"
     _into_piece(optimizer, "clip_norm", 0, "name", "clipnorm")
     _into_piece(optimizer, "momentum", 0, "name", "momentum", only=("sgd", "rmsprop"))
     _into_piece(optimizer, "final_fraction", 0.01, "schedule", "final_fraction", only=DECAYS)
-
-    options, model = table("model_options"), values.get("model")
-    if model == "application":
-        first = options.pop("from_layer", 0)
-        if options.get("trainable") == "from":
-            options["trainable"] = first
-        if options.get("pooling") == "avg":
-            del options["pooling"]
-    if model == "recommender" and (kind := options.pop("kind", "")):
-        hidden = options.pop("hidden", [64, 32])
-        options |= {"hidden": hidden} if kind == "towers" else {}
-
-    if str(values.get("dataset")) in KINDS and (given := table("options", table("data"))):
+    _current_model_options(_table(values, "model_options"), values.get("model"))
+    if str(values.get("dataset")) in KINDS and (given := _table(_table(values, "data"), "options")):
         options = {EARLIER_OPTIONS.get(key, key): value for key, value in given.items()}
         values["data"]["options"] = options
         if values["dataset"] == "ratings-csv":
-            if options.get("split", "random") == "random":  # the only way that is left
-                for gone in ("split", "time_column"):
-                    options.pop(gone, None)
-            if options.keys() & _EARLIER_COLUMNS.keys():
-                known = _texts(options.get("columns", ()))
-                known += [*_EARLIER_COLUMNS.values()][len(known) :]
-                options["columns"] = [options.pop(*pair) for pair in zip(_EARLIER_COLUMNS, known, strict=False)]
-
-    tensorboard, project = values.get("tensorboard"), values.get("project")
-    if isinstance(tensorboard, dict) or isinstance(project, str):
-        sinks = {sink: sink for sink in _texts(values.get("sinks", ["tensorboard"]))}
-        if isinstance(tensorboard, dict):
-            del values["tensorboard"]
-            sinks = {"tensorboard": "tensorboard"} | sinks
-            if tensorboard.get("enabled") is False:
-                del sinks["tensorboard"]
-        if isinstance(project, str) and values.pop("project") != "tpu-console":
-            sinks |= {sink: f'{sink}(project="{project}")' for sink in sinks.keys() & {"wandb", "mlflow"}}
-        values["sinks"] = list(sinks.values())
+            _current_ratings(options)
     return values
+
+
+def _table(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a table in plain values; another one, which nobody keeps, if there is none."""
+    found = values.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _into_piece(
@@ -152,6 +125,42 @@ def _into_piece(
         piece = parse_piece(piece_from_table(given) if isinstance(given, dict) else str(given))
         if value != off and (not only or piece.name.lower() in only):
             table[holder] = piece_from_table({"name": piece.name, **piece.options, option: value})
+
+
+def _current_ratings(options: dict[str, Any]) -> None:
+    if options.get("split", "random") == "random":  # the only way that is left
+        for gone in ("split", "time_column"):
+            options.pop(gone, None)
+    if options.keys() & _EARLIER_COLUMNS.keys():
+        known = _texts(options.get("columns", ()))
+        known += [*_EARLIER_COLUMNS.values()][len(known) :]
+        options["columns"] = [options.pop(*pair) for pair in zip(_EARLIER_COLUMNS, known, strict=False)]
+
+
+def _current_model_options(options: dict[str, Any], model: object) -> None:
+    if model == "application":
+        first = options.pop("from_layer", 0)
+        if options.get("trainable") == "from":
+            options["trainable"] = first
+        if options.get("pooling") == "avg":
+            del options["pooling"]
+    if model == "recommender" and (kind := options.pop("kind", "")):
+        hidden = options.pop("hidden", [64, 32])
+        options |= {"hidden": hidden} if kind == "towers" else {}
+
+
+def _current_sinks(values: dict[str, Any]) -> None:
+    tensorboard, project = values.get("tensorboard"), values.get("project")
+    if isinstance(tensorboard, dict) or isinstance(project, str):
+        sinks = {sink: sink for sink in _texts(values.get("sinks", ["tensorboard"]))}
+        if isinstance(tensorboard, dict):
+            del values["tensorboard"]
+            sinks = {"tensorboard": "tensorboard"} | sinks
+            if tensorboard.get("enabled") is False:
+                del sinks["tensorboard"]
+        if isinstance(project, str) and values.pop("project") != "tpu-console":
+            sinks |= {sink: f'{sink}(project="{project}")' for sink in sinks.keys() & {"wandb", "mlflow"}}
+        values["sinks"] = list(sinks.values())
 
 
 def _texts(value: object) -> list[str]:
@@ -254,11 +263,7 @@ def load_config(path: Path) -> RunConfig:
 
 
 def with_changes(config: RunConfig, changes: Sequence[tuple[str, Any]], source: str = "") -> RunConfig:
-    """Return the configuration with some dotted keys changed, the last one winning, after checking it again.
-
-    Raises:
-        ConfigError: With every problem found.
-    """
+    """Change some dotted keys, the last one winning, and check all; raise `ConfigError` with every problem found."""
     values = config.model_dump(mode="json")
     if any(key == "model" and value != config.model for key, value in changes):
         values["model_options"] = {}

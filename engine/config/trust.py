@@ -64,11 +64,7 @@ def reached(config: RunConfig) -> list[Reached]:
 
 
 def note_start(config: RunConfig, *more: Reached) -> None:
-    """Note what the user has just started, so that `check_started` and `is_own_source` know it.
-
-    Raises:
-        OSError: The folder of the digests cannot be written.
-    """
+    """Note what the user starts, for `check_started` and `is_own_source`; raise `OSError` if that is impossible."""
     note([*map(_digest, (*reached(config), *more)), *(_source_digest(name) for _, name in references_of(config))])
 
 

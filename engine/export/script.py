@@ -85,11 +85,7 @@ class Script:
 
 
 def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id: str) -> Script:
-    """Write a run as plain Keras; the record is its ``inputs.json``.
-
-    Raises:
-        ConsoleError: It has not begun to train, or cannot be exported as code.
-    """
+    """Write a run, whose ``inputs.json`` is the record, as plain Keras; raise `ConsoleError` if that is impossible."""
     if state.accelerator is None or state.data is None or state.fit is None:
         raise ConsoleError(
             f"The run {run_id} has not begun to train.",

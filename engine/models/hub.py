@@ -132,11 +132,7 @@ def feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: Pa
 
 
 def load_saved_model(path: str) -> Any:
-    """Load a SavedModel from a folder, a ``gs://`` path, or a URL of TensorFlow Hub or Kaggle Models.
-
-    Raises:
-        DataError: There is none, or it cannot be downloaded.
-    """
+    """Load a SavedModel from a folder, ``gs://`` or a URL; raise `DataError` if there is none, or it cannot be read."""
     import tensorflow as tf
 
     tensorflow_hub = _import_hub()
@@ -213,11 +209,7 @@ def _single_output(outputs: Any, path: str) -> Any:
 
 
 def _endpoint(call: Callable[..., Any], images: Any, path: str, *, training: bool) -> Any:
-    """Trace the function for images of this size, with `training` if it has that argument.
-
-    Raises:
-        DataError: It does not accept such images, or returns no features.
-    """
+    """Trace the function for images of this size, with `training` if it takes that; raise `DataError` if that fails."""
     import tensorflow as tf
 
     problem: Exception | None = None

@@ -61,11 +61,7 @@ class Cell:
 
 
 def parse_axes(texts: Sequence[str]) -> list[SweptKey]:
-    """Parse ``--over`` options; report all problems together.
-
-    Raises:
-        ConfigError: With every problem found.
-    """
+    """Parse ``--over`` options; raise `ConfigError` with every problem found."""
     axes: list[SweptKey] = []
     problems: list[Problem] = []
     for text in texts:

@@ -221,11 +221,7 @@ def running_sweeps() -> list[Sweep]:
 
 
 def find_sweep(name: str = "") -> Sweep:
-    """Find a sweep by its name or a part of it that no other has; the newest by default.
-
-    Raises:
-        RunNotFoundError: None or several match.
-    """
+    """Find a sweep by a part of its name, by default the newest; raise `RunNotFoundError` if none or several match."""
     sweeps = list_sweeps()
     matching = [sweep for sweep in sweeps if sweep.name == name] or [one for one in sweeps if name in one.name]
     if not matching:

