@@ -58,12 +58,12 @@ def _check(loss: str, labels: NDArray[Any], width: int, units: int, output: str)
         return
     kind = f"{'a' if width == 1 else f'{width:,}'} {'whole' if is_whole else 'decimal'} number"
     key = f"loss={output}=" if output else "loss="
-    better = f"For numbers, give the model {width:,} linear outputs and set {key}mean_squared_error."
+    better = f"For numbers, give the model {width:,} linear output{'s' * (width > 1)} and set {key}mean_squared_error."
     found = next((name for name, fits in fitting.items() if fits), "")
     if found and is_share and (is_whole or width > 1):
         better = f"Set {key}{found}."
-    elif is_whole and low >= 0:
-        better = f"For classes from 0 on, set {key}sparse_categorical_crossentropy with an output per class. {better}"
+    elif is_whole:
+        better = f"Number classes from 0, with an output per class and {key}sparse_categorical_crossentropy. {better}"
     where = f"Output {output}: " if output else ""
     raise DataError(
         f"{where}{loss} does not fit: a label is {kind}{'s' * (width > 1)} from {low:.4g} to {high:.4g}, and the model "

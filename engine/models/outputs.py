@@ -85,7 +85,7 @@ def logits_activation(
                 continue
             given = piece.options.get("from_logits")
             is_logits = config.outputs == "logits" or given
-            if config.outputs == "auto" and given is None and is_user_reference(config.model):
+            if kind and config.outputs == "auto" and given is None and is_user_reference(config.model):
                 is_tried = isinstance(output, np.ndarray)
                 is_logits = not _are_probabilities(output, kind) if is_tried else _last_activation(output) == "linear"
             found[name] = kind if is_logits and config.outputs != "probabilities" and given is not False else ""

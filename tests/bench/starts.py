@@ -174,12 +174,10 @@ def runs_list(bench: Bench) -> Section:
     trained = bench.runs[0]
     training_s = [record["elapsed_s"] for record in journal_of(trained) if record["type"] == "EpochEnded"][-1]
     _copy(trained, home / "runs", range(_RUNS))
-    words = "tpu-console runs show "
-    completing = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "3"}
     listed, completed = [], []
     for _ in bench.rounds(9):
         listed.append(seconds_of(bench.console("runs"), environment))
-        completed.append(seconds_of(bench.console(), environment | completing))
+        completed.append(seconds_of(bench.console(), environment | _COMPLETION))
     return Section(
         f"A list of {_RUNS} runs",
         f"{_RUNS} copies of a finished run of `digits-cnn`, 60 epochs each, from process start to end.",

@@ -6,6 +6,7 @@ import ast
 import json
 import math
 from datetime import date
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import nbformat
@@ -26,12 +27,14 @@ from tpu_console.engine.runs.events import (
     DataReady,
     Event,
     FitStarted,
+    Noticed,
     Replica,
     RunSource,
     RunStarted,
 )
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.state import RunState
+from tpu_console.engine.runs.state import reduce as step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,15 +73,20 @@ _OPTIONS = st.dictionaries(_TEXT, _PLAIN, min_size=1, max_size=3)
 _MINE = "mine.py:thing"
 
 
-def state(name: str = "cpu", backend: str = "tensorflow", monitor: str = "val_x") -> RunState:
-    """What a run of a configuration wrote before its first step; all of its texts can be foreign."""
+def beginning(name: str = "cpu", backend: str = "tensorflow", monitor: str = "val_x") -> list[Event]:
+    """What a run wrote before its first step; all of its texts can be foreign."""
     replicas = tuple(Replica(number, "cpu:0", "CPU", "here") for number in range(2))
-    return RunState(
-        accelerator=AcceleratorReady(name, name, name, replicas, {}, backend),
-        data=DataReady(1000, 200, (8, 8, 3), 2, cache=name, augmentation=name, shuffle_buffer=10),
-        fit=FitStarted(1, 30, 32, 32, 1, execution_reason=name, monitor=monitor),
-        notices=(name,),
-    )
+    return [
+        AcceleratorReady(name, name, name, replicas, {}, backend),
+        DataReady(1000, 200, (8, 8, 3), 2, cache=name, augmentation=name, shuffle_buffer=10),
+        FitStarted(1, 30, 32, 32, 1, execution_reason=name, monitor=monitor),
+        Noticed(name),
+    ]
+
+
+def state(*texts: str) -> RunState:
+    """The state of a run that begins so."""
+    return reduce(lambda before, event: step(before, event, 1e9), beginning(*texts), RunState())
 
 
 def own(name: str, options: dict[str, Any], more: dict[str, Any]) -> RunConfig:
@@ -208,16 +216,7 @@ def written_run(folder: Path, config: str, started_in: Path) -> Path:
     run.mkdir()
     run.joinpath("config.toml").write_text(config)
     run.joinpath("inputs.json").write_text('{"returned": ["arrays", "arrays"]}')
-    before = state("cpu")
-    assert before.accelerator is not None
-    assert before.data is not None
-    assert before.fit is not None
-    events: list[Event] = [
-        RunStarted("a", RunSource.PROCESS, 1, "h", folder=str(started_in)),
-        before.accelerator,
-        before.data,
-        before.fit,
-    ]
+    events = [RunStarted("a", RunSource.PROCESS, 1, "h", folder=str(started_in)), *beginning()]
     run.joinpath("events.jsonl").write_bytes(b"".join(encode(event, 1e9) for event in events))
     return run
 

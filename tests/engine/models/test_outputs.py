@@ -172,6 +172,7 @@ def test_logits_get_the_same_loss_and_metrics_as_their_probabilities() -> None:
         ("sparse_categorical_crossentropy", 3, np.array([0.5, 1.25]), "decimal.*loss=mean_squared_error"),
         ("sparse_categorical_crossentropy", 1, np.array([0, 1]), "1 value.*loss=binary_crossentropy"),
         ("sparse_categorical_crossentropy", 3, np.array([0, 3]), "to 3, .* 3 values"),
+        ("sparse_categorical_crossentropy", 3, np.array([-1, 1]), "from -1 .* from 0"),
         ("sparse_categorical_crossentropy", 3, np.eye(3), "3 whole.*loss=categorical_crossentropy"),
         ("categorical_crossentropy", 3, np.array([0, 2]), "loss=sparse_categorical_crossentropy"),
         ("binary_crossentropy", 1, np.array([0, 2]), "to 2.*loss=sparse_categorical_crossentropy"),
