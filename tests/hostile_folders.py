@@ -32,14 +32,7 @@ FILES = (
 FOLDERS = ("control", "checkpoints", "tensorboard", "tensorboard/train", "cache", "hub", "hub/assets")
 """What a run's folder holds, and a hostile one holds as a link or the like."""
 
-SWEEP_FILES = (
-    "sweep.toml",
-    "runs/0001",
-    "control/stop",
-    "lock",
-    "study.db",
-    "console.log",
-)
+SWEEP_FILES = ("sweep.toml", "runs/0001", "control/stop", "lock", "study.db", "console.log")
 SWEEP_FOLDERS = ("runs", "control")
 """The same of a sweep's folder."""
 

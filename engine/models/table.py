@@ -196,8 +196,7 @@ class RecommenderOptions(Section):
 
     width: Annotated[Count, "Size of the embeddings."] = 32
     hidden: Annotated[
-        tuple[Count, ...],
-        "Units of dense layers that each embedding passes before both are multiplied.",
+        tuple[Count, ...], "Units of dense layers that each embedding passes before both are multiplied."
     ] = ()
     regularisation: Annotated[NonNegativeNumber, "L2 penalty on the embeddings."] = 1e-6
 

@@ -70,10 +70,7 @@ def compared(name: str) -> dict[str, Any]:
 
 def table(results: dict[str, Any]) -> str:
     """Write the results as a table."""
-    rows = [
-        "| model | verdict | GFLOP | difference | peak MiB | difference |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = ["| model | verdict | GFLOP | difference | peak MiB | difference |", "|---|---|---|---|---|---|"]
     for name, found in sorted(results.items()):
         ours, direct = found["preflight"], found["direct"]
         cells = ["–"] * 4

@@ -187,10 +187,7 @@ def _of(dataset: str, **options: object) -> dict[str, Any]:
             {"optimizer": {"schedule": "linear", "final_fraction": 0.01, "momentum": 0.0, "clip_norm": 0.0}},
             {"optimizer": {"schedule": "linear"}},
         ),
-        (
-            {"model": "recommender", "model_options": {"kind": "factors", "hidden": [8]}},
-            {"model": "recommender"},
-        ),
+        ({"model": "recommender", "model_options": {"kind": "factors", "hidden": [8]}}, {"model": "recommender"}),
         (
             {"model": "recommender", "model_options": {"kind": "towers"}},
             {"model": "recommender", "model_options": {"hidden": [64, 32]}},

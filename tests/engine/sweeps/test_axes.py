@@ -8,14 +8,7 @@ import pytest
 
 from tests.helpers import small_config
 from tpu_console.engine.errors import ConfigError
-from tpu_console.engine.sweeps.axes import (
-    LR_FIND,
-    SweptKey,
-    cells_of,
-    combination,
-    parse_axes,
-    parse_baseline,
-)
+from tpu_console.engine.sweeps.axes import LR_FIND, SweptKey, cells_of, combination, parse_axes, parse_baseline
 
 
 def axis(text: str) -> SweptKey:
