@@ -298,7 +298,7 @@ beside("config has hostile texts", "config.toml", f"dataset = {text}\nmodel = {t
 beside("config is for another run", "config.toml", f'name = "no-such-preset"\n{GOOD}'.encode())
 beside("report is a pipe", "report.json", os.mkfifo)
 beside("report is nested deeply", "report.json", nested(100_000).encode())
-wrong = {"examples": "z", "accuracy": [], "balanced_accuracy": None, "not_numbers": 1}
+wrong: dict[str, Any] = {"examples": "z", "accuracy": [], "balanced_accuracy": None, "not_numbers": 1}
 beside(
     "report has other kinds", "report.json", report(classes=[{"name": 5, "precision": "x"}], matrix=[["y"]], **wrong)
 )
