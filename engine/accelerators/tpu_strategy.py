@@ -157,6 +157,8 @@ def refusal(target: Target, error: str) -> AcceleratorError:
     if "ConfigureDistributedTPU" in error or "No OpKernel was registered" in error:
         why = f"TensorFlow {tf.__version__} is built without TPU operations here."
         remedy = "Install tensorflow-tpu instead of tensorflow, or use backend=jax."
+    elif "UnimplementedError" in error:
+        why = f"The gRPC server there is not a TPU: {why}"
     return AcceleratorError(where, why=why, remedy=remedy)
 
 

@@ -112,6 +112,7 @@ def check_colours(facts: Environment) -> Finding | None:
         return result_of("colours", title, Severity.OK, f"{shell.colours:,} colours.", evidence)
     is_off = shell.colour_evidence.startswith("NO_COLOR")
     text = f"The terminal reports {shell.colours} colours; most support 256, which makes curves easier to tell apart."
+    text = "Colours are turned off; curves differ only in their lines and labels." if is_off else text
     command = "unset NO_COLOR" if is_off else "export TERM=xterm-256color"
     severity = Severity.INFO if shell.colours or is_off else Severity.WARNING
     return result_of("colours", title, severity, text, evidence, command)

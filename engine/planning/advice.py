@@ -12,7 +12,7 @@ from ..accelerators.table import FRAMEWORKS
 from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
 from ..config.user_code import missing_import, reference_problem, references_of
-from ..config.values import is_bucket
+from ..config.values import LIMITS, is_bucket
 from ..data.cached_facts import function_record_of, noted_outputs
 from ..data.places import is_remote, locate
 from ..data.survey.survey import train_examples_of
@@ -151,7 +151,7 @@ def _own_data_findings(config: RunConfig) -> Iterator[Finding]:
 
 def budget_finding(config: RunConfig, seconds: float, fitting: int | None) -> Finding:
     """Say how many epochs fit into a time budget; `fitting` is from a similar run, None if there was none."""
-    budget = f"the budget of {config.budget} ({seconds / 60:.0f} minutes)"
+    budget = f"the budget of {config.budget}" + (f" ({seconds / 3600:g} hours)" if config.budget in LIMITS else "")
     if fitting is None:
         text = f"How many epochs fit into {budget} is unknown before the first run; it stops in time to be saved."
     elif fitting >= config.epochs:

@@ -51,14 +51,25 @@ _SIZE = _Kind(
     "needs a shape or size that depends on the values of a batch, but a TPU program is compiled for fixed shapes",
     "Use the largest size that can occur and hide what is too much: keras.ops.where(mask, x, 0) instead of "
     "x[mask], keras.ops.where(keras.ops.arange(LENGTH) < k, x, 0) instead of x[:, :k], a mean as "
-    "keras.ops.sum(x * mask) / keras.ops.sum(mask), a fixed size for nonzero, unique and top_k.",
+    "keras.ops.sum(x * mask) / keras.ops.sum(mask), a fixed size for nonzero, unique and top_k. A window of a fixed "
+    "length may begin anywhere: keras.ops.slice(x, start, shape).",
 )
 _DECISION = _Kind(
     re.compile(r"TracerBoolConversionError|Attempted boolean conversion of traced|truth value of an array with"),
     "makes a Python decision (if, while, assert, and, or) on the values of a batch, which are unknown when the "
     "step is compiled",
     "Write keras.ops.where(condition, a, b), keras.ops.cond for whole branches, keras.ops.fori_loop over a fixed "
-    "number of rounds for while, and keras.ops.logical_and and logical_or.",
+    "number of rounds for while, keras.ops.logical_and and logical_or, and keras.ops.sort, min and max for Python's.",
+)
+_NUMBER = _Kind(
+    re.compile(
+        r"TracerIntegerConversionError|ConcretizationTypeError|TracerArrayConversionError|"
+        r"unsupported format string|has no attribute '?(?:numpy|tolist)\b|unhashable type: '\w*Tracer|"
+        r"(?:float|int|bool)\(\) argument must be .*(?:KerasTensor|Tracer)"
+    ),
+    "needs the values of a batch as Python or NumPy numbers, and they are unknown when the step is compiled",
+    "Keep them as tensors: keras.ops instead of np, no float(), int(), item() or print; keras.ops.take for an "
+    "index, and instead of range(n) keras.ops.fori_loop over a fixed number of rounds.",
 )
 _KINDS = (
     _Kind(
@@ -99,15 +110,11 @@ _KINDS = (
         "Make a new one: keras.ops.where with a mask, keras.ops.slice_update or keras.ops.scatter_update.",
     ),
     _DECISION,
+    _NUMBER,
     _Kind(
-        re.compile(
-            r"TracerIntegerConversionError|ConcretizationTypeError|TracerArrayConversionError|"
-            r"unsupported format string|has no attribute '?(?:numpy|tolist)\b|unhashable type: '\w*Tracer|"
-            r"(?:float|int|bool)\(\) argument must be .*(?:KerasTensor|Tracer)"
-        ),
-        "needs the values of a batch as Python or NumPy numbers, and they are unknown when the step is compiled",
-        "Keep them as tensors: keras.ops instead of np, no float(), int(), item() or print; keras.ops.take for an "
-        "index, and instead of range(n) keras.ops.fori_loop over a fixed number of rounds.",
+        re.compile(r"'(?:ShapedArray|KerasTensor|\w*Tracer)' object has no attribute"),
+        "uses a method or attribute that Keras's tensors do not have",
+        "Use the function of keras.ops instead.",
     ),
     _Kind(
         re.compile(
@@ -222,7 +229,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _owner_of(chain: list[BaseException], model: Any) -> Any:
     """Return the innermost layer, loss or metric that was being called, or None.
 
-    The exceptions' stack frames show it; else Keras's message, by the layer's class or name.
+    The exceptions' stack frames show it; else Keras's message, by the layer's class or name, or the line of a layer's
+    `call`: JAX rebuilds some exceptions without the frames' variables.
     """
     outer = None
     for error in reversed(chain):
@@ -240,7 +248,11 @@ def _owner_of(chain: list[BaseException], model: Any) -> Any:
     for word in (word for error in reversed(chain) for word in reversed(_CALLED.findall(str(error)))):
         if len(same := [one for one in layers if word in (one.name, type(one).__name__)]) == 1:
             return same[0]
-    return outer
+    lines = {(frame.f_code.co_filename, line) for one in chain for frame, line in traceback.walk_tb(one.__traceback__)}
+    codes = [(layer, getattr(layer.call, "__code__", None)) for layer in layers]
+    own = [(layer, code) for layer, code in codes if code is not None and is_own_file(code.co_filename)]
+    named = [layer for layer, code in own if lines & {(code.co_filename, line) for *_, line in code.co_lines()}]
+    return named[0] if len(named) == 1 else outer
 
 
 def _kind_of(chain: list[BaseException], owner: Any) -> _Kind | None:
@@ -257,8 +269,9 @@ def _kind_of(chain: list[BaseException], owner: Any) -> _Kind | None:
         if kind := next((kind for kind in _KINDS if kind.says.search(text)), None):
             called = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
             own = max((number for number, file in enumerate(called) if is_own_file(file)), default=len(called))
-            # Keras's own code decides on a number that it was given, such as the k of top_k.
-            return _SIZE if kind is _DECISION and any("/keras/src/ops/" in file for file in called[own:]) else kind
+            # Keras's own code needs the value of a number that it was given, such as the k of top_k.
+            in_keras = kind in (_DECISION, _NUMBER) and any("/keras/src/ops/" in file for file in called[own:])
+            return _SIZE if in_keras else kind
     return None
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import run_python, small_config, write_metadata
-from tpu_console.engine.accelerators.backend import BackendChoice, choose_backend
-from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.accelerators.backend import BackendChoice, choose_backend, connect
+from tpu_console.engine.errors import AcceleratorError, ConfigError
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
@@ -89,10 +89,15 @@ def test_a_tpu_that_no_package_can_use_leaves_the_cpu_and_is_an_error_when_asked
     assert backend_choice(LAPTOP, V5E).accelerator == "auto"
     asked = backend_choice(LAPTOP, V5E, accelerator="tpu")
     assert "(jax, libtpu)" in asked.missing
-    assert "jax[tpu]" in asked.remedy
+    with pytest.raises(AcceleratorError) as caught:
+        connect(small_config(accelerator="tpu"), asked)
+    assert "jax[tpu]" in caught.value.remedy
+    # JAX's libtpu would replace that of tensorflow-tpu.
+    assert "another environment" in backend_choice(TPU_VM, V3, backend="jax", accelerator="tpu").remedy
 
 
 KAGGLE = {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}
+HUB: dict[str, Any] = {"model": "hub", "model_options": {"path": "/"}}
 
 
 @pytest.mark.parametrize(
@@ -103,6 +108,8 @@ KAGGLE = {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}
         (Hardware(gpus=("T4",)), set(), {}, {}, " -m pip install 'tensorflow[and-cuda]'"),
         (NOTHING, set(), KAGGLE, {"backend": "jax"}, "-c here.txt jax tensorflow"),
         (V5E, set(), KAGGLE, {"accelerator": "tpu"}, "-c here.txt 'jax[tpu]' tensorflow-cpu"),
+        (NOTHING, LAPTOP, KAGGLE, HUB, "-c here.txt tensorflow-hub"),
+        (NOTHING, set(), KAGGLE, HUB, "-c here.txt tensorflow tensorflow-hub"),
     ],
 )
 def test_packages_that_are_missing_are_named_with_the_line_for_this_place(
@@ -123,6 +130,9 @@ def test_under_auto_the_backend_is_the_one_that_keras_is_set_to(tmp_path: Path) 
     (tmp_path / "keras.json").write_text('{"backend": "jax"}')
     by_file = backend_choice(COLAB, NOTHING, {"KERAS_HOME": str(tmp_path)})
     assert (by_file.backend, by_file.why) == ("jax", f"backend=jax in {tmp_path}/keras.json")
+    (tmp_path / "keras.json").write_text('{"backend": "tensorflow"}')  # which Keras writes itself
+    unasked = backend_choice(TPU_VM | {"jax"}, V3, {"KERAS_HOME": str(tmp_path)})
+    assert (unasked.backend, unasked.notes) == ("jax", ())
     taken = backend_choice(TPU_VM | {"jax"}, V3, {"KERAS_BACKEND": "tensorflow"})
     assert (taken.backend, taken.accelerator, taken.why) == ("tensorflow", "tpu", "KERAS_BACKEND=tensorflow")
     for broken in ("", "[]", '"x"', '{"backend": null}'):
@@ -184,9 +194,18 @@ def test_the_plan_repeats_what_is_not_followed(monkeypatch: pytest.MonkeyPatch) 
     assert "One is hidden." in texts
 
 
+HOSTS = {"count": 2, "index": 0, "coordinator": "127.0.0.1:1234"}
+
+
+def test_several_hosts_take_jax() -> None:
+    assert backend_choice(TPU_VM | {"jax"}, V3, hosts=HOSTS).backend == "jax"
+    assert "JAX" in backend_choice(LAPTOP, accelerator="cpu", hosts=HOSTS).missing
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
+        ({"hosts": HOSTS, "backend": "tensorflow"}, "backend"),
         ({"hosts": {"count": 2, "index": 2}}, "hosts.index"),
         ({"hosts": {"count": 0}}, "hosts.count"),
         ({"hosts": {"count": 3}, "accelerator": "sim:8"}, "accelerator"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
@@ -115,6 +117,19 @@ def test_a_topology_names_every_device_its_chip_and_core() -> None:
     assert (found[3].device, found[3].coordinates, found[3].core) == ("/task:0/device:TPU:3", "1,0,0", 1)
     assert describe_topology([2, 2, 1, 2], 1, 8) == "2×2×1 mesh of chips with 2 cores, 1 task of 8 devices"
     assert describe_topology([2, 2, 4, 1], 4, 4) == "2×2×4 mesh of chips, 4 tasks of 4 devices"
+
+
+@pytest.mark.slow
+def test_a_grpc_server_without_a_tpu_is_reported() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with pytest.raises(AcceleratorError) as caught:
+            probe(Target(f"grpc://127.0.0.1:{port}", "TPU_NAME"), limit_s=2 * LIMIT_S)
+        assert "is not a TPU" in caught.value.why
+    finally:
+        server.stop(None)
 
 
 @pytest.mark.slow

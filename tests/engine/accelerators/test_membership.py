@@ -45,6 +45,9 @@ def test_a_tpu_pod_s_metadata_says_who_this_is(tmp_path: Path) -> None:
     pod = Membership(4, 1, "10.128.0.21", PORT, 300.0, "v5p-32 has 4 hosts")
     assert found(tmp_path / "a", "v5p-32-host-1-of-4", accelerator="auto") == pod
     assert found(tmp_path / "b", "v5p-32-host-1-of-4", accelerator="tpu") == pod
+    hosts = {"count": 2, "index": 0, "coordinator": "10.128.0.22:9000"}  # it overrides the pod
+    chosen = found(tmp_path / "c", "v5p-32-host-1-of-4", accelerator="tpu", hosts=hosts)
+    assert chosen == Membership(2, 0, "10.128.0.22", 9000, 300.0, "asked for")
 
 
 def test_several_slices_count_all_their_hosts(tmp_path: Path) -> None:
@@ -69,6 +72,9 @@ def test_gke_s_variables_say_who_this_is(tmp_path: Path) -> None:
     environ = {"TPU_PROCESS_ADDRESSES": "10.4.0.1:8471,10.4.0.2:8471", "TPU_WORKER_ID": "0"}
     place_in = found(tmp_path / "b", "gke-v5e-4", environ, accelerator="tpu")
     assert (place_in.address, place_in.port, place_in.count) == ("10.4.0.1", PORT, 2)
+    hosts = {"count": 2, "coordinator": "h:1"}
+    with pytest.raises(AcceleratorError, match="This is host 3, but 2 hosts"):
+        found(tmp_path / "c", "gke-v5e-4", {"TPU_WORKER_ID": "3"}, accelerator="tpu", hosts=hosts)
 
 
 @pytest.mark.parametrize(

@@ -282,3 +282,30 @@ def test_a_host_waits_for_the_others_until_a_limit_or_a_stop(start: Start, tmp_p
     ask(stopped.run, Steering.STOP, "asked with tpu-console stop")
     assert stopped.wait() == 0
     assert the(stopped.run, RunFinished).outcome == "stopped"
+
+
+def test_hosts_read_different_shares_of_a_batch_and_augment_them_differently() -> None:
+    import numpy as np
+    import tensorflow as tf
+
+    from tpu_console.engine.accelerators.accelerator import Share
+    from tpu_console.engine.data.examples import Examples, Input, Signature, Task
+    from tpu_console.engine.input.pipeline import build_pipeline
+
+    image = np.zeros((8, 8, 1), np.float32)
+    image[:3, :2] = 1.0  # so that no turn leaves it as it is
+    # Every image is the same, and its label says which one it is.
+    train = tf.data.Dataset.range(128).map(lambda number: (tf.constant(image), tf.cast(number, tf.int32)))
+    signature = Signature(Task.CLASSES, {"image": Input((8, 8, 1))}, 128)
+    examples = Examples(train=train, validation=None, train_count=128, validation_count=0, signature=signature)
+    settings = config(2, augmentation={"rotation": 90.0, "placement": "pipeline"})
+
+    def first_batch(*share: int) -> tuple[Any, Any]:
+        images, labels = next(iter(build_pipeline(examples, settings, 2, share=Share(*share)).train))
+        return images.numpy(), labels.numpy()
+
+    (mine, my_labels), (theirs, their_labels) = first_batch(0, 2), first_batch(1, 2)
+    assert len(my_labels) == len(their_labels) == _GLOBAL_BATCH // 2
+    np.testing.assert_array_equal(np.stack([my_labels, their_labels], 1).ravel(), first_batch()[1])
+    assert np.mean([np.array_equal(*pair) for pair in zip(mine, theirs, strict=True)]) < 0.1
+    np.testing.assert_array_equal(mine, first_batch(0, 2)[0], err_msg="the same host draws the same again")

@@ -13,7 +13,7 @@ from tpu_console.engine.doctor.check import word_of
 from tpu_console.engine.doctor.doctor import examine
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.environment import Environment, look_around
-from tpu_console.engine.machine.holders import Holder, Holders
+from tpu_console.engine.machine.holders import Holder, Holders, Lock
 from tpu_console.engine.machine.install import line_in_cell
 from tpu_console.engine.machine.sources import Package
 
@@ -63,6 +63,12 @@ def test_a_tpu_console_run_that_holds_the_tpu_is_only_a_note(tpu_vm: Environment
     assert (found.severity, found.remedy) == (Severity.INFO, "tpu-console stop")
     other = Holder(78, "python train.py", "bob", "/proc/78/fd/9 -> /dev/accel0")
     assert finding_of(replace(tpu_vm, holders=Holders((other, ours))), "tpu-held").severity is Severity.ERROR
+
+
+def test_a_lock_from_outside_the_container_is_not_stale(tpu_vm: Environment) -> None:
+    facts = replace(tpu_vm, holders=Holders(lock=Lock("root", is_ours=False, is_locked=True)))
+    assert finding_of(facts, "tpu-held").severity is Severity.ERROR
+    assert "tpu-lock" not in {result.key for result in examine(facts).results}
 
 
 def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:
@@ -140,6 +146,12 @@ def test_a_notebook_for_a_tpu_without_tensorflow_gets_the_build_without_cuda(kag
     found = finding_of(replace(kaggle, packages=replace(kaggle.packages, found=bare)), "tensorflow")
     assert found.severity is Severity.ERROR
     assert found.remedy == line_in_cell("tensorflow-cpu")
+
+
+def test_what_is_installed_in_a_notebook_keeps_the_packages_of_its_image(tmp_path: Path) -> None:
+    sources = lay_out("colab-t4", tmp_path).sources
+    lacking = look_around(replace(sources, package=lambda n: None if "cuda" in n else sources.package(n)))
+    assert finding_of(lacking, "gpu-jax").remedy == line_in_cell("jax[cuda12]")
 
 
 def test_the_report_as_json_and_as_a_summary(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ def test_gpus_have_the_names_of_the_driver(tmp_path: Path) -> None:
         )
         put(tmp_path / f"dev/nvidia{number}")
     assert detect_hardware(tmp_path).gpus == ("NVIDIA H200", "NVIDIA H200")
+    put(tmp_path / "proc/driver/nvidia/gpus/0000:00:00.0/information", "IRQ: 26\n")  # it does not say the model
+    assert detect_hardware(tmp_path).gpus == ("NVIDIA GPU", "NVIDIA H200")
 
 
 @pytest.mark.parametrize(

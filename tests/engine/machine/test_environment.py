@@ -75,15 +75,22 @@ def test_a_tpu_is_found_by_its_variables_if_the_bus_is_hidden(tmp_path: Path) ->
     assert tpu.devices == ("/dev/vfio/0", "/dev/vfio/1", "/dev/vfio/10")
     # Without that variable a passed-through card is no TPU.
     assert find_tpu(replace(sources, environ={}), {}) is None
+    elsewhere = find_tpu(replace(sources, environ={"COLAB_TPU_ADDR": "10.1.2.3:8470"}), {})
+    assert (elsewhere is None or elsewhere.is_here, str(elsewhere)) == (False, "TPU at 10.1.2.3:8470")
 
 
 def test_the_holder_is_named_with_its_user_and_command(tmp_path: Path) -> None:
-    holders = find_holders(lay_out("tpu-held", tmp_path).sources)
+    sources = lay_out("tpu-held", tmp_path).sources
+    holders = find_holders(sources)
     (holder,) = holders.processes
     assert (holder.pid, holder.user, holder.command) == (4242, "bob", "python train.py --epochs 90")
     assert holder.evidence == "/proc/4242/fd/4 -> /dev/accel0"
     assert holders.lock is not None
     assert (holders.lock.is_locked, holders.lock.pid) == (True, 4242)
+    for link in (tmp_path / "proc/4242/fd").iterdir():
+        link.unlink()
+    (by_lock,) = find_holders(sources).processes
+    assert (by_lock.pid, "/proc/locks" in by_lock.evidence) == (4242, True)
 
 
 def test_the_command_of_a_process_is_safe_to_show(tmp_path: Path) -> None:

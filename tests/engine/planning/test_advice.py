@@ -62,6 +62,7 @@ def test_a_configuration_that_suits_a_tpu_gets_no_advice() -> None:
         ({"batch_size": 100}, "warning", "batch_size", "pads it to 104"),
         ({"batch_size": 64}, "info", "batch_size", "multiples of 128"),
         ({"batch_size": 8000}, "error", "batch_size", "the largest batch size that fits is 7500"),
+        ({"batch_size": 7}, "info", "batch_size", "pads it to 8"),
         ({"steps_per_epoch": "all"}, "info", "batch_size", "each epoch drops 608"),
         ({"optimizer": {}}, "info", "optimizer.scale_with_replicas", "grows 8-fold"),
         ({"precision": "float32"}, "info", "precision", "twice the memory"),
@@ -94,6 +95,15 @@ def test_steps_per_execution_are_checked_if_they_are_used(steps: int, severity: 
     assert advice(1, steps_per_execution=1) == []
 
 
+@pytest.mark.parametrize(("heads", "is_said"), [(8, True), (2, False), (1, False)])
+def test_heads_narrower_than_the_matrix_unit_get_advice(tmp_path: Path, heads: int, is_said: bool) -> None:
+    (tmp_path / "pairs.txt").write_text("a\tb\n" * 20)
+    options = {"width": 256, "heads": heads, "hidden": 512}
+    data = {"options": {"path": str(tmp_path / "pairs.txt")}}
+    found = advice(dataset="text-pairs", data=data, model="transformer", model_options=options)
+    assert [one.key for one in found if "32 wide" in one.text] == ["model_options.heads"] * is_said
+
+
 @pytest.mark.parametrize(("changes", "severity"), [({"rotation": 10.0}, "error"), ({"flip": "horizontal"}, "warning")])
 def test_augmentation_in_the_model_should_move_to_the_pipeline(changes: dict[str, Any], severity: str) -> None:
     (found,) = advice(augmentation={"placement": "model", **changes})
@@ -120,13 +130,17 @@ def test_replicas_that_have_no_example_each_are_too_many() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fitting", "severity", "words"), [(1, "warning", "About 1 of 2"), (2, "info", "All 2"), (None, "info", "unknown")]
+    ("budget", "fitting", "severity", "words"),
+    [
+        ("90m", 1, "warning", "About 1 of 2 epochs fit into the budget of 90m;"),
+        ("20s", 2, "info", "All 2 epochs fit into the budget of 20s."),
+        ("kaggle", None, "info", "the budget of kaggle (9 hours) is unknown"),
+    ],
 )
-def test_a_budget_says_how_many_epochs_fit(fitting: int | None, severity: str, words: str) -> None:
-    found = budget_finding(small_config(epochs=2, budget="90m"), 5400.0, fitting)
+def test_a_budget_says_how_many_epochs_fit(budget: str, fitting: int | None, severity: str, words: str) -> None:
+    found = budget_finding(small_config(epochs=2, budget=budget), 9 * 3600, fitting)
     assert (found.severity, found.key) == (severity, "budget")
     assert words in found.text
-    assert "90m" in found.text
 
 
 @pytest.mark.parametrize(

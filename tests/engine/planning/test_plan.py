@@ -122,6 +122,18 @@ def test_a_tpu_that_is_not_here_is_elsewhere_or_missing(accelerator: str, backen
     assert plan.replicas == (8 if expected is Severity.INFO else 1)
 
 
+@pytest.mark.parametrize(("accelerator", "is_said"), [("auto", True), ("cpu", False), ("sim:2", False)])
+def test_variables_that_hide_devices_are_a_warning_unless_no_device_is_wanted(accelerator: str, is_said: bool) -> None:
+    advice = make_plan(config(accelerator=accelerator), Hardware(hidden=("All are hidden.",))).advice
+    assert [one.severity for one in advice if one.text == "All are hidden."] == [Severity.WARNING] * is_said
+
+
+def test_the_learning_rate_is_scaled_only_when_asked() -> None:
+    scaled = {"optimizer": {"learning_rate": 0.002, "scale_with_replicas": True}}
+    assert make_plan(config(accelerator="sim:4", **scaled), NOTHING).learning_rate == 0.008
+    assert make_plan(config(accelerator="sim:4"), NOTHING).learning_rate == 0.001
+
+
 @pytest.mark.parametrize(
     ("counts", "changes", "expected"),
     [

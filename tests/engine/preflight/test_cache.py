@@ -13,6 +13,8 @@ from tests.made_verdicts import FITS
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.jobs.preflight import preflight_choices
 from tpu_console.engine.preflight.cache import cached_verdict, cached_verdicts, choices_of, save_verdict
+from tpu_console.engine.preflight.compiling import shortage
+from tpu_console.engine.preflight.result import Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.storage.paths import cache_folder
 
@@ -60,6 +62,11 @@ def test_a_search_also_answers_without_one() -> None:
     found = cached_verdict(small_config(), "v5e-8")
     assert found is not None
     assert found.largest_batch == 100
+
+
+def test_an_unknown_verdict_is_not_cached() -> None:
+    save_verdict(small_config(), replace(FITS, outcome=Outcome.UNKNOWN))
+    assert cached_verdict(small_config(), "v5e-8") is None
 
 
 def test_a_model_function_that_was_edited_is_compiled_again(tmp_path: Path) -> None:
@@ -129,3 +136,8 @@ def test_the_job_answers_from_the_cache_without_a_framework(tmp_path: Path, priv
     )
     said = run_python(code, config.model_dump_json(), cwd=tmp_path, env={"TPU_CONSOLE_HOME": str(private_home)})
     assert json.loads(said) == [FITS.reason, []]
+
+
+def test_too_little_memory_to_compile_is_reported() -> None:
+    assert shortage(13_600, 10 * 10**9) == ""
+    assert "needs about 1.8 GB" in shortage(13_600, 10**8)

@@ -227,6 +227,42 @@ def test_a_step_of_tensorflow_comes_to_the_same(graph: Verdict, small: tuple[lis
     assert "TensorFlow's own step was compiled, for one device" in graph.findings[0].text
 
 
+ON_TENSORFLOW = """
+import json
+from tpu_console.engine.accelerators.framework import NotPossibleError
+from tpu_console.engine.accelerators.tensorflow import _stable
+from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.data.examples import Input, Signature, Task
+from tpu_console.engine.preflight.build import build
+from tpu_console.engine.preflight.inputs import Batch
+from tpu_console.engine.preflight.compile import Compiler
+from tpu_console.engine.preflight.topologies import find_topology
+
+given = {"user": Input((), "int32"), "item": Input((), "int32")}
+signature = Signature(Task.RATINGS, given, sizes={"users": 600, "items": 9000}, label_mean=3.5)
+config = parse_config({"dataset": "ratings-csv", "data": {"options": {"path": "a.csv"}}, "model": "recommender",
+                       "loss": "mean_squared_error", "metrics": [], "batch_size": 64, "epochs": 1,
+                       "model_options": {"width": 50}})
+example = given, Input((), "float32")
+(model, batch), compiler = build(config, Batch(signature, example, example), 1), Compiler(find_topology("v5e-1"))
+program = compiler.compile(compiler.lower(model, batch, 64), model, batch, 64)
+try:
+    _stable(b"no program")
+except NotPossibleError as error:
+    print(json.dumps([program.memory.batch, program.memory.parameters, program.flops, str(error)]))
+"""
+
+
+def test_on_tensorflow_a_model_of_two_inputs_is_taken_over_and_versions_that_do_not_fit_are_named(
+    tmp_path: Path,
+) -> None:
+    said = run_forked(ON_TENSORFLOW, cwd=tmp_path, env=PREFLIGHT | {"KERAS_BACKEND": "tensorflow"})
+    batch, parameters, flops, refusal = json.loads(said.splitlines()[-1])
+    assert (batch, flops > 64 * 50) == (64 * 3 * 4, True)
+    assert parameters == pytest.approx(4 * 51 * (600 + 9000), rel=0.01)
+    assert "(tensorflow 2." in refusal
+
+
 # What jaxlib 0.10.2 says when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.
 MISTAKE = """
 from tpu_console.engine.preflight.compile import RefusedError

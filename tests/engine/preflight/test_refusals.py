@@ -34,36 +34,54 @@ print(json.dumps(found))
 DECIDES = "makes a Python decision"
 NUMBER = "needs the values of a batch as Python or NumPy numbers"
 CHANGES = "needs a shape or size that depends on the values of a batch"
+ENDLESS = "has a loop whose number"
 CASES = {
-    "function": ("sided", DECIDES, "if ops.mean(x) > 0:", "keras.ops.cond"),
-    "subclass": ("narrow", DECIDES, "while ops.max(y) > 1:", "keras.ops.fori_loop"),
-    "numpy": ("sorted", NUMBER, "np.sort(np.asarray(x))", "keras.ops instead of np"),
-    "mask": ("masked", CHANGES, "return y[y > 0]", "keras.ops.where(mask, x, 0) instead of x[mask]"),
-    "unique": ("unique", CHANGES, "jnp.unique(x)[:10]", "a fixed size for nonzero, unique"),
-    "largest": ("largest", CHANGES, "ops.top_k(x, count)", "the largest size that can occur"),
-    "cut": ("cut", CHANGES, "return x[:, :length]", "instead of x[:, :k]"),
-    "counted": ("counted", NUMBER, "for _ in range(int(ops.sum(x))):", "instead of range(n) keras.ops.fori_loop"),
-    "rows": ("rows", "uses the batch size", "for row in x", "keras.ops.vectorized_map"),
-    "flow": ("flow", "calls TensorFlow", "tf.nn.relu(x)", "with keras.ops"),
-    "spelled": ("spelled", "with TensorFlow", "tf.strings.as_string(x)", "dataset.map(lambda x, y: (prepare(x), y))"),
-    "noisy": ("noisy", "without a seed generator", "keras.random.normal", "give the random function seed"),
-    "assigns": ("assigns", "writes into a part", "x[:, 0] = 0", "keras.ops.slice_update"),
-    "plus": ("plus", "incompatible shapes for broadcasting: (batch, 16), (3, 3)", "return x + np.zeros", "Fix it"),
-    "looped": ("", "has a loop whose number", "ops.while_loop(", "keras.ops.fori_loop(0, LARGEST, body, x)"),
-    "either": ("either", "the same shapes", "ops.cond(", "Give both branches"),
-    "words": ("words", "strings or 64-bit numbers", "convert_to_tensor", "input pipeline"),
+    "branch": (DECIDES, "if ops.mean(x) > 0:", "keras.ops.where(condition, a, b)"),
+    "both": (DECIDES, "(x > 0) and (x < 1)", "keras.ops.logical_and"),
+    "checked": (DECIDES, "assert ops.all(x >= 0)", "keras.ops.where"),
+    "narrow": (DECIDES, "while ops.max(y) > 1:", "keras.ops.fori_loop"),
+    "picked": (DECIDES, "lambda x: x if ops.mean(x) > 0 else -x,", "keras.ops.cond"),
+    "numpy": (NUMBER, "np.sort(np.asarray(x))", "keras.ops instead of np"),
+    "eager": (NUMBER, "x.numpy() * 2", "keras.ops"),
+    "scaled": (NUMBER, "float(ops.max(x))", "no float()"),
+    "item": (NUMBER, "x[0, 0].item()", "item()"),
+    "named": (NUMBER, 'len(f"{ops.mean(x):.2f}")', "print"),
+    "counted": (NUMBER, "for _ in range(int(ops.sum(x))):", "instead of range(n) keras.ops.fori_loop"),
+    "torch": ("Keras's tensors do not have", "x.detach()", "keras.ops"),
+    "mask": (CHANGES, "return y[y > 0]", "keras.ops.where(mask, x, 0) instead of x[mask]"),
+    "nonzero": (CHANGES, "ops.nonzero(x)[0]", "a fixed size for nonzero"),
+    "unique": (CHANGES, "jnp.unique(x)[:10]", "nonzero, unique"),
+    "largest": (CHANGES, "ops.top_k(x, count)", "the largest size that can occur"),
+    "coded": (CHANGES, "ops.one_hot(", "the largest size that can occur"),
+    "cut": (CHANGES, "return x[:, :length]", "instead of x[:, :k]"),
+    "rows": ("uses the batch size", "for row in x", "keras.ops.vectorized_map"),
+    "vanishing": ("uses the batch size", "int(x.shape[0])", "-1 stands for the batch"),
+    "flow": ("calls TensorFlow", "tf.nn.relu(x)", "with keras.ops"),
+    "spelled": ("with TensorFlow", "tf.strings.as_string(x)", "dataset.map(lambda x, y: (prepare(x), y))"),
+    "words": ("strings or 64-bit numbers", "convert_to_tensor", "input pipeline"),
+    "noisy": ("without a seed generator", "keras.random.normal", "give the random function seed"),
+    "assigns": ("writes into a part", "x[:, 0] = 0", "keras.ops.slice_update"),
+    "plus": ("incompatible shapes for broadcasting: (batch, 16), (3, 3)", "return x + np.zeros", "Fix it"),
+    "broken": ("raised ValueError: the wheel came off", "raise ValueError(", "Fix it"),
+    "looped": (ENDLESS, "ops.while_loop(", "keras.ops.fori_loop(0, LARGEST, body, x)"),
+    "limited": (ENDLESS, "maximum_iterations=5", "keras.ops.stop_gradient"),
+    "either": ("the same shapes", "ops.cond(", "Give both branches"),
 }
+"""By the name of the layer: what is wrong with it, the line, and what to write instead."""
 WHOLE = {
     "trainer": ("has its own train_step(self, data), as for TensorFlow", "Override compute_loss instead"),
     "other_shape": ("built for examples of shape (28, 28, 1), and the dataset's have (8, 8, 1)", "input_shape"),
     "plain": ("The loss 'loss' makes a Python decision", "keras.ops.where"),
-    "measuring": (f"The metric 'measured' {NUMBER}", "no float(), int(), item() or print"),
+    "masking": (f"The loss 'masked' {CHANGES}", "a mean as keras.ops.sum(x * mask)"),
+    "measuring": (f"The metric 'measured' {NUMBER}", "no float()"),
     "several": ("takes 2 inputs, and the dataset gives one", "Build it with one keras.Input"),
     "two": ("gives 2 outputs (kind, price)", "Return a label for each output"),
 }
 """What is wrong with the whole model or its loss, and not with a layer."""
+INSTEAD = {"crops": ("augmentation.crop", "set augmentation.crop instead"), "lookup": ("", "in the dataset function")}
 OWN_LOSS: dict[str, dict[str, Any]] = {
     "plain": {"loss": f"{FILE}:loss"},
+    "masking": {"loss": f"{FILE}:masked"},
     "measuring": {"metrics": [f"{FILE}:measured"]},
 }
 
@@ -73,7 +91,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
     """The verdict on each case, from one process: each is refused before the compiler runs."""
     configs = {
         name: small_config(model=f"{FILE}:{name}", model_options={}, **OWN_LOSS.get(name, {})).model_dump(mode="json")
-        for name in (*CASES, *WHOLE, "cropped", "created")
+        for name in (*CASES, *WHOLE, *INSTEAD, "created")
     }
     said = run_forked(REACH_VERDICTS, json.dumps(configs), cwd=tmp_path_factory.mktemp("home"), env=PREFLIGHT)
     return {name: from_dict(values) for name, values in json.loads(said.splitlines()[-1]).items()}
@@ -81,12 +99,12 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_refusal_shows_the_line_and_what_to_write_instead(verdicts: Mapping[str, Verdict], name: str) -> None:
-    layer, text, line, remedy = CASES[name]
+    text, line, remedy = CASES[name]
     verdict = verdicts[name]
     assert verdict.outcome is Outcome.DOES_NOT_COMPILE, verdict.reason
     (finding,) = verdict.findings
-    assert (finding.severity, finding.layer) == ("error", layer)
-    assert (f"The layer '{layer}'" if layer else "The model") in verdict.reason
+    assert (finding.severity, finding.layer) == ("error", name)
+    assert f"The layer '{name}'" in verdict.reason
     assert text in verdict.reason
     (place,) = finding.evidence
     assert place.startswith(f"File {FILE}, line ")
@@ -108,10 +126,14 @@ def test_a_refusal_of_the_whole_model_says_what_to_write_instead(verdicts: Mappi
     assert remedy in finding.remedy
 
 
-def test_a_layer_of_keras_that_augments_is_moved_to_the_pipeline(verdicts: Mapping[str, Verdict]) -> None:
-    (finding,) = verdicts["cropped"].findings
-    assert (finding.layer, finding.key) == ("crops", "augmentation.crop")
-    assert "Remove the layer from the model and set augmentation.crop instead" in finding.remedy
+@pytest.mark.parametrize("name", INSTEAD)
+def test_a_layer_of_keras_that_prepares_data_is_moved_out_of_the_model(
+    verdicts: Mapping[str, Verdict], name: str
+) -> None:
+    key, remedy = INSTEAD[name]
+    (finding,) = verdicts[name].findings
+    assert (finding.layer, finding.key) == (name, key)
+    assert remedy in finding.remedy
 
 
 def test_a_layer_that_is_created_in_call_is_refused_with_its_line(verdicts: Mapping[str, Verdict]) -> None:

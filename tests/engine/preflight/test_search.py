@@ -91,6 +91,18 @@ def test_few_compiles_are_needed(growth: str, most: float) -> None:
     assert sum(searches) / len(searches) <= most
 
 
+def test_a_line_that_always_misses_on_the_same_side_is_left() -> None:
+    """Following it alone would try one multiple after the other, each below the one before."""
+    found, compiles = Compiler(2**30, 65_000, "hardly beyond the limit").search(86_408, 1_000_000)
+    assert 128_000 <= found <= 131_000
+    assert compiles <= 12
+
+
+def test_a_multiple_of_128_may_fit_above_a_batch_that_does_not() -> None:
+    found, compiles = Compiler(0, LIMIT / 1014.5, "by tiles of 8").search()
+    assert (found, compiles <= 5) == (1024, True)
+
+
 def test_what_always_fits_takes_one_compile() -> None:
     assert Compiler(2**20, 1e3).search(largest=179) == (179, 1)
     assert Compiler(17 * 2**30, 1e6).search() == (0, 0)  # and what never fits is not compiled again

@@ -98,6 +98,12 @@ def test_slices_are_on_several_hosts() -> None:
     assert (find_topology("v5e-32").devices, find_topology("v5e-32").hosts) == (32, 8)
 
 
+def test_the_largest_slices_on_offer_are_known() -> None:
+    offered = "v2-512", "v3-2048", "v4-8192", "v5e-256", "v5p-12288", "v6e-256", "tpu7x-18432"
+    assert [find_topology(name).chips for name in offered] == [256, 1024, 4096, 256, 6144, 256, 9216]
+    assert {name for name, one in GENERATIONS.items() if f"{name}-{max(one.shapes)}" in offered} == {*GENERATIONS}
+
+
 def test_no_figure_is_below_what_jax_says() -> None:
     from jax._src.pallas.mosaic.tpu_info import ChipVersion, get_tpu_info_for_chip
 
