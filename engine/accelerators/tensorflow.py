@@ -283,11 +283,11 @@ class _Lowered:
     def compiler_ir(self) -> Any:
         return self._module
 
-    def compile(self, compiler_options: Mapping[str, bool] | None = None) -> _Compiled:
+    def compile(self) -> _Compiled:
         from ..compat.jax import compile_module
 
         try:
-            return _Compiled(compile_module(self._module, self._device, compiler_options or {}))
+            return _Compiled(compile_module(self._module, self._device))
         except (ImportError, AttributeError, TypeError) as error:
             raise _not_possible("jaxlib no longer compiles what JAX did not lower") from error
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 
 def stablehlo(program: bytes) -> Any:
@@ -26,7 +23,7 @@ def stablehlo(program: bytes) -> Any:
         return import_module("jaxlib.mlir.ir").Module.parse(text)
 
 
-def compile_module(module: Any, device: Any, options: Mapping[str, bool]) -> Any:
+def compile_module(module: Any, device: Any) -> Any:
     """Compile a module of StableHLO for a device; return jaxlib's executable.
 
     Private: `DeviceList` and `CompileOptions` of `jaxlib._jax`, and `Device.client.compile`, for the reason that
@@ -37,9 +34,7 @@ def compile_module(module: Any, device: Any, options: Mapping[str, bool]) -> Any
         Exception: Whatever the compiler raises.
     """
     internal = import_module("jaxlib._jax")
-    devices, settings = internal.DeviceList((device,)), internal.CompileOptions()
-    settings.env_option_overrides = [*options.items()]
-    return device.client.compile(module, devices, settings)
+    return device.client.compile(module, internal.DeviceList((device,)), internal.CompileOptions())
 
 
 def coordination_client() -> Any:

@@ -5,25 +5,29 @@ Every check is a pure function of `engine.machine.environment.Environment`; noth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..findings import Finding, Severity
-from . import machine, tpu
-from .check import as_dict
+from .checks import CHECKS, UnansweredError, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from ..machine.environment import Environment
 
-_GROUPS: tuple[tuple[str, Sequence[Callable[[Environment], Finding | list[Finding] | None]]], ...] = (
-    ("Accelerator", (*tpu.CHECKS, *machine.GPU_CHECKS)),
-    ("Packages", machine.PACKAGE_CHECKS),
-    ("Machine", machine.MACHINE_CHECKS),
-    ("Terminal", machine.TERMINAL_CHECKS),
-)
+_WORDS = {
+    Severity.OK: "ok",
+    Severity.INFO: "note",
+    Severity.WARNING: "warning",
+    Severity.ERROR: "problem",
+    Severity.UNKNOWN: "could not tell",
+}
 _SHOWN = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "keras", "jax", "libtpu")
+
+
+def word_of(result: Finding) -> str:
+    """Return the severity as reports and ``--json`` write it."""
+    return _WORDS[result.severity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,40 +55,53 @@ class Report:
         """Whether no check found a problem."""
         return all(result.severity is not Severity.ERROR for result in self.results)
 
-    def count(self, severity: Severity) -> int:
-        """Count the results of a severity."""
-        return sum(result.severity is severity for result in self.results)
-
     @property
     def summary(self) -> str:
         """The number of results of each severity, the worst first."""
-        parts = []
-        for severity, noun in ((Severity.ERROR, "problem"), (Severity.WARNING, "warning"), (Severity.INFO, "note")):
-            if count := self.count(severity):
-                parts.append(f"{count} {noun}{'s' if count > 1 else ''}")
-        if unknown := self.count(Severity.UNKNOWN):
-            parts.append(f"{unknown} unknown")
-        return ", ".join([*parts, f"{self.count(Severity.OK)} ok"]) + "."
+        counts = Counter(result.severity for result in self.results)
+        parts = [
+            f"{counts[severity]} {_WORDS[severity]}{'s' if counts[severity] > 1 else ''}"
+            for severity in (Severity.ERROR, Severity.WARNING, Severity.INFO)
+            if counts[severity]
+        ]
+        parts += [f"{counts[Severity.UNKNOWN]} unknown"] if counts[Severity.UNKNOWN] else []
+        return ", ".join([*parts, f"{counts[Severity.OK]} ok"]) + "."
 
     def as_dict(self) -> dict[str, object]:
         """Return it as ``--json`` writes it."""
         return {
             "ok": self.is_well,
             "environment": dict(self.header),
-            "findings": [{"group": group.name} | as_dict(f) for group in self.groups for f in group.results],
+            "findings": [
+                {
+                    "group": group.name,
+                    "check": result.key,
+                    "title": result.title,
+                    "verdict": word_of(result),
+                    "text": result.text,
+                    "evidence": list(result.evidence),
+                    "command": result.remedy,
+                }
+                for group in self.groups
+                for result in group.results
+            ],
         }
 
 
 def examine(facts: Environment) -> Report:
     """Run every check."""
     groups = []
-    for name, checks in _GROUPS:
+    for group, checks in CHECKS.items():
         results: list[Finding] = []
-        for check in checks:
-            found = check(facts)
-            results += found if isinstance(found, list) else [found] if found is not None else []
+        for key, title, check in checks:
+            try:
+                found = check(facts)
+            except UnansweredError as error:
+                found = unknown(str(error))
+            several = found if isinstance(found, list) else [found] if found is not None else []
+            results += [replace(one, key=one.key or key, title=one.title or title) for one in several]
         if results:
-            groups.append(Group(name, tuple(results)))
+            groups.append(Group(group, tuple(results)))
     return Report(_header(facts), tuple(groups))
 
 

@@ -11,7 +11,6 @@ from ..config.values import parse_accelerator
 from ..findings import Finding, Severity
 from ..runs.events import RunFailed
 from ..runs.state import RunState
-from .check import result_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,18 +114,22 @@ def judge(leg: Leg, trained: Trained) -> Finding:
         wrong = "; ".join(f"the {what} is {found}, not {right}" for found, right, what in expected if found != right)
         problem = f"Not as expected: {wrong}. Look for variables that hide devices, or report it." if wrong else ""
     if problem:
-        return result_of("training", "Training", Severity.ERROR, problem, tuple(devices))
+        return _finding(Severity.ERROR, problem, devices)
     step = f", a step {trained.step_ms:.3g} ms" if trained.step_ms is not None else ""
     text = (
         f"{EPOCHS} epochs in {trained.seconds:.0f} s, the loss fell from {trained.losses[0]:.4f} to "
         f"{trained.losses[-1]:.4f}. Compiling and the first steps took {trained.state.epochs[0].compile_s:.1f} s{step}."
     )
-    return result_of("training", "Training", Severity.OK, text, tuple(devices))
+    return _finding(Severity.OK, text, devices)
 
 
 def not_run(leg: Leg, *, is_alone: bool) -> Finding:
     """Return the result of a leg that cannot run here; a problem only if its accelerator cannot be used otherwise."""
-    return result_of("training", "Training", Severity.ERROR if is_alone else Severity.INFO, f"Not run. {leg.missing}")
+    return _finding(Severity.ERROR if is_alone else Severity.INFO, f"Not run. {leg.missing}")
+
+
+def _finding(severity: Severity, text: str, devices: Sequence[str] = ()) -> Finding:
+    return Finding(severity, text, key="training", title="Training", evidence=tuple(devices))
 
 
 def figures(leg: Leg, trained: Trained) -> dict[str, Any]:

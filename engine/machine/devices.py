@@ -29,7 +29,6 @@ SLICE_HOSTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 """Variables that name a TPU on another machine; the first one that is set counts."""
 
-
 _VARIABLES = (
     *("TPU_ACCELERATOR_TYPE", "ACCELERATOR_TYPE", *SLICE_HOSTS, "TPU_WORKER_ID", "WORKER_ID"),
     *("TPU_TOPOLOGY", "TOPOLOGY", *ADDRESSES),
@@ -74,10 +73,8 @@ class Hardware:
 
 def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Hardware:
     """Find the accelerators, from ``/dev``, ``/proc`` and ``/sys`` under `root`."""
-    on_pci = tpu_pci_devices(root)
-    accel = numbered_devices(root, "accel")
-    kinds = sorted({chip.name for chip in on_pci.values()})
-    chips = count_chips(on_pci) or len(accel)
+    on_pci, accel = tpu_pci_devices(root), numbered_devices(root, "accel")
+    kind, chips = "/".join(sorted({chip.name for chip in on_pci.values()})), count_chips(on_pci) or len(accel)
     tpu = f"/{accel[0]}" if accel else f"PCI device {min(on_pci)}" if on_pci else ""
     hosts = count_hosts(next((environ[name] for name in SLICE_HOSTS if environ.get(name)), "")) if chips else 1
     hosts *= count_slices(environ) if chips else 1
@@ -91,7 +88,6 @@ def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.envi
         if 0 < len(named) < chips:
             hidden.append(f"{name}={environ[name]} leaves {len(named)} of {chips} chips.")
             chips = len(named)
-    kind = "/".join(kinds)
     return Hardware(gpus=gpus, tpu=tpu, tpu_kind=kind, tpu_chips=chips, tpu_hosts=hosts, hidden=tuple(hidden))
 
 
@@ -114,7 +110,7 @@ def visible_gpus(gpus: tuple[str, ...], listed: str) -> tuple[str, ...]:
 
 def count_hosts(listed: str) -> int:
     """Count the hosts of a comma-separated list; Kaggle's ``TPU_PROCESS_ADDRESSES=local`` is one host."""
-    return max(1, len([name for name in listed.split(",") if name]))
+    return max(1, sum(bool(name) for name in listed.split(",")))
 
 
 def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
@@ -157,11 +153,10 @@ def _word(path: Path) -> str:
 
 
 def _gpus(root: Path) -> tuple[str, ...]:
-    described = sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
-    if described:
-        found = (re.search(r"^Model:[ \t]*(\S.*)", _word(path), re.MULTILINE) for path in described)
-        return tuple(model[1].strip() if model else "NVIDIA GPU" for model in found)
-    return tuple("NVIDIA GPU" for _ in numbered_devices(root, "nvidia"))
+    described = [_word(path) for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))]
+    models = [re.search(r"^Model:[ \t]*(\S.*)", text, re.MULTILINE) for text in described]
+    named = tuple(model[1].strip() if model else "NVIDIA GPU" for model in models)
+    return named or ("NVIDIA GPU",) * len(numbered_devices(root, "nvidia"))
 
 
 # The number in an accelerator type counts cores up to v5p, chips from v5e on.
@@ -176,7 +171,6 @@ class Tpu:
     kind: str = ""  # generation, such as ``v5e``
     chips: int = 0
     accelerator_type: str = ""  # Google's name of the whole slice, such as ``v5p-32``
-    topology: str = ""  # chips of the slice along each axis, such as ``2x2x4``
     hosts: int = 1
     host_index: int = -1  # number of this host among them; -1 if unknown
     address: str = ""  # address of a TPU on another machine
@@ -244,7 +238,6 @@ def find_tpu(sources: Sources, metadata: Mapping[str, str]) -> Tpu | None:
         kind=kind,
         chips=count_chips(on_pci) or len(files),
         accelerator_type=accelerator_type,
-        topology=first("TPU_TOPOLOGY", "TOPOLOGY"),
         hosts=count_hosts(first(*SLICE_HOSTS) or metadata.get("worker-network-endpoints", "")),
         host_index=int(index) if index.isdigit() else -1,
         address=first(*ADDRESSES),

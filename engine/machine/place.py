@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 # Attributes of the metadata server that only a TPU VM has.
 _ATTRIBUTES = ("accelerator-type", "agent-worker-number", "worker-network-endpoints", "tpu-env")
-_PRODUCT = "sys/class/dmi/id/product_name"
+_KAGGLE = {"KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_DOCKER_IMAGE", "KAGGLE_URL_BASE"}
+_COLAB = {"COLAB_RELEASE_TAG", "COLAB_BACKEND_VERSION", "COLAB_GPU", "COLAB_TPU_ADDR"}
+_GKE = {"TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY"}
 
 
 class Kind(StrEnum):
@@ -36,11 +38,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ThisMachine:
-    """The kind of this machine, and what shows it."""
+    """The kind of this machine."""
 
     kind: Kind
     detail: str = ""  # ``interactive`` or ``committed`` on Kaggle; empty elsewhere
-    evidence: tuple[str, ...] = ()  # the variables and files that were read
 
     @property
     def is_notebook(self) -> bool:
@@ -62,43 +63,25 @@ def read_metadata(sources: Sources) -> dict[str, str]:
     return {_ATTRIBUTES[0]: first.strip()} | {key: text.strip() for key, text in answers.items() if text is not None}
 
 
-def find_place(sources: Sources, metadata: dict[str, str]) -> ThisMachine:
+def find_place(sources: Sources, metadata: Mapping[str, str]) -> ThisMachine:
     """Find out what kind of machine this is."""
     if (service := find_service(sources.environ)) is not None:
         return service
-    product = sources.text(_PRODUCT)
-    machine = (f"/{_PRODUCT}: {product}",) if product else ()
+    is_googles = _is_googles(sources)
     if "KUBERNETES_SERVICE_HOST" in sources.environ:
-        names = ("KUBERNETES_SERVICE_HOST", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY")
-        said = [_said(sources.environ, name) for name in names if name in sources.environ]
-        is_gke = _is_googles(sources) or len(said) > 1
-        return ThisMachine(Kind.GKE if is_gke else Kind.KUBERNETES, "", (*said, *machine))
-    if not _is_googles(sources):
-        return ThisMachine(Kind.MACHINE, "", machine)
-    if metadata:
-        evidence = f"metadata server: accelerator-type = {metadata['accelerator-type']}"
-        return ThisMachine(Kind.TPU_VM, "", (*machine, evidence))
-    if chips := tpu_pci_devices(sources.root):
-        return ThisMachine(Kind.TPU_VM, "", (*machine, f"/sys/bus/pci/devices/{min(chips)}: a TPU chip"))
-    return ThisMachine(Kind.GOOGLE_VM, "", machine)
+        return ThisMachine(Kind.GKE if is_googles or _GKE & sources.environ.keys() else Kind.KUBERNETES)
+    if not is_googles:
+        return ThisMachine(Kind.MACHINE)
+    return ThisMachine(Kind.TPU_VM if metadata or tpu_pci_devices(sources.root) else Kind.GOOGLE_VM)
 
 
 def find_service(environ: Mapping[str, str]) -> ThisMachine | None:
     """Recognise Kaggle and Colab. Kaggle first: its images are built from Colab's and have Colab's variables."""
-    kaggle = [n for n in ("KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_DOCKER_IMAGE", "KAGGLE_URL_BASE") if n in environ]
-    if kaggle:
+    if _KAGGLE & environ.keys():
         run_type = environ.get("KAGGLE_KERNEL_RUN_TYPE", "")
-        detail = {"Interactive": "interactive", "Batch": "committed"}.get(run_type, "")
-        return ThisMachine(Kind.KAGGLE, detail, (_said(environ, kaggle[0]),))
-    colab = [n for n in ("COLAB_RELEASE_TAG", "COLAB_BACKEND_VERSION", "COLAB_GPU", "COLAB_TPU_ADDR") if n in environ]
-    if colab:
-        return ThisMachine(Kind.COLAB, "", (_said(environ, colab[0]),))
-    return None
+        return ThisMachine(Kind.KAGGLE, {"Interactive": "interactive", "Batch": "committed"}.get(run_type, ""))
+    return ThisMachine(Kind.COLAB) if _COLAB & environ.keys() else None
 
 
 def _is_googles(sources: Sources) -> bool:
-    return "Google" in sources.text(_PRODUCT)
-
-
-def _said(environ: Mapping[str, str], name: str) -> str:
-    return f"{name}={environ[name]}"
+    return "Google" in sources.text("sys/class/dmi/id/product_name")

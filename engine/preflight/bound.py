@@ -13,17 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..data.survey.survey import train_examples_of
-from ..planning.advice import padded
-from .program import (
-    STILL,
-    Instruction,
-    all_flops,
-    arrays_in,
-    called_computations,
-    dimensions_in,
-    executions,
-    repeated_flops,
-)
+from ..planning.advice import TILE, padded
+from .program import CONTROL, STILL, HloProgram, Instruction, arrays_in, dimensions_in
 from .result import Bound
 
 if TYPE_CHECKING:
@@ -34,8 +25,6 @@ if TYPE_CHECKING:
 
 _CHAIN = re.compile(r'channel_id=(\d+).*chain_id="(\d+)"')
 _SLICES = re.compile(r"slice_sizes=\{([\d,]*)\}")
-LANES = 128  # numbers side by side in a tile, and the side of the matrix unit of v2 to v5p
-_CONTROL = {"while", "conditional", "call"}  # what they move is in the computations that they call
 _NAMES_MEMORY = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast)"')  # moves nothing
 _SLICING = {"dynamic-slice", "slice"}
 
@@ -57,7 +46,7 @@ def bound_of(
     topology: Topology,
     flops: float,
     bytes_accessed: float,
-    hlo_text: str,
+    program: HloProgram,
     exchanged: float | None = None,
 ) -> Bound:
     """Return the bound of a compiled step, from its operations and bytes on one device as the compiler counts them.
@@ -65,14 +54,11 @@ def bound_of(
     The compiler counts the body of a loop once; here it counts as often as the loop goes round, if that is known.
     `bytes_accessed` includes fast memory; `exchanged` bytes go to other devices, or are read from the program if None.
     """
-    found, computations = executions(hlo_text)
-    repeated = repeated_flops(found, computations)
-    flops += repeated
-    moved = hbm_bytes(hlo_text)
+    repeated, moved = program.repeated_flops, hbm_bytes(program)
     if bytes_accessed > 0 and not repeated:
         moved = min(bytes_accessed, moved)
-    exchanged = exchanged_bytes(hlo_text, topology.devices) if exchanged is None else exchanged
-    return _roofline(config, topology, flops, moved, exchanged, is_partial=found.has_unknown_loops)
+    exchanged = exchanged_bytes(program, topology.devices) if exchanged is None else exchanged
+    return _roofline(config, topology, flops + repeated, moved, exchanged, is_partial=program.has_unknown_loops)
 
 
 def bound_of_shapes(config: RunConfig, topology: Topology, lowered_text: str, held_bytes: int, trained: int) -> Bound:
@@ -81,7 +67,7 @@ def bound_of_shapes(config: RunConfig, topology: Topology, lowered_text: str, he
     `lowered_text` is the step for all devices in XLA's short form; `trained` are the bytes of what is trained.
     """
     exchanged = ring_bytes(trained, topology.devices)
-    flops = all_flops(lowered_text) / topology.devices
+    flops = HloProgram(lowered_text).flops / topology.devices
     return _roofline(config, topology, flops, held_bytes, exchanged, is_partial=True)
 
 
@@ -129,14 +115,13 @@ class Move:
     singles: float  # numbers that are gathered one by one, from HBM or fast memory
 
 
-def exchanged_bytes(hlo_text: str, devices: int) -> float:
+def exchanged_bytes(program: HloProgram, devices: int) -> float:
     """Return the bytes that one device sends to others in a step, if each exchange goes round a ring."""
     if devices == 1:
         return 0.0
     total = 0.0
     chains: set[tuple[str, ...]] = set()
-    found, computations = executions(hlo_text)
-    for times, one in ((found.times.get(name, 1), one) for name, inside in computations.items() for one in inside):
+    for times, one in program.instructions():
         if one.operation not in _EXCHANGES:
             continue
         # An exchange in the background is written once for its start, each of its steps and its end.
@@ -153,27 +138,27 @@ def exchanged_bytes(hlo_text: str, devices: int) -> float:
     return total
 
 
-def hbm_bytes(hlo_text: str) -> float:
+def hbm_bytes(program: HloProgram) -> float:
     """Return the bytes that a program reads from HBM and writes to it, if each operation moves its arrays once.
 
     The compiler's own "bytes accessed" also counts what stays in the chip's fast memory, which is most of a small
     model, and counts loops as if they went round once.
     """
-    return sum(move.size for move in moves(hlo_text))
+    return sum(move.size for move in moves(program))
 
 
-def moves(hlo_text: str) -> Iterator[Move]:
+def moves(program: HloProgram) -> Iterator[Move]:
     """Yield what each instruction moves, outside of fusions: what happens inside of them stays in the chip."""
-    found, computations = executions(hlo_text)
-    for name in found.control:
-        times, known = found.times.get(name, 1), dict[str, float]()
+    computations = program.computations
+    for name in program.control:
+        times, known = program.times[name], dict[str, float]()
         for one in computations.get(name, ()):
             known[one.name] = sum(array.size for array in arrays_in(one.result) if array.is_in_hbm)
-            if one.operation in STILL | _CONTROL or one.operation.endswith("-done") or _NAMES_MEMORY.search(one.rest):
+            if one.operation in STILL | CONTROL or one.operation.endswith("-done") or _NAMES_MEMORY.search(one.rest):
                 continue
-            inside = [part for called in called_computations(one) for part in computations.get(called, ())]
+            inside = [part for called in one.called for part in computations.get(called, ())]
             inside = inside if one.operation == "fusion" else [one]
-            places = {of: at for at, of in enumerate(one.ordered_operands) if known.get(of)}
+            places = {of: at for at, of in enumerate(one.operands) if known.get(of)}
             read = sum(_read(at, one, known[of], inside) for of, at in places.items())
             written = known[one.name]
             if one.operation in {"slice-start", "dynamic-slice-start"}:
@@ -185,7 +170,7 @@ def moves(hlo_text: str) -> Iterator[Move]:
                 written = max(0.0, written - read)
             elif updates := [part for part in inside if part.operation == "dynamic-update-slice"]:
                 by_name = {part.name: part for part in inside}
-                new = [by_name.get(part.ordered_operands[1], part) for part in updates]  # what replaces a part
+                new = [by_name.get(part.operands[1], part) for part in updates]  # what replaces a part
                 written = min(written, sum(array.size for part in new for array in arrays_in(part.result)))
             yield Move(one, times * (read + written), times * sum(map(_single_numbers, inside)))
 
@@ -194,10 +179,10 @@ def _read(at: int, one: Instruction, size: float, inside: Sequence[Instruction])
     """Return the bytes read of an operand: less than all of it if only parts are sliced, gathered or replaced."""
     names = {part.name for part in inside if part.operation == "parameter" and part.rest.startswith(f"{at})")}
     if one.operation != "fusion":
-        names = {one.ordered_operands[at]}
+        names = {one.operands[at]}
     total = 0.0
     for part in inside:
-        operands = part.ordered_operands
+        operands = part.operands
         if part.operation == "parameter" or not names & set(operands):
             continue
         if part.operation == "bitcast":
@@ -227,7 +212,7 @@ def _gathered_bytes(gather: Instruction) -> float:
     if array is None or not sides or not count:
         return 0.0
     item = array.size / (count * math.prod(sides))
-    return count * math.prod(sides[:-1]) * padded(sides[-1], LANES) * item
+    return count * math.prod(sides[:-1]) * padded(sides[-1], TILE) * item
 
 
 def _single_numbers(one: Instruction) -> float:

@@ -25,6 +25,7 @@ from .build import least_memory, specification
 from .compiling import CompileTimes
 from .hlo import best_by_layer
 from .layers import all_layers
+from .program import HloProgram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,15 +46,6 @@ _REFUSALS = (
     re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
     re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
 )
-_UNREADABLE = "async-update instruction should have"
-"""The error of jaxlib 0.10.2 on programs of libtpu 0.0.51, a version it does not match, that use a chip's SparseCores:
-for table lookups on v5p, v6e and TPU7x, and sums of large gradients on TPU7x."""
-
-_WITHOUT_SPARSE_CORES = {
-    "xla_tpu_offload_gather_to_sparsecore": False,
-    "xla_tpu_enable_offloading_scatter_to_sparsecore": False,
-    "xla_tpu_enable_sparse_core_collective_offload_all_reduce": False,
-}
 _LONG_S = 30.0  # from which on something else is said while a step is compiled
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
@@ -65,7 +57,7 @@ class Program:
     flops: float  # operations on one device, as the compiler counts them
     bytes_accessed: float  # bytes that its operations read and write on one device, fast memory included
     memory: Memory  # HBM of one device
-    hlo_text: str  # the optimised program
+    hlo: HloProgram  # the optimised program
     seconds: float  # seconds that compiling took
 
 
@@ -84,7 +76,6 @@ class Compiler:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.framework = loaded_framework()
-        self.spares_sparse_cores = False
         self.times = CompileTimes()
         try:
             described = topologies.get_topology_desc(
@@ -114,47 +105,31 @@ class Compiler:
             DoesNotFitError: It needs more HBM than a device has.
             Exception: The compiler refused it for another reason.
         """
+        slots, limit = bytes_of(model.optimizer.variables), self.topology.usable_hbm_bytes
+        least = least_memory(model, slots, batch, replica_batch, limit)
         began = time.perf_counter()
         try:
-            stats, cost, text = self._compiled(lowered)
+            compiled = lowered.compile()
         except jax.errors.JaxRuntimeError as error:
             if (figures := refused_bytes(str(error))) is None:
                 raise
             needed, limit = figures
-            held = least_memory(model, bytes_of(model.optimizer.variables), batch, replica_batch, limit)
-            memory = replace(held, temporaries=max(0, needed - held.peak), peak=needed, is_lower_bound=False)
+            more = max(0, needed - least.peak)
+            memory = replace(least, temporaries=more, peak=needed, limit=limit, is_lower_bound=False)
             raise DoesNotFitError(memory, str(error)) from error
         seconds = time.perf_counter() - began
-        held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
-        peak = held + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes
-        limit = self.topology.usable_hbm_bytes
+        stats, cost = compiled.memory_analysis(), compiled.cost_analysis()
         code, temporaries = stats.generated_code_size_in_bytes, stats.temp_size_in_bytes
-        at_once = getattr(stats, "peak_memory_in_bytes", 0)
+        held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+        peak, at_once = held + temporaries + code, getattr(stats, "peak_memory_in_bytes", 0)
         if peak > limit and held < at_once < limit:
             # The program fits, so its temporaries are not all there at once: the compiler reuses their memory.
             temporaries, peak = at_once - held, at_once + code
-        memory = least_memory(model, bytes_of(model.optimizer.variables), batch, replica_batch, limit)
-        known = memory.peak + temporaries + code
+        known = least.peak + temporaries + code
         peak = max(peak, known)  # weights that the step does not read are in memory all the same
-        memory = replace(
-            memory, temporaries=temporaries, code=code, other=peak - known, peak=peak, is_lower_bound=False
-        )
-        return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, text, seconds)
-
-    def _compiled(self, lowered: Any) -> tuple[Any, Any, str]:
-        """Compile and return memory, costs and text of the program."""
-        if not self.spares_sparse_cores:
-            try:
-                return _figures(lowered.compile())
-            except jax.errors.JaxRuntimeError as error:
-                if _UNREADABLE not in str(error):
-                    raise
-            self.spares_sparse_cores = True
-        return _figures(lowered.compile(compiler_options=_WITHOUT_SPARSE_CORES))
-
-
-def _figures(compiled: Any) -> tuple[Any, Any, str]:
-    return compiled.memory_analysis(), compiled.cost_analysis(), compiled.as_text()
+        memory = replace(least, temporaries=temporaries, code=code, other=peak - known, peak=peak, is_lower_bound=False)
+        hlo = HloProgram(compiled.as_text())
+        return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, hlo, seconds)
 
 
 def refused_bytes(words: str) -> tuple[int, int] | None:
@@ -164,17 +139,6 @@ def refused_bytes(words: str) -> tuple[int, int] | None:
             needed, needed_unit, there, there_unit = match.groups()
             return round(float(needed) * _UNITS[needed_unit]), round(float(there) * _UNITS[there_unit])
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A built model, and what it is compiled with."""
-
-    config: RunConfig
-    batch: Batch
-    model: Any
-    compiler: Compiler
-    report: Report
 
 
 class RefusedError(Exception):
@@ -197,48 +161,55 @@ def refusing(model: Any = None) -> Iterator[None]:
         raise RefusedError(error, model) from error
 
 
-def about(subject: Subject, what: str) -> Subject:
-    """Return the subject with reports that begin with what is being tried."""
-    return replace(subject, report=lambda phase, expected_s: subject.report(f"{what}: {phase}", expected_s))
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A built model, and what it is compiled with."""
 
+    config: RunConfig
+    batch: Batch
+    model: Any
+    compiler: Compiler
+    report: Report
 
-def lowered(subject: Subject, step: str) -> Any:
-    """Trace the ``training`` or ``validation`` step and lower it.
+    def about(self, what: str) -> Subject:
+        """Return the subject with reports that begin with what is being tried."""
+        return replace(self, report=lambda phase, expected_s: self.report(f"{what}: {phase}", expected_s))
 
-    Raises:
-        RefusedError: It cannot be traced.
-    """
-    subject.report(f"tracing the {step} step", None)
-    with refusing(subject.model):
-        return subject.compiler.lower(
-            subject.model, subject.batch, subject.config.batch_size, is_training=step == "training"
-        )
+    def lowered(self, step: str) -> Any:
+        """Trace the ``training`` or ``validation`` step and lower it.
 
+        Raises:
+            RefusedError: It cannot be traced.
+        """
+        self.report(f"tracing the {step} step", None)
+        with refusing(self.model):
+            is_training = step == "training"
+            return self.compiler.lower(self.model, self.batch, self.config.batch_size, is_training=is_training)
 
-def program(subject: Subject, lowered: Any, step: str, if_long: str = "") -> Program:
-    """Compile a lowered step; `if_long` is what else to report if that will take long.
+    def program(self, lowered: Any, step: str, if_long: str = "") -> Program:
+        """Compile a lowered step; `if_long` is what else to report if that will take long.
 
-    Raises:
-        DoesNotFitError: It needs more memory than a device has.
-        RefusedError: It cannot be compiled.
-    """
-    expected_s = subject.compiler.times.expected_s(step, lowered)
-    subject.report(f"compiling the {step} step{if_long if expected_s >= _LONG_S else ''}", expected_s)
-    with refusing(subject.model):
-        made = subject.compiler.compile(lowered, subject.model, subject.batch, subject.config.batch_size)
-    subject.compiler.times.note(step, made.seconds, expected_s)
-    return made
+        Raises:
+            DoesNotFitError: It needs more memory than a device has.
+            RefusedError: It cannot be compiled.
+        """
+        expected_s = self.compiler.times.expected_s(step, lowered)
+        self.report(f"compiling the {step} step{if_long if expected_s >= _LONG_S else ''}", expected_s)
+        with refusing(self.model):
+            made = self.compiler.compile(lowered, self.model, self.batch, self.config.batch_size)
+        self.compiler.times.note(step, made.seconds, expected_s)
+        return made
 
+    def training_program(self) -> Program:
+        """Trace and compile the training step; raises as `lowered` and `program` do."""
+        return self.program(self.lowered("training"), "training")
 
-def bound(subject: Subject, program: Program) -> Bound:
-    """Return the least time of a training step."""
-    compiler, model = subject.compiler, subject.model
-    exchanged = None  # the program shows it
-    if compiler.framework.step_note:
-        exchanged = ring_bytes(bytes_of(model.trainable_variables), compiler.topology.devices)
-    best = bound_of(
-        subject.config, compiler.topology, program.flops, program.bytes_accessed, program.hlo_text, exchanged
-    )
-    optimizer = model.optimizer.name
-    names = frozenset((optimizer, *(layer.name for layer in all_layers(model))))
-    return replace(best, layers=best_by_layer(program.hlo_text, names, optimizer, compiler.topology))
+    def bound(self, program: Program) -> Bound:
+        """Return the least time of a training step."""
+        topology, optimizer = self.compiler.topology, self.model.optimizer.name
+        exchanged = None  # the program shows it
+        if self.compiler.framework.step_note:
+            exchanged = ring_bytes(bytes_of(self.model.trainable_variables), topology.devices)
+        best = bound_of(self.config, topology, program.flops, program.bytes_accessed, program.hlo, exchanged)
+        names = frozenset((optimizer, *(layer.name for layer in all_layers(self.model))))
+        return replace(best, layers=best_by_layer(program.hlo, names, optimizer, topology))

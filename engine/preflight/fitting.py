@@ -24,10 +24,10 @@ from ..findings import Finding, Severity
 from ..machine.sources import installed_versions
 from ..models.build import bytes_of
 from ..models.table import MODELS
-from ..planning.advice import padded
+from ..planning.advice import TILE, padded
 from ..storage.disk_space import gib
 from .build import build, only_shapes
-from .compile import Compiler, DoesNotFitError, RefusedError, Subject, about, bound, lowered, program, refusing
+from .compile import Compiler, DoesNotFitError, RefusedError, Subject, refusing
 from .hlo import layer_in, pipeline_remedy
 from .inputs import batch_of
 from .layers import all_layers, count, shapes_of
@@ -236,7 +236,6 @@ def _places(config: RunConfig, topology: Topology, fixed: float, each: float) ->
 
 
 LARGEST = 16_384  # the largest batch per device that is tried if the number of examples is unknown
-_TILE = 128  # the side of the matrix unit, to which sums over the batch are padded
 _NEAR = 1.05  # how many times larger a multiple of 128 may be to be tried after a batch that does not fit
 _FINE = 64  # the least number of steps that a batch of many multiples is searched by
 _MOST = 16  # results after which a search ends, however memory grows
@@ -266,7 +265,7 @@ def next_batch(tried: Tried, limit: int, largest: int = LARGEST) -> int | None:
         if high is not None and _is_one_sided(tried):
             aim = math.sqrt(low * high) if 0 < 4 * low < high else (low + high) / 2
         return min(max(int(aim) // step * step, first), last)
-    better = padded(high or largest, _TILE)  # may be laid out better than the batches below it
+    better = padded(high or largest, TILE)  # may be laid out better than the batches below it
     return better if better <= min(largest, low * _NEAR) and better not in tried else None
 
 
@@ -283,7 +282,7 @@ def smallest_too_large(tried: Tried) -> int | None:
 
 def worth_choosing(largest: int, wanted: int) -> list[int]:
     """Return up to three batches, the largest first: it, its largest multiple of 128 or 8, and the wanted or half."""
-    multiple = next((largest // tile * tile for tile in (_TILE, MULTIPLE) if largest >= tile), largest)
+    multiple = next((largest // tile * tile for tile in (TILE, MULTIPLE) if largest >= tile), largest)
     smaller = wanted if 0 < wanted < largest and wanted != multiple else multiple // 2
     return sorted({batch for batch in (largest, multiple, smaller) if batch > 0}, reverse=True)
 
@@ -331,7 +330,7 @@ def search_largest(subject: Subject, found: Verdict, memory: Memory) -> Iterator
         )
 
     def compile_batch(size: int, what: str) -> Verdict:
-        one = tried[size] = _figures(about(subject, f"{what}, {size:,} per device"), size)
+        one = tried[size] = _figures(subject.about(f"{what}, {size:,} per device"), size)
         known[size] = (one.fits, one.peak)
         return searched()
 
@@ -347,12 +346,12 @@ def _figures(subject: Subject, size: int) -> BatchFigures:
     """Compile the training step with another batch."""
     subject = replace(subject, config=subject.config.model_copy(update={"batch_size": size}))
     try:
-        made = program(subject, lowered(subject, "training"), "training")
+        made = subject.training_program()
     except DoesNotFitError as error:
         return BatchFigures(size, error.memory.peak, 0.0, fits=False)
     except RefusedError:  # it says nothing about the batch that was asked for
         return BatchFigures(size, subject.compiler.topology.usable_hbm_bytes, 0.0, fits=False)
-    return BatchFigures(size, made.memory.peak, bound(subject, made).images_per_s)
+    return BatchFigures(size, made.memory.peak, subject.bound(made).images_per_s)
 
 
 def changes_that_fit(subject: Subject, memory: Memory) -> Iterator[Finding]:
@@ -394,9 +393,8 @@ def without_heavy_layer(subject: Subject, verdict: Verdict) -> Iterator[Finding]
     (layer,) = heavy
     layer.call = lambda inputs, *_, **__: inputs
     try:
-        tried = about(subject, f"trying the step without {layer.name}")
-        made = program(tried, lowered(tried, "training"), "training")
-        least_s = bound(subject, made).step_s
+        made = subject.about(f"trying the step without {layer.name}").training_program()
+        least_s = subject.bound(made).step_s
     except (DoesNotFitError, RefusedError):
         return
     finally:
@@ -452,7 +450,6 @@ def _memory(subject: Subject, change: Change) -> Memory | None:
         with refusing():
             model, batch = build(change.config, batch_of(change.config), change.topology.devices, change.adapt)
         changed = replace(subject, config=change.config, compiler=compiler, model=model, batch=batch)
-        changed = about(changed, f"trying {change.text}")
-        return program(changed, lowered(changed, "training"), "training").memory
+        return changed.about(f"trying {change.text}").training_program().memory
     except (DoesNotFitError, RefusedError, ConsoleError):
         return None

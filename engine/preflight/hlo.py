@@ -16,10 +16,10 @@ from ..findings import Finding, Severity, most_severe_first
 from ..storage.disk_space import size_text
 from .bound import moves
 from .layers import all_layers, count, has_open_sides, products, shapes_of, subject
-from .program import STILL, Instruction, called_computations, executions, flops_by_instruction, flops_of
+from .program import STILL, HloProgram, Instruction, flops_by_instruction, flops_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .topologies import Topology
 
@@ -64,23 +64,57 @@ class Moved:
     host: Counter[str] = field(default_factory=Counter)  # operations that involve the host
 
 
-def program_findings(hlo_text: str, model: Any, replica_batch: int) -> tuple[Finding, ...]:
+def program_findings(program: HloProgram, model: Any, replica_batch: int) -> tuple[Finding, ...]:
     """Return what to know about the optimised program of a training step, the most severe first."""
     layers = {layer.name: layer for layer in all_layers(model)}
-    moved = moved_by(hlo_text, frozenset(layers))
+    moved = moved_by(program, frozenset(layers))
     total = sum(moved.by_layer.values())
-    found = [
-        *_of_host(moved, layers),
-        *_of_singles(moved, layers),
-        *_of_bytes(moved, layers, total, replica_batch),
-        *_of_formatting(moved, layers, total),
-    ]
+    found = []
+
+    def who(name: str) -> str:
+        return subject(layers[name]) if name in layers else "The step"
+
+    for name in moved.host:
+        text = f"{who(name)} calls the host in every step, and the TPU waits for it."
+        remedy = "Remove prints, callbacks and Python functions from the model."
+        found.append(Finding(Severity.WARNING, text, name, remedy))
+    for name, singles in moved.singles.most_common():
+        if singles >= _MANY_SINGLES:
+            text = (
+                f"{who(name)} reads {singles:,} numbers one by one in every step on each device, which a TPU is slow "
+                "at: expect much more than the best case."
+            )
+            remedy, key = pipeline_remedy(layers.get(name))
+            found.append(Finding(Severity.WARNING, text, name, remedy or _BY_ROWS, key))
+    for name, size in moved.by_layer.most_common():
+        if name not in layers or size < max(_LARGE, _LARGE_SHARE * total) or has_open_sides(layers[name], "output"):
+            continue
+        if size >= _FAR_MORE * (needed := _needed(layers[name], replica_batch)):
+            text = (
+                f"{who(name)} moves {size_text(size)} per step in each device's memory, {size / total:.0%} of the "
+                f"whole step; its data is {size_text(needed)}."
+            )
+            found.append(Finding(Severity.WARNING, text, name, _BY_ROWS))
+    if (size := sum(moved.formatting.values())) >= max(_LARGE, _FORMATTING_SHARE * total):
+        name = next((name for name, _ in moved.formatting.most_common() if name in layers), "")
+        most = f", the most for the layer '{name}'" if name else ""
+        text = f"{size / total:.0%} of the bytes that a step moves only change the layout of data{most}."
+        remedy = "Use batches in multiples of 128, sizes in multiples of 8 or 128, and fewer transpositions."
+        found.append(Finding(Severity.INFO, text, name, remedy))
     return most_severe_first(found)
 
 
-def moved_by(hlo_text: str, names: frozenset[str]) -> Moved:
-    """Return what a step moves by layer; the sum is the total of `traffic.hbm_bytes`."""
-    moved, all_moves = Moved(), [*moves(hlo_text)]
+def _needed(layer: Any, batch: int) -> float:
+    """Return the bytes of a layer's step in float32: input and output, forward and backward, and weights."""
+    values = sum(count(shape) for side in ("input", "output") for shape in shapes_of(layer, side))
+    values += sum(one.repeats * one.places * (one.contracted + one.columns) for one in products(layer))
+    weights: int = sum(math.prod(weight.shape) for weight in layer.weights)
+    return 4.0 * (3 * values * batch + 8 * weights)
+
+
+def moved_by(program: HloProgram, names: frozenset[str]) -> Moved:
+    """Return what a step moves by layer; the sum is the total of `bound.hbm_bytes`."""
+    moved, all_moves = Moved(), [*moves(program)]
     named = as_named(names, [_scope_of(move.instruction) for move in all_moves])
     parts = frozenset(named)
     for move in all_moves:
@@ -95,28 +129,28 @@ def moved_by(hlo_text: str, names: frozenset[str]) -> Moved:
     return moved
 
 
-def best_by_layer(hlo_text: str, names: frozenset[str], optimizer: str, topology: Topology) -> dict[str, float]:
+def best_by_layer(program: HloProgram, names: frozenset[str], optimizer: str, topology: Topology) -> dict[str, float]:
     """Return the least seconds that each layer's part of a step can take on a TPU, those of the slowest layers.
 
     As the bound of the whole step, it is the time of its operations or of its bytes, whichever is longer.
     """
-    found, computations = executions(hlo_text)
-    named = as_named(names, (_scope_of(one) for part in computations.values() for one in part))
+    computations = program.computations
+    named = as_named(names, (_scope_of(one) for _, one in program.instructions()))
     parts = frozenset(named)
     layers: dict[str, str] = {}  # by the name of an instruction
     flops: Counter[str] = Counter()
-    for name in found.control:
+    for name in program.control:
         part = computations.get(name, [])
         own = {one.name: _scope_of(one) if one.operation not in STILL else "" for one in part}
-        scopes = with_neighbours(own, {one.name: one.ordered_operands[::-1] for one in part}, optimizer)
+        scopes = with_neighbours(own, {one.name: one.operands[::-1] for one in part}, optimizer)
         layers |= {one.name: named.get(layer_in(scopes.get(one.name, ""), parts), "") for one in part}
         counted = flops_by_instruction(part)
         for one in part:
-            fused = [computations.get(called, []) for called in called_computations(one) if called not in found.control]
+            fused = [computations.get(called, []) for called in one.called if called not in program.control]
             all_of_it = counted.get(one.name, 0.0) + sum(map(flops_of, fused))
-            flops[layers[one.name]] += int(found.times.get(name, 1) * all_of_it)
+            flops[layers[one.name]] += int(program.times[name] * all_of_it)
     moved: Counter[str] = Counter()
-    for move in moves(hlo_text):
+    for move in moves(program):
         moved[layers[move.instruction.name]] += int(move.size)
     seconds = {
         name: max(flops[name] / topology.peak_flops, moved[name] / topology.hbm_bytes_per_s) for name in flops | moved
@@ -138,7 +172,7 @@ def with_neighbours(scopes: Mapping[Key, str], read: Mapping[Key, Sequence[Key]]
     near: Mapping[Key, Sequence[Key]]
     for near, takes_optimizer in ((users, False), (read, False), (users, True)):
         for _ in range(_HOPS):
-            for at in scopes.keys() - named.keys():
+            for at in [at for at in scopes if at not in named]:
                 texts = [named[other] for other in near.get(at, ()) if other in named]
                 if found := next((one for one in texts if takes_optimizer or f"/{optimizer}/" not in one), ""):
                     named[at] = found
@@ -179,59 +213,3 @@ def as_named(layers: frozenset[str], scopes: Iterable[str]) -> dict[str, str]:
             named[part] = next((name for name in likely if name not in taken), likely[0])
             taken.add(named[part])
     return named
-
-
-def _needed(layer: Any, batch: int) -> float:
-    """Return the bytes of a layer's step in float32: input and output, forward and backward, and weights."""
-    values = sum(count(shape) for side in ("input", "output") for shape in shapes_of(layer, side))
-    values += sum(one.repeats * one.places * (one.contracted + one.columns) for one in products(layer))
-    weights: int = sum(math.prod(weight.shape) for weight in layer.weights)
-    return 4.0 * (3 * values * batch + 8 * weights)
-
-
-def _of_bytes(moved: Moved, layers: dict[str, Any], total: float, batch: int) -> Iterator[Finding]:
-    for name, size in moved.by_layer.most_common():
-        if name not in layers or size < max(_LARGE, _LARGE_SHARE * total):
-            continue
-        if has_open_sides(layers[name], "output"):
-            continue
-        needed = _needed(layers[name], batch)
-        if size < _FAR_MORE * needed:
-            continue
-        text = (
-            f"{subject(layers[name])} moves {size_text(size)} per step in each "
-            f"device's memory, {size / total:.0%} of the whole step; its data is {size_text(needed)}."
-        )
-        yield Finding(Severity.WARNING, text, name, _BY_ROWS)
-
-
-def _of_singles(moved: Moved, layers: dict[str, Any]) -> Iterator[Finding]:
-    """Report gathers of single numbers, which a TPU does one after the other."""
-    for name, singles in moved.singles.most_common():
-        if singles < _MANY_SINGLES:
-            break
-        who = subject(layers[name]) if name in layers else "The step"
-        text = (
-            f"{who} reads {singles:,} numbers one by one in every step on each device, which a TPU is slow at: "
-            "expect much more than the best case."
-        )
-        remedy, key = pipeline_remedy(layers.get(name))
-        yield Finding(Severity.WARNING, text, name, remedy or _BY_ROWS, key)
-
-
-def _of_formatting(moved: Moved, layers: dict[str, Any], total: float) -> Iterator[Finding]:
-    size = sum(moved.formatting.values())
-    if size < max(_LARGE, _FORMATTING_SHARE * total):
-        return
-    name = next((name for name, _ in moved.formatting.most_common() if name in layers), "")
-    most = f", the most for the layer '{name}'" if name else ""
-    text = f"{size / total:.0%} of the bytes that a step moves only change the layout of data{most}."
-    remedy = "Use batches in multiples of 128, sizes in multiples of 8 or 128, and fewer transpositions."
-    yield Finding(Severity.INFO, text, name, remedy)
-
-
-def _of_host(moved: Moved, layers: dict[str, Any]) -> Iterator[Finding]:
-    for name in moved.host:
-        who = subject(layers[name]) if name in layers else "The step"
-        text = f"{who} calls the host in every step, and the TPU waits for it."
-        yield Finding(Severity.WARNING, text, name, "Remove prints, callbacks and Python functions from the model.")

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..compat.keras import attention_projection
-from ..planning.advice import padded
-from .bound import LANES
+from ..planning.advice import TILE, padded
 from .result import Waste
 
 if TYPE_CHECKING:
@@ -179,11 +178,11 @@ def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[
 
         if (lost := (cost(own, batch) - cost(own, batch, exact="feature")) / flops) >= _LEAST_SHARE:
             nearest = _nearest(feature, is_clean)
-            found.append(Waste(name, "features", feature, padded(feature, LANES), lost, flops, nearest))
+            found.append(Waste(name, "features", feature, padded(feature, TILE), lost, flops, nearest))
     if (lost := 1 - cost(made, batch, exact="batch") / flops) >= _LEAST_SHARE:
         best = _nearest(batch, lambda size: cost(made, size) <= _SAME * cost(made, size, exact="batch"))
         # Weight gradients are sums over the batch, which the unit computes in blocks of 128.
-        found.append(Waste(name, "batch", batch, padded(batch, LANES), lost, flops, best))
+        found.append(Waste(name, "batch", batch, padded(batch, TILE), lost, flops, best))
     return found
 
 
@@ -198,8 +197,8 @@ def _cost(one: Product, batch: int, feature: int, rows: int, exact: str = "") ->
         return size if kind == exact else padded(size, to)
 
     def product(contracted: tuple[int, str], left: tuple[int, str], right: tuple[int, str]) -> int:
-        held, streamed = [side(s, LANES, k) for s, k in (left, right)], [side(s, rows, k) for s, k in (left, right)]
-        return side(contracted[0], LANES, contracted[1]) * min(held[0] * streamed[1], streamed[0] * held[1])
+        held, streamed = [side(s, TILE, k) for s, k in (left, right)], [side(s, rows, k) for s, k in (left, right)]
+        return side(contracted[0], TILE, contracted[1]) * min(held[0] * streamed[1], streamed[0] * held[1])
 
     # To the matrix unit, a convolution's places are like examples.
     many, put = (one.places, "other") if one.is_alone else (batch * one.places, "batch")
@@ -220,28 +219,28 @@ def _of_depthwise(layer: Any, batch: int, rows: int) -> list[Waste]:
         return []
     channels = int(outputs[0][-1] or 1)
     places = count(outputs[0]) // channels
-    paid = min(padded(channels, LANES) * padded(batch, rows), padded(channels, rows) * padded(batch, LANES))
-    exact = min(channels * padded(batch, rows), channels * padded(batch, LANES))
+    paid = min(padded(channels, TILE) * padded(batch, rows), padded(channels, rows) * padded(batch, TILE))
+    exact = min(channels * padded(batch, rows), channels * padded(batch, TILE))
     share = 1 - exact / paid
     if share < _LEAST_SHARE:
         return []
     flops = 6.0 * math.prod(kernel.shape[:-2]) * places * paid
     return [
-        Waste(layer.name, "features", channels, padded(channels, LANES), share, flops, _nearest(channels, _is_whole))
+        Waste(layer.name, "features", channels, padded(channels, TILE), share, flops, _nearest(channels, _is_whole))
     ]
 
 
 def _of_embedding(layer: Any) -> list[Waste]:
     """An embedding multiplies nothing; it wastes memory traffic."""
     width = int(layer.output_dim)
-    share = 1 - width / padded(width, LANES)
+    share = 1 - width / padded(width, TILE)
     if share < _LEAST_SHARE:
         return []
-    return [Waste(layer.name, "features", width, padded(width, LANES), share, 0.0, _nearest(width, _is_whole))]
+    return [Waste(layer.name, "features", width, padded(width, TILE), share, 0.0, _nearest(width, _is_whole))]
 
 
 def _is_whole(size: int) -> bool:
-    return size % LANES == 0
+    return size % TILE == 0
 
 
 def _nearest(size: int, is_clean: Callable[[int], bool]) -> int:
@@ -250,4 +249,4 @@ def _nearest(size: int, is_clean: Callable[[int], bool]) -> int:
         for candidate in (size + distance, size - distance):
             if candidate > 0 and is_clean(candidate):
                 return candidate
-    return padded(size, LANES)
+    return padded(size, TILE)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _SHAPE = re.compile(r"\b(?:(pred)|bf(16)|c(64|128)|[fsu](\d+)\w*)\[([\d,]*)\](\{[^{}]*\})?")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) (?:\(.*)?\{$")
@@ -26,9 +27,27 @@ _END = re.compile(r"\)(?:,|$)")
 _CALLS = re.compile(
     r"(?:body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.-]+)|branch_computations=\{([^}]*)\}"
 )
+_TIMES = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_BODY, _CONDITION = re.compile(r"body=%?([\w.-]+)"), re.compile(r"condition=%?([\w.-]+)")
+_INDEX = re.compile(r"index=(\d+)")
+_NUMBER = re.compile(r"^(-?\d+)\)")
+_LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
+_WINDOW = re.compile(r"window=\{([^}]*)\}")
+_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+_GROUPS = re.compile(r"(?:feature|batch)_group_count=(\d+)")
 
-# Operations that move nothing: names of parts, and ends of what was counted at its start.
+_COPIES = {"copy", "convert", "bitcast", "copy-done", "copy-start", "opt-barrier"}
+CONTROL = frozenset(("while", "conditional", "call"))
+"""Operations that only execute other computations."""
+
 STILL = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id"))
+"""Operations that move nothing: names of parts, and ends of what was counted at its start."""
+
+_ARITHMETIC = re.compile(
+    "add|subtract|multiply|divide|maximum|minimum|compare|select|and|or|xor|not|negate|abs|convert|clamp|remainder|"
+    "floor|ceil|sign|round-nearest-even|shift-left|shift-right-logical|shift-right-arithmetic"
+)
+"""Operations that the compiler counts as one per number of the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +68,95 @@ class Instruction:
     rest: str
 
     @property
-    def ordered_operands(self) -> list[str]:
+    def operands(self) -> list[str]:
         """The names of the instructions whose results it reads, as they are written."""
         text = _END.split(self.rest, maxsplit=1)[0]
         return _OPERANDS.findall(text) or text.split(", ")  # the short form has neither shapes nor percent signs
 
     @property
-    def operands(self) -> set[str]:
-        """The names of the instructions whose results it reads."""
-        return set(self.ordered_operands)
+    def called(self) -> list[str]:
+        """The names of the computations that it calls, such as the body of a loop."""
+        found = _CALLS.findall(self.rest)
+        return [name.strip(" %") for single, several in found for name in ([single] if single else several.split(","))]
 
 
-def read_program(hlo_text: str) -> tuple[str, dict[str, list[Instruction]]]:
-    """Split a program into its computations; return the name of the entry computation, and all of them."""
-    computations: dict[str, list[Instruction]] = {}
-    entry, current = "", ""
-    for line in hlo_text.splitlines():
-        if line[:1] not in {" ", "}"}:
-            if begins := _COMPUTATION.match(line):
-                current = begins[2]
-                computations[current] = []
-                entry = current if begins[1] else entry
-        elif current and (match := _INSTRUCTION.match(line)):
-            computations[current].append(Instruction(*match.groups()))
-    return entry, computations
+class HloProgram:
+    """The computations of a program, and how often a step executes each that it reaches."""
+
+    def __init__(self, hlo_text: str) -> None:
+        self.computations: dict[str, list[Instruction]] = {}
+        self.times: Counter[str] = Counter()  # by the computation's name
+        self.places: Counter[str] = Counter()  # how many instructions call it: what the compiler counts
+        self.control: set[str] = set()  # the entry, and bodies of loops, branches and calls: no fusions
+        self.has_unknown_loops = False  # whether a loop ends at a value, and so was counted once
+        entry, current = "", ""
+        for line in hlo_text.splitlines():
+            if line[:1] not in {" ", "}"}:
+                if begins := _COMPUTATION.match(line):
+                    current = begins[2]
+                    self.computations[current] = []
+                    entry = current if begins[1] else entry
+            elif current and (match := _INSTRUCTION.match(line)):
+                self.computations[current].append(Instruction(*match.groups()))
+        self.control.add(entry)
+        self._visit(entry, 1)
+
+    def _visit(self, name: str, times: int) -> None:
+        self.times[name] += times
+        self.places[name] += 1
+        for one in self.computations.get(name, ()):
+            trips: int | None = 1
+            if one.operation == "while":
+                trips = self._trip_count(one, self.computations[name])
+                self.has_unknown_loops |= trips is None
+            for inner in one.called:
+                if one.operation in CONTROL:
+                    self.control.add(inner)
+                self._visit(inner, times * (1 if trips is None else trips))
+
+    def _trip_count(self, loop: Instruction, around: Sequence[Instruction]) -> int | None:
+        """Return how often a loop in a computation goes round; None if that depends on values."""
+        if known := _TIMES.search(loop.rest):
+            return int(known[1])
+        body, condition = _BODY.search(loop.rest), _CONDITION.search(loop.rest)
+        if body is None or condition is None:
+            return None
+        parts = self.computations.get(condition[1], ()), self.computations.get(body[1], ()), around
+        test, inside, outside = ({one.name: one for one in part} for part in parts)
+        root = next(reversed(test.values()), None)
+        if root is None or root.operation != "compare":
+            return None
+        left, right = (_source(test, name) for name in root.operands[:2])
+        if "direction=GT" in root.rest:
+            left, right = right, left
+        elif "direction=LT" not in root.rest:
+            return None
+        counter, end = _INDEX.search(left.rest) if left is not None else None, _constant(right)
+        if counter is None or end is None:
+            return None
+        added = _carried(inside, next(reversed(inside), ""), int(counter[1]))
+        begin = _constant(_carried(outside, loop.operands[0], int(counter[1])))
+        if begin is None or added is None or added.operation != "add":
+            return None
+        steps = [_constant(_source(inside, name)) for name in added.operands]
+        step = next((step for step in steps if step is not None and step > 0), None)
+        return None if step is None else max(0, math.ceil((end - begin) / step))
+
+    def instructions(self) -> Iterator[tuple[int, Instruction]]:
+        """Yield every instruction, and how often a step executes it."""
+        for name, inside in self.computations.items():
+            yield from ((self.times.get(name, 1), one) for one in inside)
+
+    @property
+    def flops(self) -> float:
+        """The operations of a step, each loop counted as often as it goes round if that is known."""
+        return sum(times * flops_of(self.computations.get(name, ())) for name, times in self.times.items())
+
+    @property
+    def repeated_flops(self) -> float:
+        """The operations of loops that the compiler's count lacks, since there each loop goes round once."""
+        more = {name: times - self.places[name] for name, times in self.times.items()}
+        return sum(rounds * flops_of(self.computations.get(name, ())) for name, rounds in more.items() if rounds)
 
 
 def arrays_in(text: str) -> list[Array]:
@@ -91,104 +175,11 @@ def dimensions_in(text: str) -> list[int]:
     return [int(side) for side in found[5].split(",") if side] if found else []
 
 
-def called_computations(one: Instruction) -> list[str]:
-    """Return the names of the computations that an instruction calls, such as the body of a loop."""
-    found = _CALLS.findall(one.rest)
-    return [name.strip(" %") for single, several in found for name in ([single] if single else several.split(","))]
-
-
-_TIMES = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-_BODY, _CONDITION = re.compile(r"body=%?([\w.-]+)"), re.compile(r"condition=%?([\w.-]+)")
-_INDEX = re.compile(r"index=(\d+)")
-_NUMBER = re.compile(r"^(-?\d+)\)")
-_LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
-_WINDOW = re.compile(r"window=\{([^}]*)\}")
-_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
-_GROUPS = re.compile(r"(?:feature|batch)_group_count=(\d+)")
-
-_COPIES = {"copy", "convert", "bitcast", "get-tuple-element", "copy-done", "copy-start", "opt-barrier"}
-_CONTROL = {"while", "conditional", "call"}
-_ARITHMETIC = re.compile(
-    "add|subtract|multiply|divide|maximum|minimum|compare|select|and|or|xor|not|negate|abs|convert|clamp|remainder|"
-    "floor|ceil|sign|round-nearest-even|shift-left|shift-right-logical|shift-right-arithmetic"
-)
-"""Operations that the compiler counts as one per number of the result."""
-
-
-@dataclass(slots=True)
-class Executions:
-    """How often a step executes each computation."""
-
-    times: dict[str, int] = field(default_factory=dict)  # by the computation's name; all that the step reaches
-    places: dict[str, int] = field(default_factory=dict)  # how many instructions call it: what the compiler counts
-    control: set[str] = field(default_factory=set)  # the entry, and bodies of loops, branches and calls: no fusions
-    has_unknown_loops: bool = False  # whether a loop ends at a value, and so was counted once
-
-
-def executions(hlo_text: str) -> tuple[Executions, dict[str, list[Instruction]]]:
-    """Return how often a program executes each of its computations, and the computations."""
-    entry, computations = read_program(hlo_text)
-    found = Executions(control={entry})
-    _visit(found, entry, computations, 1)
-    return found, computations
-
-
-def _visit(found: Executions, name: str, computations: Mapping[str, list[Instruction]], times: int) -> None:
-    found.times[name] = found.times.get(name, 0) + times
-    found.places[name] = found.places.get(name, 0) + 1
-    for one in computations.get(name, ()):
-        trips: int | None = 1
-        if one.operation == "while":
-            trips = trip_count(one, computations.get(name, ()), computations)
-            found.has_unknown_loops |= trips is None
-        for inner in called_computations(one):
-            if one.operation in _CONTROL:
-                found.control.add(inner)
-            _visit(found, inner, computations, times * (1 if trips is None else trips))
-
-
-def trip_count(
-    loop: Instruction, around: Sequence[Instruction], computations: Mapping[str, list[Instruction]]
-) -> int | None:
-    """Return how often a loop goes round; None if that depends on values.
-
-    `around` is the computation with the loop in it.
-    """
-    if known := _TIMES.search(loop.rest):
-        return int(known[1])
-    body, condition = (_BODY.search(loop.rest), _CONDITION.search(loop.rest))
-    if body is None or condition is None:
-        return None
-    test, inside, outside = (
-        {one.name: one for one in part}
-        for part in (computations.get(condition[1], ()), computations.get(body[1], ()), around)
-    )
-    root = next(reversed(test.values()), None)
-    if root is None or root.operation != "compare":
-        return None
-    left, right = (_source(test, name) for name in root.ordered_operands[:2])
-    if "direction=GT" in root.rest:
-        left, right = right, left
-    elif "direction=LT" not in root.rest:
-        return None
-    counter, end = _INDEX.search(left.rest) if left is not None else None, _constant(right)
-    if counter is None or end is None:
-        return None
-    at = int(counter[1])
-    added = _carried(inside, next(reversed(inside), ""), at)
-    steps = [_constant(_source(inside, name)) for name in added.ordered_operands] if added is not None else []
-    step = next((step for step in steps if step is not None and step > 0), None)
-    begin = _constant(_carried(outside, loop.ordered_operands[0], at)) if loop.ordered_operands else None
-    if step is None or begin is None or added is None or added.operation != "add":
-        return None
-    return max(0, math.ceil((end - begin) / step))
-
-
 def _source(by_name: Mapping[str, Instruction], name: str) -> Instruction | None:
     """Follow copies back to what they copy."""
     one = by_name.get(name)
-    while one is not None and one.operation in _COPIES - {"get-tuple-element"} and one.ordered_operands:
-        one = by_name.get(one.ordered_operands[0])
+    while one is not None and one.operation in _COPIES:
+        one = by_name.get(one.operands[0])
     return one
 
 
@@ -200,21 +191,9 @@ def _constant(one: Instruction | None) -> int | None:
 def _carried(by_name: Mapping[str, Instruction], name: str, at: int) -> Instruction | None:
     """Return what a tuple that a loop is given, or gives, has at a place."""
     given = _source(by_name, name)
-    if given is None or given.operation != "tuple" or at >= len(given.ordered_operands):
+    if given is None or given.operation != "tuple" or at >= len(given.operands):
         return None
-    return _source(by_name, given.ordered_operands[at])
-
-
-def all_flops(hlo_text: str) -> float:
-    """Return the operations of a program, each loop counted as often as it goes round if that is known."""
-    found, computations = executions(hlo_text)
-    return sum(times * flops_of(computations.get(name, ())) for name, times in found.times.items())
-
-
-def repeated_flops(found: Executions, computations: Mapping[str, list[Instruction]]) -> float:
-    """Return the operations of loops that the compiler's count lacks, since there each loop goes round once."""
-    more = {name: times - found.places[name] for name, times in found.times.items()}
-    return sum(rounds * flops_of(computations.get(name, ())) for name, rounds in more.items() if rounds)
+    return _source(by_name, given.operands[at])
 
 
 def flops_of(computation: Sequence[Instruction]) -> float:
@@ -228,12 +207,12 @@ def flops_by_instruction(computation: Sequence[Instruction]) -> dict[str, float]
     found = {}
     for one in computation:
         if one.operation in {"convolution", "dot"}:
-            left, right = ([sides.get(name, []) for name in one.ordered_operands[:2]] + [[], []])[:2]
+            left, right = ([sides.get(name, []) for name in one.operands[:2]] + [[], []])[:2]
             found[one.name] = _convolution(one, left, right) if one.operation == "convolution" else _dot(one, left)
         elif _ARITHMETIC.fullmatch(one.operation):
             found[one.name] = math.prod(sides[one.name])
-        elif one.operation == "reduce" and one.ordered_operands:
-            found[one.name] = math.prod(sides.get(one.ordered_operands[0], [0]))
+        elif one.operation == "reduce":
+            found[one.name] = math.prod(sides.get(one.operands[0], [0]))
     return found
 
 

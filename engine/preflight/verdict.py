@@ -17,7 +17,7 @@ from ..storage.disk_space import gib
 from .bound import bound_of_shapes
 from .build import build, least_memory
 from .cache import TpuChoice, compiler_versions
-from .compile import Compiler, DoesNotFitError, RefusedError, Subject, bound, lowered, program, refusing
+from .compile import Compiler, DoesNotFitError, RefusedError, Subject, refusing
 from .compiling import shortage
 from .explain import changing_shapes, explain_refusal
 from .fitting import changes_that_fit, search_largest, what_fills, without_heavy_layer
@@ -92,7 +92,7 @@ def reach_verdict(
 def _compiled(empty: Verdict, subject: Subject, keep: Callable[[Verdict], None]) -> Verdict:
     """Compile both steps and make the verdict; before that, `keep` gets what the shapes alone say."""
     config, model, topology = subject.config, subject.model, subject.compiler.topology
-    training = lowered(subject, "training")
+    training = subject.lowered("training")
     text = training.as_text(dialect="hlo")
     slots = bytes_of(model.optimizer.variables)
     held = least_memory(model, slots, subject.batch, config.batch_size, topology.usable_hbm_bytes)
@@ -103,7 +103,7 @@ def _compiled(empty: Verdict, subject: Subject, keep: Callable[[Verdict], None])
     keep(replace(by_shapes, reason="The compiler has not answered yet."))
     shapes = f"; by its shapes at least {least.step_s * 1e3:,.3g} ms per step and {gib(held.peak)}"
     try:
-        made = program(subject, training, "training", if_long=shapes)
+        made = subject.program(training, "training", if_long=shapes)
         verdict = _fits(empty, subject, made)
         unchecked = Finding(
             Severity.WARNING,
@@ -111,8 +111,7 @@ def _compiled(empty: Verdict, subject: Subject, keep: Callable[[Verdict], None])
             remedy="With --no-cache and a longer --limit, both are.",
         )
         keep(replace(verdict, findings=(unchecked, *verdict.findings)))
-        validation = lowered(subject, "validation")
-        program(subject, validation, "validation")
+        subject.program(subject.lowered("validation"), "validation")
     except DoesNotFitError as error:
         return _too_large(empty, subject, training, error)
     return verdict
@@ -120,8 +119,8 @@ def _compiled(empty: Verdict, subject: Subject, keep: Callable[[Verdict], None])
 
 def _fits(empty: Verdict, subject: Subject, made: Program) -> Verdict:
     config, memory = subject.config, made.memory
-    best = bound(subject, made)
-    findings = [*_assumptions(subject), *program_findings(made.hlo_text, subject.model, config.batch_size)]
+    best = subject.bound(made)
+    findings = [*_assumptions(subject), *program_findings(made.hlo, subject.model, config.batch_size)]
     if best.is_partial:
         text = (
             "How often a loop of the model runs depends on values, so it is counted once: operations and times are at "
@@ -174,12 +173,6 @@ def _assumptions(subject: Subject) -> list[Finding]:
     found = [Finding(Severity.INFO, subject.batch.assumed, key="data.options.path")] if subject.batch.assumed else []
     if note := subject.compiler.framework.step_note:
         found.append(Finding(Severity.INFO, note, key="backend"))
-    if subject.compiler.spares_sparse_cores:
-        text = (
-            "Compiled without the chip's SparseCores, which may take over table lookups and sums of gradients: the "
-            "installed jaxlib cannot read libtpu's programs for them."
-        )
-        found.append(Finding(Severity.INFO, text))
     wide = [layer.name for layer in all_layers(subject.model) if str(layer.compute_dtype) == "float64"]
     if wide and not subject.compiler.framework.has_float64:
         more = f" and {len(wide) - 3} more" if len(wide) > 3 else ""

@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.doctor.check import word_of
+from tpu_console.engine.doctor.doctor import word_of
 from tpu_console.engine.findings import Severity
 
 from .tables import wrapped

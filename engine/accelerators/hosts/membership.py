@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _WAIT_S = 300.0  # for the other machines at the start
 PORT = 8482  # the coordinator's port if the address has none; JAX uses the same on TPU pods
+_ADDRESS = re.compile(r"(\[[^][/ ]+\]|[^][:/ ]+)(?::([0-9]+))?|((?:[^][:/ ]*:){2,}[^][:/ ]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,10 @@ def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
     hosts = config.hosts
     if hosts.count == 1:
         return None
-    # No host of a pod can use its chips alone; a CPU or a simulation has nothing to do with the pod.
-    metadata = read_metadata(sources) if config.accelerator in {"auto", "tpu"} else {}
-    pod = find_tpu(sources, metadata) if config.accelerator in {"auto", "tpu"} else None
+    metadata, pod = dict[str, str](), None
+    if config.accelerator in {"auto", "tpu"}:  # a CPU or a simulation has nothing to do with a pod
+        metadata = read_metadata(sources)
+        pod = find_tpu(sources, metadata)
     slices = count_slices(sources.environ)
     count, index = hosts.count, hosts.index
     if count == "auto":
@@ -74,7 +77,11 @@ def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
         raise AcceleratorError(
             "The address of host 0 is unknown.", remedy="Set --coordinator ADDRESS:PORT, the same on all hosts."
         )
-    return Membership(count, index, address, port, _WAIT_S, _why(config, pod, count))
+    why = "asked for"
+    if hosts.count == "auto" and pod is not None:
+        name = pod.accelerator_type or "this TPU slice"
+        why = f"{slices} slices of {name} have {count} hosts" if slices > 1 else f"{name} has {count} hosts"
+    return Membership(count, index, address, port, _WAIT_S, why)
 
 
 def check_can_join(membership: Membership, backend_choice: BackendChoice, source: str) -> None:
@@ -93,15 +100,6 @@ def check_can_join(membership: Membership, backend_choice: BackendChoice, source
         )
 
 
-def _why(config: RunConfig, pod: Tpu | None, count: int) -> str:
-    if config.hosts.count != "auto":
-        return "asked for"
-    name = pod.accelerator_type if pod is not None and pod.accelerator_type else "this TPU slice"
-    if pod is not None and count > pod.hosts:
-        return f"{count // pod.hosts} slices of {name} have {count} hosts"
-    return f"{name} has {count} hosts"
-
-
 def _index(pod: Tpu, slices: int, environ: Mapping[str, str]) -> int:
     """Return this host's number among all slices, by the rule of JAX's `cloud_tpu_cluster.py`; -1 if unknown."""
     if slices == 1:
@@ -117,7 +115,7 @@ def _first_worker(sources: Sources, metadata: Mapping[str, str]) -> str:
     Ports in the variables belong to libtpu.
     """
     if count_slices(sources.environ) > 1:
-        address = sources.environ.get("MEGASCALE_COORDINATOR_ADDRESS", "")  # its port belongs to libtpu
+        address = sources.environ.get("MEGASCALE_COORDINATOR_ADDRESS", "")
         return address if address.count(":") > 1 else address.partition(":")[0]
     names = sources.environ.get("TPU_PROCESS_ADDRESSES") or sources.environ.get("TPU_WORKER_HOSTNAMES")
     if names:
@@ -127,14 +125,11 @@ def _first_worker(sources: Sources, metadata: Mapping[str, str]) -> str:
 
 def _split(address: str) -> tuple[str, int]:
     """Split ``address:port``; an IPv6 address with a port is in brackets."""
-    host, colon, port = address.rpartition(":")
-    if not colon or address.endswith("]") or (host.count(":") and not host.endswith("]")):
-        host, port = address, str(PORT)
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    if not host or set(host) & set("[]/ ") or not port.isdecimal() or not 0 < int(port) <= 65535:
+    found = _ADDRESS.fullmatch(address)
+    port = int(found[2] or PORT) if found is not None else 0
+    if found is None or not 0 < port <= 65535:
         raise AcceleratorError(
             f"'{address}' is not a coordinator's address.",
             remedy="Write --coordinator ADDRESS:PORT, or [ADDRESS]:PORT for IPv6.",
         )
-    return host, int(port)
+    return (found[1] or found[3]).strip("[]"), port

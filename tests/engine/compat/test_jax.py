@@ -22,7 +22,7 @@ from tpu_console.engine.compat.jax import compile_module, stablehlo
 lowered = jax.jit(lambda x: x * 2).lower(jax.ShapeDtypeStruct((4,), "float32"))
 module = stablehlo(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
 device = jax.experimental.topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices[0]
-print("stablehlo.multiply" in str(module), compile_module(module, device, {}).cost_analysis()["flops"] > 0)
+print("stablehlo.multiply" in str(module), compile_module(module, device).cost_analysis()["flops"] > 0)
 try:
     stablehlo(b"nothing")
 except (ValueError, RuntimeError):

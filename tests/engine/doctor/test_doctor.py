@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.engine.machine.recorded import NAMES, expected_of, lay_out
-from tpu_console.engine.doctor.check import word_of
-from tpu_console.engine.doctor.doctor import examine
+from tpu_console.engine.doctor.doctor import examine, word_of
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.engine.machine.holders import Holder, Holders, Lock

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tpu_console.engine.doctor.check import word_of
+from tpu_console.engine.doctor.doctor import word_of
 from tpu_console.engine.doctor.self_test import Leg, Trained, figures, judge, legs_of, not_run
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.runs.events import (

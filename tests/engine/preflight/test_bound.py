@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers import small_config
 from tpu_console.engine.preflight.bound import bound_of, exchanged_bytes, hbm_bytes
-from tpu_console.engine.preflight.program import arrays_in
+from tpu_console.engine.preflight.program import HloProgram, arrays_in
 from tpu_console.engine.preflight.topologies import find_topology
 
 # As libtpu 0.0.51 writes a program, shortened.
@@ -48,28 +48,28 @@ def test_arrays_of_a_type() -> None:
 
 
 def test_a_ring_sends_twice_what_is_reduced() -> None:
-    assert exchanged_bytes(PROGRAM, 8) == pytest.approx(2 * 7 / 8 * 4 * 1024)
-    assert exchanged_bytes(PROGRAM, 2) == pytest.approx(4 * 1024)
-    assert exchanged_bytes(PROGRAM, 1) == 0
+    assert exchanged_bytes(HloProgram(PROGRAM), 8) == pytest.approx(2 * 7 / 8 * 4 * 1024)
+    assert exchanged_bytes(HloProgram(PROGRAM), 2) == pytest.approx(4 * 1024)
+    assert exchanged_bytes(HloProgram(PROGRAM), 1) == 0
 
 
 def test_an_exchange_in_the_background_counts_once() -> None:
-    assert exchanged_bytes(IN_THE_BACKGROUND, 8) == pytest.approx(7 / 8 * 128 * 8 * 8 * 32 * 2)
+    assert exchanged_bytes(HloProgram(IN_THE_BACKGROUND), 8) == pytest.approx(7 / 8 * 128 * 8 * 8 * 32 * 2)
 
 
 def test_fast_memory_is_no_traffic() -> None:
     # The copy reads the batch; the all-reduce reads 4,000 bytes and writes 4,096; the last fusion moves 4,000 twice.
-    assert hbm_bytes(PROGRAM) == pytest.approx(128 * 64 * 2 + 4 + 4000 + 4096 + 4000 + 4000, abs=8)
+    assert hbm_bytes(HloProgram(PROGRAM)) == pytest.approx(128 * 64 * 2 + 4 + 4000 + 4096 + 4000 + 4000, abs=8)
 
 
 def test_the_bound_is_the_slowest_of_three() -> None:
     config = small_config(dataset="digits", batch_size=16, epochs=10)
     v5e = find_topology("v5e-8")
-    bound = bound_of(config, v5e, 197e12, 1e3, PROGRAM)
+    bound = bound_of(config, v5e, 197e12, 1e3, HloProgram(PROGRAM))
     assert (bound.limited_by, bound.step_s, bound.compute_s) == ("compute", 1.0, 1.0)
     assert bound.hbm_bytes == 1e3
     assert bound.images_per_s == 128
     # 1,437 examples are 11 steps of 128.
     assert bound.epoch_s == pytest.approx(11.0)
     assert bound.run_s == pytest.approx(110.0)
-    assert bound_of(config, v5e, 1.0, 1e9, PROGRAM).limited_by == "memory"
+    assert bound_of(config, v5e, 1.0, 1e9, HloProgram(PROGRAM)).limited_by == "memory"

@@ -35,6 +35,7 @@ from tpu_console.engine.preflight.explain import changing_shapes, explain_refusa
 from tpu_console.engine.preflight.hlo import moved_by, program_findings
 from tpu_console.engine.preflight.layers import all_layers
 from tpu_console.engine.preflight.bound import hbm_bytes
+from tpu_console.engine.preflight.program import HloProgram
 sys.path.insert(0, ".")
 import models
 
@@ -69,9 +70,10 @@ for name in sys.argv[1].split(","):
         text, findings = explain_refusal(error, model)
         found[name] = found.get(name, {}) | {"refused": text}
     else:
-        text, findings = compiled.as_text(), program_findings(compiled.as_text(), model, 8)
-        moved = moved_by(text, frozenset(layer.name for layer in all_layers(model))).by_layer
-        found[name] |= {"moved": sum(moved.values()), "total": hbm_bytes(text)}
+        program = HloProgram(compiled.as_text())
+        findings = program_findings(program, model, 8)
+        moved = moved_by(program, frozenset(layer.name for layer in all_layers(model))).by_layer
+        found[name] |= {"moved": sum(moved.values()), "total": hbm_bytes(program)}
     found[name]["findings"] = [dataclasses.asdict(one) for one in findings]
 print(json.dumps(found))
 """

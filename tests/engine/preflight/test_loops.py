@@ -12,15 +12,19 @@ import pytest
 from tests.helpers import small_config
 from tpu_console.engine.preflight.bound import bound_of, bound_of_shapes, hbm_bytes, moves
 from tpu_console.engine.preflight.hlo import best_by_layer, moved_by, program_findings
-from tpu_console.engine.preflight.program import all_flops, executions, flops_of, repeated_flops
+from tpu_console.engine.preflight.program import HloProgram, flops_of
 from tpu_console.engine.preflight.topologies import find_topology
 
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def program(name: str) -> str:
+def program_text(name: str) -> str:
     """A compiled training step, without the compiler's own notes on each instruction."""
     return gzip.decompress((PROGRAMS / f"{name}.hlo.gz").read_bytes()).decode()
+
+
+def program(name: str) -> HloProgram:
+    return HloProgram(program_text(name))
 
 
 # The compiler's own count, in which a loop goes round once.
@@ -29,42 +33,43 @@ COUNTED = {"lstm": 69_941_808, "gru_long": 159_258_416, "unknown_loop": 114_824_
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_a_program_without_its_loops_is_counted_as_the_compiler_does(name: str) -> None:
-    found, computations = executions(program(name))
-    once = sum(flops_of(computations[inner]) for inner in found.times)
+    found = program(name)
+    once = sum(flops_of(found.computations[inner]) for inner in found.times)
     assert once == pytest.approx(COUNTED[name], rel=0.0002)
 
 
 def test_a_recurrent_layer_counts_every_step_of_its_sequence() -> None:
     """LSTM(256) on 32 steps of 96 numbers, 32 examples: by hand, and the layers around it."""
-    found, computations = executions(program("lstm"))
+    found = program("lstm")
     assert {found.times[name] for name in found.control} == {1, 32}
     assert not found.has_unknown_loops
-    total = COUNTED["lstm"] + repeated_flops(found, computations)
+    total = COUNTED["lstm"] + found.repeated_flops
     forward = 2 * 32 * 32 * (96 + 256) * 4 * 256
     backward = forward + 2 * 32 * 32 * 256 * 4 * 256  # of the weights, and of the state
     assert total == pytest.approx(forward + backward, rel=0.05)
 
 
 def test_the_least_time_of_each_layer_adds_up_to_that_of_the_step() -> None:
-    text, topology = program("lstm"), find_topology("v5e-1")
-    best = best_by_layer(text, frozenset({"lstm", "dense", "adam"}), "adam", topology)
+    step, topology = program("lstm"), find_topology("v5e-1")
+    best = best_by_layer(step, frozenset({"lstm", "dense", "adam"}), "adam", topology)
     assert next(iter(best)) == "lstm"
     assert best.keys() >= {"dense", "adam"}
-    step_s = max(all_flops(text) / topology.peak_flops, hbm_bytes(text) / topology.hbm_bytes_per_s)
+    step_s = max(step.flops / topology.peak_flops, hbm_bytes(step) / topology.hbm_bytes_per_s)
     assert step_s * 0.999 <= sum(best.values()) < 2 * step_s
-    again = text.replace("(lstm)", "(lstm_7)")  # as TensorFlow names what it has named before
+    again = HloProgram(
+        program_text("lstm").replace("(lstm)", "(lstm_7)")
+    )  # as TensorFlow names what it has named before
     assert best_by_layer(again, frozenset({"lstm", "dense", "adam"}), "adam", topology) == best
-    assert moved_by(again, frozenset({"lstm"})).by_layer == moved_by(text, frozenset({"lstm"})).by_layer
+    assert moved_by(again, frozenset({"lstm"})).by_layer == moved_by(step, frozenset({"lstm"})).by_layer
 
 
 def test_both_directions_of_a_bidirectional_layer_are_counted() -> None:
-    found, _ = executions(program("gru_long"))
+    found = program("gru_long")
     assert sorted(found.times[name] for name in found.control if name != "main").count(96) == 8
 
 
 def test_a_loop_that_ends_at_a_value_counts_once_and_is_called_a_lower_bound() -> None:
-    text = program("unknown_loop")
-    bound = bound_of(small_config(), find_topology("v5e-1"), 1e6, 1e9, text)
+    bound = bound_of(small_config(), find_topology("v5e-1"), 1e6, 1e9, program("unknown_loop"))
     assert (bound.is_partial, bound.flops) == (True, 1e6)
     assert not bound_of(small_config(), find_topology("v5e-1"), 1e6, 1e9, program("lstm")).is_partial
 
@@ -99,18 +104,17 @@ ENTRY %main (x: f32[8,128]) -> f32[8,128] {
 
 @pytest.mark.parametrize(("step", "rounds"), [(1, 9), (2, 5), (4, 3)])
 def test_a_loop_is_followed_from_its_first_number_in_its_steps(step: int, rounds: int) -> None:
-    text = COUNTING.replace("STEP", str(step))
-    found, _ = executions(text)
+    found = HloProgram(COUNTING.replace("STEP", str(step)))
     assert found.times["body"] == rounds
     # Each round reads what it doubles, and writes it; `compare` and the counter move a few bytes.
-    assert hbm_bytes(text) == pytest.approx(rounds * 2 * 8 * 128 * 4, rel=0.01)
+    assert hbm_bytes(found) == pytest.approx(rounds * 2 * 8 * 128 * 4, rel=0.01)
 
 
 def test_parts_of_an_array_are_not_the_whole_array() -> None:
     # Five carried arrays of 32 steps are in fast memory; the weights are read once, in four parts each.
-    text = program("lstm")
-    assert hbm_bytes(text) == pytest.approx(9.13e6, rel=0.01)
-    assert max(move.size for move in moves(text)) < 1.1e6
+    step = program("lstm")
+    assert hbm_bytes(step) == pytest.approx(9.13e6, rel=0.01)
+    assert max(move.size for move in moves(step)) < 1.1e6
 
 
 def test_memory_that_is_only_named_is_not_moved() -> None:
@@ -120,7 +124,7 @@ def test_memory_that_is_only_named_is_not_moved() -> None:
   ROOT %both = f32[16,128] custom-call(%x, %x), custom_call_target="ConcatBitcast"
 }
 """
-    assert hbm_bytes(text) == 0
+    assert hbm_bytes(HloProgram(text)) == 0
 
 
 def test_numbers_that_are_gathered_one_by_one_are_counted() -> None:
@@ -153,8 +157,9 @@ def test_the_arithmetic_of_a_step_is_known_before_it_is_compiled() -> None:
     given = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((64, 32), (32, 32))]
     text = jax.jit(step).lower(*given).as_text(dialect="hlo")
     products = 3 * 2 * 64 * 32 * 32
-    assert products <= all_flops(text) < 1.01 * products
+    flops = HloProgram(text).flops
+    assert products <= flops < 1.01 * products
     bound = bound_of_shapes(small_config(batch_size=8), find_topology("v5e-8"), text, 10**9, 10**6)
-    assert bound.flops == all_flops(text) / 8
+    assert bound.flops == flops / 8
     assert bound.step_s >= 10**9 / find_topology("v5e-8").hbm_bytes_per_s
     assert bound.is_partial
