@@ -225,9 +225,7 @@ def _of_depthwise(layer: Any, batch: int, rows: int) -> list[Waste]:
     if share < _LEAST_SHARE:
         return []
     flops = 6.0 * math.prod(kernel.shape[:-2]) * places * paid
-    return [
-        Waste(layer.name, "features", channels, padded(channels, TILE), share, flops, _nearest(channels, _is_whole))
-    ]
+    return [Waste(layer.name, "features", channels, padded(channels, TILE), share, flops, _whole(channels))]
 
 
 def _of_embedding(layer: Any) -> list[Waste]:
@@ -236,11 +234,12 @@ def _of_embedding(layer: Any) -> list[Waste]:
     share = 1 - width / padded(width, TILE)
     if share < _LEAST_SHARE:
         return []
-    return [Waste(layer.name, "features", width, padded(width, TILE), share, 0.0, _nearest(width, _is_whole))]
+    return [Waste(layer.name, "features", width, padded(width, TILE), share, 0.0, _whole(width))]
 
 
-def _is_whole(size: int) -> bool:
-    return size % TILE == 0
+def _whole(size: int) -> int:
+    """Return the nearest multiple of a tile, the larger one of two."""
+    return max(TILE, (size + TILE // 2) // TILE * TILE)
 
 
 def _nearest(size: int, is_clean: Callable[[int], bool]) -> int:

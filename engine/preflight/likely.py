@@ -33,6 +33,9 @@ SESSION_S = 9 * 3600.0
 
 KAGGLE = ("v3-8", "v5e-8")  # TPUs that Kaggle offers; v3-8 until 2025
 
+MOST_CORES = 240
+"""Cores of the largest TPU host, of v4: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus"""
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaShare:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.findings import Finding, Severity
-from tpu_console.engine.preflight.likely import input_throughput_of, kaggle_share
+from tpu_console.engine.preflight.likely import MOST_CORES, input_throughput_of, kaggle_share
 from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict
 
 from .numbers import NONE, count, duration, flop, gib, plural, size
@@ -277,5 +277,7 @@ def _feeding_lines(config: RunConfig, verdict: Verdict, name: str, room: int) ->
     wants = f"{choice_text(verdict)} needs up to {feeding.wanted_per_s:,.0f}/s"
     if feeding.keeps_up:
         return wrapped("input", f"{have} is enough: {wants}", room)
-    enough = f"{plural(feeding.cores_needed, 'such core')} per host would be enough"
-    return [*wrapped("input", f"{have}; {wants}: about {enough}", room), *wrapped("", f"To change it: {inspect}", room)]
+    enough = f"about {plural(feeding.cores_needed, 'such core')} per host would be enough"
+    if feeding.cores_needed > MOST_CORES:
+        enough = "no TPU's host has enough cores: make the input cheaper"
+    return [*wrapped("input", f"{have}; {wants}: {enough}", room), *wrapped("", f"To change it: {inspect}", room)]

@@ -70,7 +70,7 @@ def test_a_tpu_of_another_machine_is_reached_by_tensorflow_only() -> None:
     assert backend_choice(TPU_VM | COLAB, NOTHING, colab_v2).backend == "tensorflow"
     assert "10.0.0.2:8470" in backend_choice(TPU_VM | COLAB, NOTHING, colab_v2).why
     asked = backend_choice(COLAB, NOTHING, accelerator="tpu:10.0.0.2:8470")
-    assert (asked.backend, asked.missing) == ("tensorflow", "TensorFlow is built without TPU operations here.")
+    assert (asked.backend, "without TPU operations" in asked.missing) == ("tensorflow", True)
     here = [backend_choice(packages, V5E, backend="tensorflow", accelerator="tpu") for packages in (COLAB, LAPTOP)]
     assert ["backend=jax" in choice.remedy for choice in (asked, *here)] == [False, True, False]
     with pytest.raises(ConfigError, match="only TensorFlow can use"):
@@ -126,7 +126,7 @@ def test_under_auto_the_backend_is_the_one_that_keras_is_set_to(tmp_path: Path) 
     taken = backend_choice(COLAB, NOTHING, jax)
     assert (taken.backend, taken.why, taken.missing, taken.notes) == ("jax", "KERAS_BACKEND=jax", "", ())
     (note,) = backend_choice(LAPTOP, NOTHING, jax).notes
-    assert "JAX is not installed" in note
+    assert "not installed" in note
     (tmp_path / "keras.json").write_text('{"backend": "jax"}')
     by_file = backend_choice(COLAB, NOTHING, {"KERAS_HOME": str(tmp_path)})
     assert (by_file.backend, by_file.why) == ("jax", f"backend=jax in {tmp_path}/keras.json")

@@ -162,7 +162,7 @@ def test_one_host_writes_the_run_and_the_other_refers_to_it(ended: list[RunDirec
     assert the(first, RunFinished).outcome == "completed"
     end = the(second, RunFinished)
     assert end.outcome == "completed"
-    assert end.reason.endswith("; host 0 has the run")
+    assert "host 0" in end.reason
     assert not all_of(second, (EpochEnded, Progress))  # type: ignore[arg-type]
     for run, is_there in ((first, True), (second, False)):
         assert [path.exists() for path in (run.model, run.history)] == [is_there] * 2
@@ -300,8 +300,8 @@ def test_hosts_read_different_shares_of_a_batch_and_augment_them_differently() -
     examples = Examples(train=train, validation=None, train_count=128, validation_count=0, signature=signature)
     settings = config(2, augmentation={"rotation": 90.0, "placement": "pipeline"})
 
-    def first_batch(*share: int) -> tuple[Any, Any]:
-        images, labels = next(iter(build_pipeline(examples, settings, 2, share=Share(*share)).train))
+    def first_batch(index: int = 0, count: int = 1) -> tuple[Any, Any]:
+        images, labels = next(iter(build_pipeline(examples, settings, 2, share=Share(index, count)).train))
         return images.numpy(), labels.numpy()
 
     (mine, my_labels), (theirs, their_labels) = first_batch(0, 2), first_batch(1, 2)

@@ -206,7 +206,9 @@ def test_a_missing_dataset_is_reported_with_its_size_and_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    assert severity(f"31 MB from storage.googleapis.com, to {tmp_path}/datasets/fashion-mnist", dataset="fashion-mnist")
+    (text,) = [text for text in advice_of(dataset="fashion-mnist") if "storage.googleapis.com" in text]
+    assert re.search(r"\b3[01][\d.]* MB\b", text)
+    assert f"{tmp_path}/datasets/fashion-mnist" in text
     file = tmp_path / "datasets" / "mnist.npz"
     file.parent.mkdir()
     file.touch()
@@ -257,7 +259,7 @@ def test_code_of_the_user_that_is_missing_is_refused_and_logits_are_mentioned(
     note_outputs(config(**own), "logits")
     assert severity("gives logits (found", **own) is Severity.INFO
     several = {**own, "loss": "kind=mae, team=categorical_crossentropy"}
-    assert severity("kind mean_absolute_error, team", **several) is Severity.INFO
+    assert severity("kind mean_absolute_error, ", **several) is Severity.INFO
     (tmp_path / "mine.py").write_text("import gone_of_mine\ndef build(shape, classes): ...\n", encoding="utf-8")
     assert severity("imports gone_of", **own) is Severity.ERROR
     (tmp_path / "mine.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
@@ -271,6 +273,6 @@ def test_code_of_the_user_that_is_missing_is_refused_and_logits_are_mentioned(
 
 def test_a_mirror_that_cannot_be_written_is_said_before_the_run(tmp_path: Path) -> None:
     missing = str(tmp_path / "drive")
-    assert severity(f"The mirror {missing} cannot be written: the folder does not exist.", mirror=missing) == "warning"
+    assert severity(f"{missing} cannot be written", mirror=missing) == "warning"
     assert severity("reports whether", mirror="gs://bucket/runs") == "info"
     assert not [text for text in advice_of(mirror=str(tmp_path)) if "mirror" in text]

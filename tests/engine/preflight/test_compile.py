@@ -151,7 +151,8 @@ def test_a_small_model_fits(small: tuple[list[Verdict], list[dict[str, Any]]]) -
         assert verdict.memory.optimizer >= 2 * 4 * 35_914
         assert verdict.memory.batch == BATCH * (8 * 8 * 4 + 4)
         assert verdict.bound.step_s > 0
-    assert any("compiling the training step" in one["what"] for one in said if one["kind"] == "progress")
+    phases = [one["what"].rpartition(": ")[2] for one in said if one["kind"] == "progress"]
+    assert phases.index("building the model") < phases.index("compiling the training step")
 
 
 def test_operations_agree_with_a_count_by_hand(small: tuple[list[Verdict], list[dict[str, Any]]]) -> None:
@@ -201,7 +202,8 @@ def test_the_verdict_on_two_phases_is_that_of_the_second() -> None:
     assert not [one for one in verdict.fillings if not one.what.startswith(("result", "tensor"))]
     # The photos and their table are not here.
     assert any("10 are assumed" in finding.text for finding in verdict.findings)
-    assert any("the second phase, from epoch 16 on" in finding.text for finding in verdict.findings)
+    (phase,) = [finding.text for finding in verdict.findings if finding.key == "fine_tuning.after_epochs"]
+    assert "from epoch 16" in phase
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +226,7 @@ def test_a_step_of_tensorflow_comes_to_the_same(graph: Verdict, small: tuple[lis
     # The seeds of random numbers are larger in TensorFlow.
     assert graph.memory.parameters == pytest.approx(by_jax.memory.parameters, abs=64)
     assert graph.memory.peak == pytest.approx(by_jax.memory.peak, rel=0.25)
-    assert "TensorFlow's own step was compiled, for one device" in graph.findings[0].text
+    assert graph.findings[0].key == "backend"
 
 
 ON_TENSORFLOW = """
@@ -279,6 +281,6 @@ print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
 def test_an_internal_error_of_the_compiler_is_not_a_verdict_on_the_model(tmp_path: Path) -> None:
     outcome, reason, says = run_forked(MISTAKE, cwd=tmp_path, env=PREFLIGHT).strip().split(" | ")
     assert outcome == "could not tell"
-    assert reason.startswith("Internal error in the compiler")
+    assert "Internal error" in reason
     assert "libtpu" in reason
     assert "hlo_instruction.cc:390" in says

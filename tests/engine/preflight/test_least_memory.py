@@ -122,10 +122,10 @@ def least(config: dict[str, Any], batch_size: int) -> dict[str, Any]:
 def test_what_is_certainly_too_large_does_not_fit() -> None:
     small = small_config().model_dump(mode="json")
     fits = least(small, 32)
-    assert (fits["outcome"], fits["reason"]) == ("could not tell", "There is no compiler.")
+    assert (fits["outcome"], "no compiler" in fits["reason"]) == ("could not tell", True)
     large = least(small, 1 << 28)
     assert large["outcome"] == "does not fit"
-    assert "batch alone are larger than a device's memory" in large["reason"]
+    assert "alone are larger" in large["reason"]
 
 
 def test_a_subclassed_model_is_built_before_its_parameters_are_counted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ def test_without_any_run_only_the_least_time_is_known() -> None:
     assert likely is not None
     assert (likely.low_s, likely.high_s, likely.limited_by, likely.source) == (BEST, None, "device", "")
     text = likely_text(replace(FITS, likely=likely))
-    assert text.startswith("≥ 22.3 s for the run, ≥ 2.32 ms per step, ≤ 441,379 examples/s: no run of yours")
+    assert re.findall(r"[≥≤] [\d.,]+", text) == ["≥ 22.3", "≥ 2.32", "≤ 441,379"]
     assert likely_of(CONFIG, replace(FITS, bound=None)) is None
 
 
@@ -54,7 +55,7 @@ def test_the_users_runs_on_the_same_generation_give_a_range() -> None:
     assert likely.run_high_s == pytest.approx(22.3 / 0.4)
     assert likely.source == "your 2 runs on v5e"
     text = likely_text(replace(FITS, likely=likely))
-    assert text.startswith("44.6 s – 55.7 s (22.3 s) for the run, 4.64 ms – 5.8 ms (2.32 ms) per step, 176,552 – 2")
+    assert re.findall(r"[\d.,]+\d", text)[:7] == ["44.6", "55.7", "22.3", "4.64", "5.8", "2.32", "176,552"]
 
 
 def test_an_input_that_is_slower_is_named() -> None:
@@ -75,7 +76,7 @@ def test_a_short_step_takes_as_long_as_the_host_needs_to_start_it() -> None:
     assert (likely.low_s, likely.limited_by) == (FRAMEWORKS["jax"].host_step_s, "host")
     short = replace(on(1e-6), likely=likely)
     assert short.limited_by == "host"
-    assert "a larger batch does more in each" in likely_text(short)
+    assert "a larger batch" in likely_text(short)
     save_input_speed(CONFIG, [{"name": "first", "per_s": 1000.0}])
     feeding = input_throughput_of(CONFIG, on(1e-6))
     assert feeding is not None

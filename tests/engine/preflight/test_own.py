@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -178,7 +179,7 @@ def test_a_step_is_compiled_without_the_layer_that_slows_it(verdicts: dict[str, 
         ("warning", "turner", "augmentation.rotation"),
         ("info", "turner", "augmentation.rotation"),
     ]
-    assert any("augmentation.rotation takes this machine's processor" in one.text for one in verdict.findings)
+    assert any("augmentation.rotation takes this" in one.text for one in verdict.findings)
 
 
 def test_a_mistake_in_a_model_function_is_named(verdicts: dict[str, Verdict]) -> None:
@@ -217,7 +218,7 @@ def test_a_saved_model_is_compiled_as_tensorflow_runs_it(graphs: dict[str, Verdi
     assert verdict.memory.optimizer >= 2 * 4 * trained
     assert verdict.memory.batch == 32 * (32 * 32 * 3 * 4 + 4)
     assert verdict.bound.all_reduce_bytes == 2 * 7 / 8 * 4 * trained
-    assert "for one device and its share" in verdict.findings[0].text
+    assert verdict.findings[0].key == "backend"
 
 
 def test_what_xla_cannot_compile_of_tensorflow_is_named(graphs: dict[str, Verdict]) -> None:
@@ -312,5 +313,6 @@ def test_a_hang_ends_at_the_limit_and_what_is_done_is_kept(own: Path) -> None:
     assert (done.outcome, done.tpu) == (Outcome.FITS, "v5e-8")
     assert verdict.outcome is Outcome.UNKNOWN
     # A slow machine does not come to building the model in this time.
-    phases = ("starting", "loading Keras and JAX", "building the model")
-    assert any(verdict.reason.startswith(f"Stopped at the limit of 2 s while {phase}.") for phase in phases)
+    phase = re.search(r" limit of 2 s while ([\w ]+)\.", verdict.reason)
+    assert phase is not None
+    assert phase[1] in {"starting", "loading Keras and JAX", "building the model"}

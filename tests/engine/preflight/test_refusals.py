@@ -41,6 +41,7 @@ CASES = {
     "checked": (DECIDES, "assert ops.all(x >= 0)", "keras.ops.where"),
     "narrow": (DECIDES, "while ops.max(y) > 1:", "keras.ops.fori_loop"),
     "picked": (DECIDES, "lambda x: x if ops.mean(x) > 0 else -x,", "keras.ops.cond"),
+    "deep": (DECIDES, "lambda x: x if ops.mean(x) > 0 else -x,", "keras.ops.cond"),
     "numpy": (NUMBER, "np.sort(np.asarray(x))", "keras.ops instead of np"),
     "eager": (NUMBER, "x.numpy() * 2", "keras.ops"),
     "scaled": (NUMBER, "float(ops.max(x))", "no float()"),
@@ -70,6 +71,7 @@ CASES = {
 """By the name of the layer: what is wrong with it, the line, and what to write instead."""
 WHOLE = {
     "trainer": ("has its own train_step(self, data), as for TensorFlow", "Override compute_loss instead"),
+    "remembers": ("The model keeps a value from one step for a later one", "self.add_weight"),
     "other_shape": ("built for examples of shape (28, 28, 1), and the dataset's have (8, 8, 1)", "input_shape"),
     "plain": ("The loss 'loss' makes a Python decision", "keras.ops.where"),
     "masking": (f"The loss 'masked' {CHANGES}", "a mean as keras.ops.sum(x * mask)"),
@@ -140,6 +142,6 @@ def test_a_layer_that_is_created_in_call_is_refused_with_its_line(verdicts: Mapp
     verdict = verdicts["created"]
     assert verdict.outcome is Outcome.DOES_NOT_COMPILE, verdict.reason
     (finding,) = verdict.findings
-    assert "is not part of the model" in finding.text
+    assert "not part of" in finding.text
     assert f"File {FILE}, line " in finding.text
     assert "return layers.Dense(16)(x)" in finding.text

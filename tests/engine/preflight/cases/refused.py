@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 """Models that no TPU program can be made of; no layer says the shape of its output, as most people write them."""
 
+import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
@@ -185,6 +186,17 @@ def created(self, x):
 
 lookup = _model(lambda: layers.IntegerLookup(vocabulary=[1, 2], name="lookup"))
 plain = masking = measuring = _model(layers.ReLU)
+
+
+def deep(input_shape, classes):
+    inner = keras.Sequential([layers.Flatten(), layers.Lambda(lambda x: x if ops.mean(x) > 0 else -x, name="deep")])
+    return keras.Sequential([keras.Input(input_shape), inner, layers.Dense(classes, activation="softmax")])
+
+
+def remembers(input_shape, classes):
+    kept = []
+    jax.jit(kept.append)(1.0)
+    return kept[0] + 1
 
 
 def crops(input_shape, classes):
