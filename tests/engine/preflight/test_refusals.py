@@ -41,7 +41,7 @@ CASES = {
     "checked": (DECIDES, "assert ops.all(x >= 0)", "keras.ops.where"),
     "narrow": (DECIDES, "while ops.max(y) > 1:", "keras.ops.fori_loop"),
     "picked": (DECIDES, "lambda x: x if ops.mean(x) > 0 else -x,", "keras.ops.cond"),
-    "deep": (DECIDES, "lambda x: x if ops.mean(x) > 0 else -x,", "keras.ops.cond"),
+    "deep": (DECIDES, "return x if x.mean() > 0", "keras.ops.cond"),
     "numpy": (NUMBER, "np.sort(np.asarray(x))", "keras.ops instead of np"),
     "eager": (NUMBER, "x.numpy() * 2", "keras.ops"),
     "scaled": (NUMBER, "float(ops.max(x))", "no float()"),
