@@ -131,23 +131,21 @@ def _gather(text: str) -> list[str]:
 def mismatch(index: int, card: Card, first: Card) -> AcceleratorError | None:
     """Return what keeps a host from training with host 0, whose card is `first`; None if nothing does."""
     who = f"Host {index} ({card.host})"
-    differing = [
+    versions = "; ".join(
         f"{name} {card.versions.get(name, 'missing')} there, {first.versions.get(name, 'missing')} at host 0"
         for name in sorted(first.versions.keys() | card.versions.keys())
         if card.versions.get(name) != first.versions.get(name)
-    ]
-    if differing:
-        what = f"{who} has other versions: {'; '.join(differing)}."
-        return AcceleratorError(what, remedy="Install the same versions on all hosts.")
-    if card.config != first.config:
-        what = f"{who} has another configuration than host 0."
-        return AcceleratorError(what, remedy="Start the same command on all hosts.")
-    if card.start != first.start:
-        return AcceleratorError(
-            f"{who} starts {card.start or 'a new run'}, but host 0 starts {first.start or 'a new run'}.",
-            remedy="Resume on all hosts; on the one that is ahead, first remove its newest checkpoints/state-*.ckpt.",
-        )
-    return None
+    )
+    if versions:
+        what, remedy = f"{who} has other versions: {versions}.", "Install the same versions on all hosts."
+    elif card.config != first.config:
+        what, remedy = f"{who} has another configuration than host 0.", "Start the same command on all hosts."
+    elif card.start != first.start:
+        what = f"{who} starts {card.start or 'a new run'}, but host 0 starts {first.start or 'a new run'}."
+        remedy = "Resume on all hosts; on the one that is ahead, first remove its newest checkpoints/state-*.ckpt."
+    else:
+        return None
+    return AcceleratorError(what, remedy=remedy)
 
 
 class Team:
