@@ -93,8 +93,9 @@ def _our_sources() -> str:
     """Return a digest of the modules that build and judge: they may change while the version stays the same."""
     digest = hashlib.sha256()
     for folder in _OWN_SOURCES:
-        for file in sorted((Path(__file__).parent.parent / folder).glob("*.py")):
-            digest.update(file.read_bytes())
+        for file in sorted((Path(__file__).parent.parent / folder).iterdir()):
+            if file.is_file():
+                digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

@@ -55,16 +55,14 @@ def test_a_gpu_that_is_not_there_is_an_error_that_lists_what_is(connected: dict[
     assert "NVIDIA" in error["why"]
     assert "cpu (" in error["remedy"]
     assert "sim:N" in error["remedy"]
+    auto = connected["auto"]
+    assert (auto["accelerator"], auto["reason"]) == ("cpu", f"auto: {error['why']}")
 
 
 @pytest.mark.slow
 def test_the_cpu_is_one_replica(connected: dict[str, Any]) -> None:
     event = connected["cpu"]
-    assert (event["accelerator"], event["reason"], event["strategy"]) == (
-        "cpu",
-        "asked for",
-        "one device",
-    )
+    assert (event["accelerator"], event["reason"], event["strategy"]) == ("cpu", "asked for", "one device")
     (replica,) = event["replicas"]
     assert replica["kind"].startswith("CPU, ")
     assert replica["host"]
