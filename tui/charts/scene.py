@@ -35,6 +35,7 @@ _MOST_CUT = 4096
 _BEST = "★"
 _GRID = "·"
 _ROUNDING = 1e-9  # of a step: a sample on the edge of the range is no spike
+_APART = 2  # columns between two spikes that each have a mark
 _ABOVE = {"ascii": "^"}  # where the other one would look like the sign of a warning
 _NO_LINE = Line(np.empty(0), np.empty(0))
 
@@ -310,7 +311,7 @@ def _letters(drawn: DrawnCurve, scene: Scene, taken: set[Cell]) -> Layer:
 
 
 def _spikes(drawn: Sequence[DrawnCurve], scene: Scene, taken: set[Cell]) -> list[Layer]:
-    """Mark where samples lie beyond the vertical range: where each row of such samples is farthest from it.
+    """Mark where samples lie beyond the vertical range: where each row of such samples without a gap is farthest.
 
     The value stands beside the mark, where the row is empty or else over the curve of the spike.
     """
@@ -322,9 +323,12 @@ def _spikes(drawn: Sequence[DrawnCurve], scene: Scene, taken: set[Cell]) -> list
             line = one.low if sign < 0 and one.low is not None else one.raw
             columns, far = scene.x.dots(line.x, 1), sign * line.y
             outside = np.flatnonzero(far > edge)
+            for at in outside[:-1][np.diff(outside) == 1]:  # what the line between two such samples crosses
+                between = slice(columns[at], columns[at + 1])
+                farthest[between] = np.maximum(farthest[between], edge)
             np.maximum.at(farthest, columns[outside], far[outside])
         found = np.flatnonzero(farthest > -np.inf)
-        spikes = np.split(found, np.flatnonzero(np.diff(found) > 1) + 1) if len(found) else []
+        spikes = np.split(found, np.flatnonzero(np.diff(found) > _APART) + 1) if len(found) else []
         peaks = [int(spike[farthest[spike].argmax()]) for spike in spikes]
         cells = {(peak, row): glyph for peak in peaks}
         for peak in peaks:

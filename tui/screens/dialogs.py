@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import on
+from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette
 from textual.containers import Vertical
 from textual.content import Content
@@ -40,7 +41,15 @@ _WIDEST = 112
 _BESIDE = 8  # the border, the padding, and the scroll bar
 
 
-class Asking(ModalScreen[Answer]):
+class ClosesOnce(ModalScreen[Answer]):
+    """A dialog. A second answer, arriving after the first, would close the screen below."""
+
+    def dismiss(self, result: Answer | None = None) -> AwaitComplete:
+        """Close, unless that has been done."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
+
+
+class Asking(ClosesOnce[Answer]):
     """Asks something in a box."""
 
     HINT = ""
@@ -250,7 +259,7 @@ def error_dialog(error: ConsoleError) -> TextDialog:
     return TextDialog("Error", lambda _columns: Content("\n\n").join(parts), kind="error")
 
 
-class Palette(CommandPalette):
+class Palette(ClosesOnce[Any], CommandPalette):
     """Textual's palette, but a page key before its list is shown does no harm."""
 
     def _action_command_list(self, action: str) -> None:

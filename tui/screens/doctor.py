@@ -73,14 +73,12 @@ class DoctorScreen(Screen[None]):
         from tpu_console.engine.doctor.doctor import examine
         from tpu_console.engine.machine.environment import look_around
 
-        call_back(self, self.query_one(Title).show, "doctor: checking …")
-        self._report = report = examine((self._look or look_around)())
+        call_back(self, self._say, "checking …")
+        self._report = examine((self._look or look_around)())
+        call_back(self, self._draw)
 
-        def show() -> None:
-            self._draw()
-            self.query_one(Title).show(f"doctor: {report.summary}")
-
-        call_back(self, show)
+    def _say(self, text: str) -> None:
+        self.query_one(Title).show(f"doctor: {text}")
 
     def on_resize(self) -> None:
         """Wrap the report again for the new width."""
@@ -89,6 +87,7 @@ class DoctorScreen(Screen[None]):
     def _draw(self) -> None:
         if self._report is None:
             return
+        self._say(self._report.summary)
         box = self.query_one("#report", ScrollingText)
         lines = report_lines(self._report, max(40, box.content_size.width - 1))[:-2]  # the title has the summary
         colored = []

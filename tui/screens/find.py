@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import on
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.suggester import Suggester
 from textual.widgets import DirectoryTree, Input, OptionList, Static
 
@@ -27,6 +26,7 @@ from tpu_console.engine.errors import ConsoleError
 from ..text.keys import bind
 from ..text.plan_text import PlanLine, laid_out
 from ..widgets.basics import call_back
+from .dialogs import ClosesOnce
 from .parts import HELP
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Offer:
         return all(word in text for word in words)
 
 
-class Find(ModalScreen["Preset | FieldSpec | None"]):
+class Find(ClosesOnce["Preset | FieldSpec | None"]):
     """The dialog; returns a preset that was given or is for data, a field, or None.
 
     The given presets and fields are offered in their order.
@@ -251,7 +251,7 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
             from tpu_console.presets import preset_for_data
 
             def arrived(news: object) -> None:
-                self.app.call_from_thread(self._say, [PlanLine("", str(news))])
+                call_back(self, self._say, [PlanLine("", str(news))])
 
             found: Preset | ConsoleError
             try:

@@ -82,7 +82,9 @@ class EpochTable(RowsPane):
         for column in epoch_columns(self._metrics):
             longest = max((len(column.written(ended, none="")) for ended in state.epochs[known:]), default=0)
             self._longest[column.key] = max(longest, self._longest.get(column.key, 0))
-        self._pace, self._state, self._best = pace, state, state.best_epoch()
+        if state.epochs is not self._state.epochs:
+            self._best = state.best_epoch()
+        self._pace, self._state = pace, state
         self.rows_changed()
 
     def rows_changed(self) -> None:

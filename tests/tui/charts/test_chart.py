@@ -328,7 +328,7 @@ async def test_a_spike_is_marked_and_the_rest_stays_readable() -> None:
     values[0] = 60.0
     async with drawn(curve("loss", values)) as (app, pilot):
         rows = shown(app.chart)
-        assert "▲" in rows[1]
+        assert "▲ 60.0" in rows[1]
         assert all(float(row.split("┤")[0]) < 3.0 for row in rows if "┤" in row)
         app.chart.is_full = True
         await pilot.pause()

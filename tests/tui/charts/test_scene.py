@@ -94,6 +94,15 @@ def test_everything_drawn_lies_on_the_canvas(
     assert rows[-1].cell_length <= width
 
 
+@given(width=st.integers(38, 200), last=st.floats(9.0, 2e6), axis=st.sampled_from(Axis))
+def test_labels_along_the_bottom_do_not_touch(width: int, last: float, axis: Axis) -> None:
+    wide = DrawnCurve(PEN, line([1.0, 2.0], [0.0, last]))
+    scene = built(wide, look=view(width, axis=axis, ends=(0.0, last)))
+    assert len(scene.x_ticks) >= 2
+    below = framed(scene, (), Style(), Style())[-1].text
+    assert below.split() == [tick.label for tick in scene.x_ticks]
+
+
 def test_a_curve_that_does_not_move_runs_through_the_middle() -> None:
     scene = built(trace([0.7] * 20))
     (row,) = {row for _, row in scene.layers[1].cells}
@@ -157,6 +166,22 @@ def test_spikes_are_marked_in_rows_of_their_own(marker: Marker, above: str) -> N
     assert rows[0].startswith(f"{above} 60.0")
     assert "▼ -30.0" in rows[-1]
     assert scene.y.ends[1] < 3
+
+
+STEEP = [60.0, *np.linspace(2.2, 1, 30), *np.linspace(1, 0.5, 200)]
+
+
+@pytest.mark.parametrize(
+    ("ys", "mark"),
+    [
+        ([1.9, 0.7, *np.linspace(0.35, 0.03, 14)], "▲ 1.90"),  # a steep start of few samples is one spike
+        (STEEP, "▲ 60.0"),
+        ([1.0, 2.0] * 49 + [60.0, 2.0], "60.0 ▲"),
+    ],
+)
+def test_a_spike_has_its_value_beside_it_wherever_it_is(ys: list[float], mark: str) -> None:
+    scene = built(trace(ys), look=view(60, 12, ends=(0, len(ys) - 1)))
+    assert mark in rows_of(scene)[0]
 
 
 def test_a_zoomed_range_marks_what_lies_outside() -> None:

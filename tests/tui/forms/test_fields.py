@@ -136,6 +136,20 @@ def test_the_path_of_a_file_dataset_is_an_essential_field(digits: Draft, name: s
     assert digits.config().data.options == {source: "somewhere"}
 
 
+def test_options_of_a_dataset_outlive_a_look_at_another(digits: Draft) -> None:
+    digits.set(_spec(digits, "dataset"), "image-csv")
+    for name, text in (("path", "train.csv"), ("label", "2020, healthy"), ("image_size", "64, 96")):
+        digits.set(_spec(digits, f"data.options.{name}"), text)
+    digits.set(_spec(digits, "dataset"), "image-folder")
+    assert digits.text(_spec(digits, "data.options.path")) == ""
+    digits.set(_spec(digits, "data.options.path"), "photos")
+    digits.set(_spec(digits, "data.options.image_size"), "")  # the default
+    assert digits.config().data.options == {"path": "photos"}
+    digits.set(_spec(digits, "dataset"), "image-csv")
+    expected = {"path": "train.csv", "label": ["2020", "healthy"], "image_size": [64, 96]}
+    assert digits.config().data.options == expected
+
+
 def test_a_preset_on_files_is_untouched_at_first() -> None:
     options = {"path": "photos", "image_size": [64, 64], "skip_bad": True}
     values = {"dataset": "image-folder", "model": "cnn", "batch_size": 8, "epochs": 1, "data": {"options": options}}

@@ -109,17 +109,28 @@ async def test_space_hides_a_run_and_shows_it_again() -> None:
         await until(pilot, lambda: "A .800 ★5 B .900" in screen_text(pilot))
 
 
-async def test_a_run_is_compared_with_those_selected_in_the_list() -> None:
+async def test_a_run_is_compared_with_those_of_its_preset_or_those_selected_in_the_list() -> None:
     runs = [made_run(rising(0.8 + n / 50), label=label) for n, label in enumerate(("one", "two", "one"))]
     async with ConsoleApp().run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
         await pilot.press("ctrl+l")
         await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen) and "val_accuracy" in screen_text(pilot))
-        await pilot.press("down", "space", "home", "enter")  # the run in the middle is selected
-        await until(pilot, lambda: isinstance(live := pilot.app.screen, LiveScreen) and live.is_over)
-        await pilot.press("c")
-        screen = await shown(pilot)
-        assert [run.overview.run for run in screen._comparison.runs] == runs[:0:-1]  # type: ignore[union-attr]
+        for keys, compared in ((), runs[::-2]), (("down", "space", "home"), runs[:0:-1]):  # the one in the middle
+            await pilot.press(*keys, "enter")
+            await until(pilot, lambda: isinstance(live := pilot.app.screen, LiveScreen) and live.is_over)
+            await pilot.press("c")
+            screen = await shown(pilot)
+            assert [run.overview.run for run in screen._comparison.runs] == compared  # type: ignore[union-attr]
+            await pilot.press("down", "enter")
+            await until(pilot, lambda: is_live_on(pilot, compared[1]))  # noqa: B023  called at once
+            await pilot.press("escape")
+            await until(pilot, lambda: isinstance(pilot.app.screen, CompareScreen))
+            await pilot.press("escape", "escape")
+            await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
+
+
+def is_live_on(pilot: Pilot[Any], run: RunDirectory) -> bool:
+    return isinstance(screen := pilot.app.screen, LiveScreen) and screen.run_directory == run
 
 
 async def test_a_running_run_grows_and_a_damaged_one_takes_part(tmp_path: Path) -> None:

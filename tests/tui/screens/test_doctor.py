@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from textual.app import App
@@ -9,6 +10,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from tests.engine.machine.recorded import lay_out
+from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import until
 from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.tui.app import ConsoleApp
@@ -37,8 +39,15 @@ class Host(App[None]):
         return [str(static.content) for static in self.screen.query("#report Static").results(Static)]
 
 
-async def test_the_report_is_shown_and_scrolls(tmp_path: Path) -> None:
-    app = Host(lambda: look_around(lay_out("tpu-held", tmp_path).sources))
+async def test_the_report_is_shown_and_scrolls_and_the_screen_stays_usable_during_a_new_check(tmp_path: Path) -> None:
+    names, go = iter(["tpu-held", "tpu-lock-of-ours", "laptop"]), threading.Event()
+
+    def look() -> Environment:
+        if (name := next(names)) != "tpu-held":
+            go.wait(LIMIT_S)
+        return look_around(lay_out(name, tmp_path / name).sources)
+
+    app = Host(look)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "1 problem" in app.title_text())
         texts = "\n".join(app.texts())
@@ -50,6 +59,15 @@ async def test_the_report_is_shown_and_scrolls(tmp_path: Path) -> None:
         await until(pilot, lambda: box.max_scroll_y > 0 and box.max_scroll_x == 0)  # once it is laid out
         await pilot.press("end")
         await until(pilot, lambda: box.scroll_y == box.max_scroll_y > 0)
+        await pilot.press("f5")
+        await until(pilot, lambda: "checking" in app.title_text())
+        go.set()
+        await until(pilot, lambda: app.title_text().endswith("2 notes, 12 ok."))
+        assert "Process 4242" not in "\n".join(app.texts())
+        go.clear()
+        await pilot.press("f5", "escape")
+        await until(pilot, lambda: not isinstance(app.screen, DoctorScreen))
+        go.set()
 
 
 async def test_a_key_of_the_setup_screen_opens_it(tmp_path: Path) -> None:

@@ -244,14 +244,23 @@ async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(eng
         assert not take_requests(engine.run)
 
 
-async def test_traced_steps_are_asked_for_and_shown_in_a_pane(engine: FakeEngine) -> None:
+async def test_traced_steps_are_asked_for_and_shown_beside_those_of_the_run_before(
+    engine: FakeEngine, tmp_path: Path
+) -> None:
     config = find_preset("digits-cnn").config
     engine.run.config.write_text(to_toml(config))
+    before = FakeEngine(tmp_path / "runs")
+    before.begin()
+    before.write(Profiled(1, 20, 1.0, 5, 0.016, {Spent.COMPUTING.value: 0.016}, {}, {}, {}, "adam", {}, ""))
     engine.begin()
+    settings = {"profile": {"before": before.run.run_id}, "optimizer": {"schedule": "cosine"}}
+    engine.write(RunStarted("digits-cnn", "host", 1, "here", settings))
     engine.train(1)
     async with app_on(engine).run_test(size=(120, 40), notifications=True) as pilot:
         await shows(pilot, "1/10")
         assert "profile" not in live(pilot).panes
+        await pilot.press("T")
+        await shows(pilot, "follows a schedule")
         await pilot.press("S", "y")
         await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
         (request,) = take_requests(engine.run)
@@ -261,7 +270,7 @@ async def test_traced_steps_are_asked_for_and_shown_in_a_pane(engine: FakeEngine
         engine.write(Profiled(1, 20, 1.0, 5, 0.008, spent, figures, figures, {}, "adam", {}, "", "", request.number))
         await shows(pilot, "Training waits for its input")
         await pilot.press("8")
-        await shows(pilot, "dense_7", "75%")
+        await shows(pilot, "dense_7", "75%", "50% less", "16.0")
         spent = {Spent.COMPUTING.value: 0.002, Spent.HOST.value: 0.006}
         engine.write(Profiled(1, 30, 2.0, 5, 0.008, spent, figures, figures, {}, "adam", {}, "", "", request.number))
         await shows(pilot, "enter opens the form with batch_size=64")

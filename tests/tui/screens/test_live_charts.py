@@ -100,6 +100,19 @@ async def test_as_many_charts_as_fit_and_pages_of_the_others(engine: FakeEngine)
             await until(pilot, lambda count=count: shown(pilot) == ALL_TITLES[:count])  # type: ignore[misc]  # lambda
 
 
+async def test_charts_on_other_pages_get_no_samples(engine: FakeEngine) -> None:
+    async with opened(engine) as pilot:
+        await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"])
+        loss = live(pilot).grid.on_page[0]
+        await pilot.press("pagedown")
+        await until(pilot, lambda: shown(pilot)[0] == "learning rate")
+        engine.train(5)
+        await until(pilot, lambda: len(live(pilot).snapshot.state.epochs) == 5)
+        assert len(loss._curves[1].value) == 4
+        await pilot.press("pageup")
+        await until(pilot, lambda: len(loss._curves[1].value) == 5)
+
+
 async def test_filter(engine: FakeEngine) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
@@ -118,6 +131,8 @@ async def test_filter(engine: FakeEngine) -> None:
         await until(pilot, lambda: "no chart matches nothing" in screen_text(pilot))
         await pilot.press("left", "z", "1", "plus", "f")  # nothing to act on, and nothing breaks
         assert shown(pilot) == []
+        await pilot.press("0", "escape")
+        await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"] and "matches" not in screen_text(pilot))
 
 
 async def test_one_cursor_for_all_charts_and_the_values_there(engine: FakeEngine) -> None:
@@ -205,6 +220,10 @@ async def test_keys_zoom_pan_follow_and_choose_the_range(engine: FakeEngine) -> 
         await until(pilot, lambda: screen.window == Window())
         await pilot.press("v")
         await until(pilot, lambda: all(chart.is_full for chart in screen.grid.on_page))
+        await pilot.press("f", "home", "shift+left")  # the window goes with the cursor
+        await until(pilot, lambda: screen.window.mode is Mode.FIXED)
+        assert screen.cursor is not None
+        assert screen.window.left <= screen.cursor <= screen.window.right
 
 
 async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(engine: FakeEngine) -> None:
@@ -249,6 +268,15 @@ async def test_order_axis_and_pane_are_kept_for_the_next_run_of_the_preset_but_n
         await until(pilot, lambda: screen.marker == "block")
         assert (screen.log_scale, screen.smoothing, screen.axis) == (False, 0.0, Axis.EPOCH)
         assert screen.query_one(PaneTabs).current == "replicas"
+
+
+async def test_a_view_of_another_version_is_not_used(engine: FakeEngine) -> None:
+    VIEWS.put("digits-cnn", ChartView(axis="parsecs", order=("accuracy",)))
+    async with opened(engine) as pilot:
+        await until_read(pilot)
+        assert shown(pilot)[0] == "loss"
+        await pilot.press("x")
+        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
 
 
 async def test_a_terminal_that_needs_ascii_does_not_change_the_remembered_marker(engine: FakeEngine) -> None:

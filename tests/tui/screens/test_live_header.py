@@ -154,6 +154,12 @@ def test_progress_tells_time_left_without_compilation_and_counts_down() -> None:
     assert "left" in narrow
 
 
+def test_the_time_left_stays_the_same_during_a_pause() -> None:
+    paused = state_of(*TRAINING, (110.0, PhaseStarted("paused")))
+    for now in (110.0, 190.0):
+        assert "1:34 left" in header_rows(view_of(paused, now), 120)[-1].plain
+
+
 def test_validation_has_a_bar_of_its_own() -> None:
     validating = [(110.0, PhaseStarted("validating")), (112.0, ValidationProgress(2, 30, 120))]
     row = header_rows(view_of(state_of(*TRAINING, *validating), 112.0), 120)[-1].plain

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.tui.live_fakes import each_size, live, screen_text, shows, until
-from tests.tui.tpu_fakes import GIB, NO_DUTY, FakeTpu
+from tests.tui.tpu_fakes import GIB, NO_DISK, NO_DUTY, FakeTpu
 from tpu_console.engine.runs.events import MirrorReported, ReplicaMemory
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
@@ -147,6 +147,20 @@ async def test_each_host_has_its_own_sparklines(tmp_path: Path) -> None:
             await shows(pilot, line)
             await pilot.press("h")
         await shows(pilot, "host 0 of 3: tpu-vm-0", "examples/s 12,000")
+
+
+async def test_every_pane_is_reached_and_a_missing_figure_has_its_reason(tmp_path: Path) -> None:
+    run = tpu(tmp_path)
+    run.second(disk=False)
+    async with ConsoleApp(run=run.run).run_test(size=(120, 24)) as pilot:
+        await until(pilot, lambda: "system" in live(pilot).panes)
+        seen = set()
+        for _ in range(5):
+            await pilot.press("p")
+            seen.add(live(pilot).focused.id)  # type: ignore[union-attr]  # a pane
+        assert seen == {"epochs", "replicas", "log", "system"}
+        await pilot.press("6")
+        await shows(pilot, "disk       n/a", f"disk: {NO_DISK}")
 
 
 async def test_a_mirror_that_cannot_be_written_is_seen_without_looking_for_it(tmp_path: Path) -> None:

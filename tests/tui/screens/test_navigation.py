@@ -104,6 +104,8 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
             for key, active in (*base.active_bindings.items(), *screen.active_bindings.items()):
                 meaning = active.binding.id  # what is Textual's own has none
                 assert key in KEYS[meaning].keys.split(",") if meaning else len(key) > 1, (name, key)
+            entries = [command.help for command in app.get_system_commands(screen)]
+            assert len(entries) == len({*entries}), "the palette has each entry once"
             takes_letters = isinstance(app.focused, Input)
             opens, closes = ("f1", "escape") if takes_letters else ("question_mark", "f1")
             await pilot.press(opens)
@@ -169,6 +171,9 @@ async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_qu
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "1/10" in screen_text(pilot))
         live = app.screen
+        acting = [one.binding.key for one in live.active_bindings.values() if one.binding.action.startswith("steer")]
+        assert len(acting) >= len(STEERING)
+        assert all(key.isupper() for key in acting)
         for name, key in KEYS.items():
             if not key.keys[0].isupper():  # the others look and move
                 continue
@@ -206,6 +211,18 @@ async def test_the_palette_opens_again_while_it_closes() -> None:
         await app.run_action("escape", app.screen)
         app.action_command_palette()
         await until(pilot, lambda: isinstance(app.screen, Palette) and isinstance(app.focused, Input))
+
+
+@pytest.mark.parametrize("make", [Palette, lambda: ValueDialog("New sweep", "Which?", "", lambda _: "")])
+async def test_two_answers_close_a_dialog_once(make: Callable[[], Screen[Any]]) -> None:
+    app = ConsoleApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.focused is not None)
+        base, dialog = app.screen, make()
+        await app.push_screen(dialog)
+        dialog.dismiss()
+        await dialog.dismiss()
+        await arrive(pilot, base)
 
 
 async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(tmp_path: Path) -> None:

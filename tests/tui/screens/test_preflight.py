@@ -20,6 +20,8 @@ from tpu_console.tui.screens.preflight import PreflightScreen, VerdictTable
 from tpu_console.tui.widgets.setup_parts import PlanPanel
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from textual.pilot import Pilot
 
     from tpu_console.tui.jobs.job_process import Start
@@ -62,6 +64,15 @@ class Host(App[None]):
     @property
     def words(self) -> str:
         return str(self.shown.query_one("#words", Static).content)
+
+
+async def test_a_dataset_function_of_unknown_shapes_is_called_first(tmp_path: Path) -> None:
+    app = Host(telling([FITS]), f"{tmp_path / 'mine.py'}:data")
+    async with app.run_test() as pilot:
+        await shown(pilot, app)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.table.row_count == 1)
+    assert log_file("call").exists()
 
 
 async def shown(pilot: Pilot[None], app: Host) -> None:

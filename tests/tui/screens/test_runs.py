@@ -157,6 +157,9 @@ async def test_runs_are_sorted_and_filtered_and_the_cursor_stays_on_its_run() ->
         assert app.table.chosen.endswith("three")
         await pilot.press("slash", *"0.0", "enter")
         await until(pilot, lambda: "No run matches." in screen_text(pilot))
+        await pilot.press("R", "t", "w", "e", "D")
+        assert not app.has_class("-entering")
+        assert app.posted == []
         await pilot.press("escape")
         await pilot.press("slash", *"O", "backspace", *"One")
         assert app.labels() == ["one"]
@@ -217,6 +220,11 @@ async def test_one_selected_run_is_tagged_whichever_is_under_the_cursor() -> Non
         assert app.table.chosen == other.run_id
         await pilot.press("number_sign", "end", *" new", "enter")
         assert [read_annotations(run.path).tags for run in (selected, other)] == [("mine", "new"), ("other",)]
+        await pilot.press("space", "number_sign", *"all", "enter")
+        assert [read_annotations(run.path).tags for run in (selected, other)] == [
+            ("mine", "new", "all"),
+            ("other", "all"),
+        ]
 
 
 async def test_selected_runs_are_compared_and_one_alone_with_those_of_its_preset() -> None:

@@ -15,7 +15,7 @@ from tpu_console.engine.storage.keyed_store import KeyedStore
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.presets import all_presets, find_preset, load_preset
 from tpu_console.tui.forms.field_row import Choice, FieldRow
-from tpu_console.tui.forms.run_form import RunForm
+from tpu_console.tui.forms.run_form import FieldList, RunForm
 from tpu_console.tui.screens.dialogs import SavePreset
 from tpu_console.tui.screens.find import Find, PathSuggester
 from tpu_console.tui.screens.setup import SetupScreen
@@ -176,6 +176,26 @@ async def test_a_run_starts_with_all_that_was_typed_before() -> None:
     first, second = app.started
     assert first == find_preset("fashion-mnist-cnn").config
     assert second == first.model_copy(update={"epochs": 12})
+
+
+async def test_keys_move_between_presets_and_fields_whose_help_is_whole() -> None:
+    names = [preset.name for preset in all_presets()[0]]
+    last = find_preset(names[names.index("digits-cnn") + 2])
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("down", "down", "up", "down", "up", "up", "down", "down")
+        await until(pilot, lambda: app.panel.command == f"tpu-console run {last.name}")
+        assert app.row("batch_size").text == str(last.config.batch_size)
+        for keys, key in (("enter",), "dataset"), (("down", "down"), "batch_size"), (("up",) * 3, "dataset"):
+            await pilot.press(*keys)
+            await until(pilot, lambda key=key: app.row(key).has_focus_within)  # type: ignore[misc]  # lambda
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: "loss" in app.keys)
+        app.row("loss").focus_control()
+        words, fields = app.row("loss").spec.help.split(), app.setup.query_one(FieldList)
+        await until(pilot, lambda: all(word in screen_text(pilot) for word in words))
+        await until(pilot, lambda: fields.region.contains_region(app.row("loss").region))
 
 
 async def test_keys_that_are_pressed_before_the_presets_are_read_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,10 +412,13 @@ async def find(pilot: Pilot[None], app: Host, words: str, offered: str) -> None:
 
 
 @pytest.mark.usefixtures("known_names")
-async def test_fields_are_found_by_words_and_stay() -> None:
+async def test_presets_and_fields_are_found_by_words_and_stay() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
+        await find(pilot, app, "cifar aug", "cifar10-vgg-augmented  ")
+        await until(pilot, lambda: "tpu-console run cifar10-vgg-augmented" in app.panel.command)
+        assert app.setup.query_one(PresetList).has_focus
         form = app.setup.query_one(RunForm)
 
         def shown() -> list[str]:
