@@ -10,7 +10,7 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import App, ScreenStackError, SystemCommand
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from textual.binding import BindingType
     from textual.filter import LineFilter
     from textual.screen import Screen
 
@@ -73,7 +72,7 @@ class ConsoleApp(App[int]):
     ToastRack { margin-bottom: 0; max-height: 2; overflow-y: hidden; }
     Toast { width: auto; max-width: 100%; padding: 0 1; margin: 0; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("quit", "leave", show=False, priority=True),
         bind("suspend", "suspend_process", priority=True),
         bind("ask to quit", "ask_to_leave"),  # not with priority: a text field takes the letter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import on
 from textual.content import Content
@@ -21,7 +21,6 @@ from .field import ControlKind, FieldSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from textual.binding import BindingType
     from textual.events import Click
     from textual.geometry import Size
 
@@ -110,7 +109,7 @@ class FieldRow(Widget):
         """Add the parts that are seen at first."""
         self._follow()
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002  Textual's signature
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Return the number of lines."""
         return len(self._lines(width))
 
@@ -238,7 +237,7 @@ class Choice(Widget, can_focus=True):
     keys, which belong to the form. The labels are the display texts by value.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [bind("enter", "open", show=False)]
+    BINDINGS = [bind("enter", "open", show=False)]
     DEFAULT_CSS = """
     Choice {
         height: 1;

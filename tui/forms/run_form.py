@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from textual.app import ComposeResult
-    from textual.binding import BindingType
     from textual.events import DescendantFocus
     from textual.widget import Widget
 
@@ -33,7 +32,7 @@ _FIRST = 24  # fields, more than are seen without scrolling
 class FieldList(VerticalScroll, can_focus=False):
     """The list of fields; the arrow keys move between them."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("up", "go(-1)"),
         bind("down", "go(1)"),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import work
 from textual.containers import Horizontal
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from rich.text import Text as RichText
     from textual.app import ComposeResult
-    from textual.binding import BindingType
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -51,7 +50,7 @@ class ResultTable(RecordTable):
     The arrow keys left and right belong to the charts.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("left", "screen.cursor(-1)"),
         bind("right", "screen.cursor(1)"),
         bind("first", "screen.cursor_end('first')"),
@@ -93,7 +92,7 @@ class CompareScreen(ChartedScreen):
     HORIZONTAL_BREAKPOINTS = _WIDTHS
     VERTICAL_BREAKPOINTS = _HEIGHTS
     AUTO_FOCUS = "ResultTable"
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         *CURSOR_KEYS,
         bind("select", "hide", "Hide"),
         HELP,
@@ -207,7 +206,7 @@ class CompareScreen(ChartedScreen):
         shown = {chart.title: self._curves.get(chart.title, ()) for chart in self.grid.on_page}
         return reading_line(shown, self.axis, x, self.app.current_theme, width)
 
-    def watch_axis(self, old: Axis, new: Axis) -> None:  # noqa: ARG002  each run has its own place on the new axis
+    def watch_axis(self, old: Axis, new: Axis) -> None:
         """Show everything along another axis."""
         self.window, self.cursor = Window(), None
 

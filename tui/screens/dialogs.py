@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual import on
 from textual.await_complete import AwaitComplete
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from textual.app import App, ComposeResult
-    from textual.binding import Binding, BindingType
+    from textual.binding import Binding
     from textual.suggester import Suggester
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -95,7 +95,7 @@ class Confirmation(Asking[str]):
     """
 
     HINT = "enter, y: yes · esc, n: no"
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("yes", "answer"),
         bind("no", "answer('no')"),
         bind("back", "answer('no')"),
@@ -134,33 +134,32 @@ class Confirmation(Asking[str]):
         self.dismiss("" if name == "no" else name)
 
 
-class ValueDialog(Asking[str]):
-    """Asks for a value; returns it, or an empty text to change nothing.
+class ValueDialog(Asking[str | None]):
+    """Asks for a value, which is a text at first; returns it, or None to change nothing.
 
     The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text. A suggester
     completes what is typed.
     """
 
     HINT = "enter: do it · escape: cancel"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        bind("back", "dismiss('')"),
-        HELP,
-    ]
+    BINDINGS = [bind("back", "dismiss(None)"), HELP]
 
     def __init__(
         self,
         title: str,
         explanation: str,
-        example: str,
-        check: Callable[[str], str],
+        example: str = "",
+        check: Callable[[str], str] = lambda _: "",
         suggester: Suggester | None = None,
+        text: str = "",
     ) -> None:
         super().__init__(title, explanation)
-        self._example, self._check, self._suggester = example, check, suggester
+        self._input = Input(text, placeholder=example, suggester=suggester, select_on_focus=False, compact=True)
+        self._check = check
 
     def answers(self) -> ComposeResult:
         """Make the field."""
-        yield Input(placeholder=self._example, suggester=self._suggester, compact=True)
+        yield self._input
         yield Static(classes="problem")
 
     @on(Input.Changed)
@@ -177,7 +176,7 @@ class ValueDialog(Asking[str]):
             self.dismiss(value)
 
 
-def ask_user(app: App[Any], dialog: Asking[str], then: Callable[[str], object]) -> None:
+def ask_user(app: App[Any], dialog: Asking[Any], then: Callable[[str], object]) -> None:
     """Open a dialog, and do something with its answer unless that is no or empty."""
 
     def use(answer: str | None) -> None:
@@ -194,7 +193,7 @@ class TextDialog(ModalScreen[None]):
     """
 
     AUTO_FOCUS = "ScrollingText"  # so that the arrow keys scroll at once
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("back", "dismiss"),
         bind("enter", "dismiss"),
         bind("ask to quit", "app.ask_to_leave"),
@@ -259,7 +258,7 @@ def error_dialog(error: ConsoleError) -> TextDialog:
     return TextDialog("Error", lambda _columns: Content("\n\n").join(parts), kind="error")
 
 
-class Palette(ClosesOnce[Any], CommandPalette):
+class Palette(CommandPalette, ClosesOnce[Any]):
     """Textual's palette, but a page key before its list is shown does no harm."""
 
     def _action_command_list(self, action: str) -> None:
@@ -329,7 +328,7 @@ class SavePreset(Asking[Path | None]):
     """Asks for a name and a title, and saves a configuration as a preset; returns the file, or None."""
 
     HINT = "enter: save · escape: cancel"
-    BINDINGS: ClassVar[list[BindingType]] = [bind("back", "dismiss(None)"), HELP]
+    BINDINGS = [bind("back", "dismiss(None)"), HELP]
 
     def __init__(self, config: RunConfig, name: str) -> None:
         super().__init__("Save as preset", f"Will be saved in {user_path(user_presets_folder())}")

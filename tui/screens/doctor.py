@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import work
 from textual.content import Content
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from textual.app import ComposeResult
-    from textual.binding import BindingType
 
     from tpu_console.engine.doctor.doctor import Report
     from tpu_console.engine.machine.environment import Environment
@@ -44,7 +43,7 @@ class DoctorScreen(Screen[None]):
     }
     """
     AUTO_FOCUS = "#report"
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("reload", "look_again", "Check again"),
         BACK,
         HELP,

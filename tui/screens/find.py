@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from textual import on
 from textual.containers import Vertical, VerticalScroll
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from textual.app import ComposeResult
-    from textual.binding import BindingType
 
     from tpu_console.engine.data.kinds.kind import Question
     from tpu_console.presets import Preset
@@ -112,7 +111,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         OptionList { height: auto; max-height: 8; display: none; text-wrap: nowrap; text-overflow: ellipsis; }
     }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("down", "move(1)"),
         bind("up", "move(-1)"),
         bind("back", "dismiss(None)", about="Go back."),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.containers import Container, Horizontal
@@ -14,7 +15,7 @@ from textual.widgets import Input, Static
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import Alerted, RunFinished, RunStarted
+from tpu_console.engine.runs.events import Alerted, Phase, RunFinished, RunStarted
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.storage.paths import user_path
 
@@ -23,7 +24,7 @@ from ..following.watcher import RunWatcher
 from ..terminal.display import call_attention
 from ..text.hosts import hosts_of, topology_text
 from ..text.keys import bind
-from ..text.numbers import duration, plural, shape
+from ..text.numbers import duration
 from ..text.outcome import (
     can_resume,
     farewell_to,
@@ -34,7 +35,7 @@ from ..text.outcome import (
     outcome_of,
     output_pairs,
 )
-from ..text.run_lines import trained_by
+from ..text.run_lines import found, settled, trained_by
 from ..text.steering import mirror_text
 from ..widgets.basics import call_back, is_closing
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from textual.app import ComposeResult
-    from textual.binding import BindingType
     from textual.events import Resize
     from textual.timer import Timer
 
@@ -82,7 +82,7 @@ class LiveScreen(ChartedScreen):
     AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = _WIDTHS
     VERTICAL_BREAKPOINTS = _HEIGHTS
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("stop", "steer('stop')"),
         bind("pause", "steer('pause')"),
         bind("pause", "steer('continue')", "Continue"),
@@ -114,12 +114,11 @@ class LiveScreen(ChartedScreen):
     zoomed: reactive[str] = reactive("")
     """The id of the pane that has all the room, `charts` for one chart; empty if all share it."""
 
+    @dataclass
     class Updated(Message):
         """The watcher has a snapshot; only the newest of several pending ones is handled."""
 
-        def __init__(self, snapshot: Snapshot) -> None:
-            super().__init__()
-            self.snapshot = snapshot
+        snapshot: Snapshot
 
         def can_replace(self, message: Message) -> bool:
             """Replace an earlier update."""
@@ -450,8 +449,10 @@ def details_dialog(
 ) -> TextDialog:
     """Make the dialog with the details of a run: the most urgent notices and the changed settings come first."""
     state = snapshot.state
-    changed = [(one.key, one.text) for one in settings if one.preset is not None]
-    same = [(one.key, one.text) for one in settings if one.preset is None]
+    changed, same = (
+        [(one.key, one.text) for one in settings if (one.preset is not None) is is_changed]
+        for is_changed in (True, False)
+    )
     facts = {
         "Notices": [("", notice) for notice in notices],
         "Changed from the preset": changed,
@@ -465,29 +466,17 @@ def details_dialog(
 
 
 def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
-    facts = [("run", run.run_id)]
-    if (started := state.started) is not None:
-        facts.append(("trained by", trained_by(started)))
-    if (ready := state.accelerator) is not None:
-        facts.append(("accelerator", f"{ready.accelerator} ({ready.reason.rstrip('.')})"))
-        facts.append(("backend", topology_text(ready)))
-        facts.append(("versions", ", ".join(f"{name} {version}" for name, version in ready.versions.items())))
-    if (data := state.data) is not None:
-        classes = [plural(data.classes, "class", "classes")] if data.classes else []
-        shapes = [shape(data.input_shape)] if data.input_shape else []  # several inputs have no single one
-        if shapes or classes:
-            facts.append(("one example", ", ".join([*shapes, *classes])))
-        if data.remainder:
-            facts.append(("dropped", f"{data.remainder:,} examples per epoch (a different set each time)"))
-    if (model := state.model) is not None:
-        trainable = f"{model.trainable_parameters:,} of {model.parameters:,} parameters trainable"
-        facts.append(("model", f"{model.name}: {model.layers} layers, {trainable}"))
-    if (fit := state.fit) is not None:
-        reason = f" ({fit.execution_reason})" if fit.execution_reason else ""
-        facts.append(("steps per execution", f"{fit.steps_per_execution}{reason}"))
-        facts.append(("monitored metric", state.monitor))
-    if (kept := state.checkpoint) is not None:
-        facts.append(("best model", f"{kept.path} (epoch {kept.epoch}, {kept.monitor} {kept.value:.4f})"))
-    if state.mirror is not None:
-        facts.append(("mirror", f"{state.mirror.place}: {mirror_text(state)}"))
-    return [(label, text) for label, text in facts if text]
+    ready, kept = state.accelerator, state.checkpoint
+    facts = {
+        "run": run.run_id,
+        "trained by": trained_by(state.started) if state.started is not None else "",
+        "accelerator": found(Phase.CONNECTING, state),
+        "backend": topology_text(ready) if ready is not None else "",
+        "data": found(Phase.LOADING, state),
+        "model": found(Phase.BUILDING, state),
+        "training": settled(state.fit) if state.fit is not None else "",
+        "monitored metric": state.monitor if state.fit is not None else "",
+        "best model": f"{kept.path} (epoch {kept.epoch}, {kept.monitor} {kept.value:.4f})" if kept is not None else "",
+        "mirror": f"{state.mirror.place}: {mirror_text(state)}" if state.mirror is not None else "",
+    }
+    return [(label, text) for label, text in facts.items() if text]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual import on
 from textual.content import Content
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
@@ -35,19 +35,22 @@ from .parts import MarkerChosen, after
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from textual.binding import BindingType
 
-
-_LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "is_full")
 _ZOOM_FACTOR, _PAN_SHARE = 1.25, 0.1
+_MARKERS: tuple[Marker, ...] = ("braille", "block", "ascii")
+_VALUES: dict[str, tuple[object, ...]] = {
+    "smoothing": (0.0, 0.5, 0.8, 0.9, 0.97),
+    "log_scale": (False, True),
+    "axis": tuple(Axis),
+    "is_full": (False, True),
+    "marker": _MARKERS,
+}
+"""Through which a key goes, by the part of the look."""
+_FOLLOWED_SHARES = (0.5, 0.2, 0.05, 1.0)  # of the run, that the charts show while they follow it
 
+_LOOK = (*_VALUES, "window")
 
-SMOOTHINGS = (0.0, 0.5, 0.8, 0.9, 0.97)
-MARKERS: tuple[Marker, ...] = ("braille", "block", "ascii")
-FOLLOWED_SHARES = (0.5, 0.2, 0.05, 1.0)
-"""Shares of the run that the charts show while they follow it."""
-
-CURSOR_KEYS: list[BindingType] = [
+CURSOR_KEYS = [
     bind("left", "cursor(-1)"),
     bind("right", "cursor(1)"),
     bind("far left", "cursor_far(-1)"),
@@ -57,14 +60,14 @@ CURSOR_KEYS: list[BindingType] = [
     bind("first", "cursor_end('first')"),
     bind("last", "cursor_end('last')"),
 ]
-CHART_KEYS: list[BindingType] = [
+CHART_KEYS = [
     bind("filter", "filter"),
-    bind("smooth", "smooth"),
-    bind("axis", "axis"),
-    bind("range", "y_range"),
-    bind("log scale", "log_scale"),
+    bind("smooth", "next('smoothing')"),
+    bind("axis", "next('axis')"),
+    bind("range", "next('is_full')"),
+    bind("log scale", "next('log_scale')"),
     bind("follow", "follow"),
-    bind("marker", "marker"),
+    bind("marker", "next('marker')"),
     bind("zoom in", "zoom_x(1)"),
     bind("zoom out", "zoom_x(-1)"),
     bind("earlier", "pan(-1)"),
@@ -100,20 +103,19 @@ VIEWS = KeyedStore[ChartView]("views.json", ChartView)
 class ChartedScreen(Screen[None]):
     """Has a `ChartGrid` whose charts share one look, one window and one cursor."""
 
-    # No repaint: what changes is drawn by the charts, and the screen would draw everything else again too.
-    smoothing: reactive[float] = reactive(0.0, repaint=False)
-    log_scale: reactive[bool] = reactive(False, repaint=False)
-    axis: reactive[Axis] = reactive(Axis.STEP, repaint=False)
-    marker: reactive[Marker] = reactive[Marker]("braille", repaint=False)  # what charts are drawn with
-    window: reactive[Window] = reactive(Window(), repaint=False)
-    cursor: reactive[float | None] = reactive(None, repaint=False)
-    is_full: reactive[bool] = reactive(False, repaint=False)  # whether vertical ranges have every sample
+    smoothing: var[float] = var(0.0)
+    log_scale: var[bool] = var(False)
+    axis: var[Axis] = var(Axis.STEP)
+    marker: var[Marker] = var[Marker]("braille", init=False)  # what charts are drawn with
+    window: var[Window] = var(Window())
+    cursor: var[float | None] = var(None)
+    is_full: var[bool] = var(False)  # whether vertical ranges have every sample
 
     def __init__(self, marker: Marker) -> None:
         super().__init__()
         self.set_reactive(ChartedScreen.marker, marker)
         self.state = RunState()
-        self._followed_share = FOLLOWED_SHARES[-1]
+        self._followed_share = _FOLLOWED_SHARES[-1]
         self._filter = ""
         self._preset = ""
         self._has_chosen = False  # whether the user changed the look
@@ -216,8 +218,7 @@ class ChartedScreen(Screen[None]):
 
     def action_cursor_end(self, side: str) -> None:
         """Move the cursor to the first or the last sample that is shown."""
-        curves = self.read_curves
-        left, right = resolved(self.window, self._extent)
+        curves, (left, right) = self.read_curves, resolved(self.window, self._extent)
         cursor = snapped(left if side == "first" else right, curves, self.axis)
         inside = (cursor < left) - (cursor > right)  # the nearest sample may be one too far
         self.cursor = moved(cursor, curves, self.axis, inside) if curves and inside else cursor
@@ -241,11 +242,13 @@ class ChartedScreen(Screen[None]):
         def problem(text: str) -> str:
             return "" if math.isfinite(place(text)) else "Enter a number."
 
+        def go_to(text: str) -> None:
+            self._put_cursor(snapped(place(text), self.read_curves, self.axis))
+
         if self.read_curves:
             (left, right), unit = self._extent, "seconds" if self.axis is Axis.TIME else f"{self.axis.value}s"
             about = f"The curves go from {left:,.4g} to {right:,.7g} {unit}."
-            dialog = ValueDialog(f"Go to {self.axis.value}", about, f"{right:.0f}", problem)
-            ask_user(self.app, dialog, lambda text: self._put_cursor(snapped(place(text), self.read_curves, self.axis)))
+            ask_user(self.app, ValueDialog(f"Go to {self.axis.value}", about, f"{right:.0f}", problem), go_to)
 
     def _put_cursor(self, cursor: float | None) -> None:
         """Move the cursor, and the window with it."""
@@ -280,25 +283,20 @@ class ChartedScreen(Screen[None]):
 
     def action_follow(self) -> None:
         """Follow the newest samples with a smaller share of the run at each press."""
-        self._followed_share = after(FOLLOWED_SHARES, self._followed_share)
+        self._followed_share = after(_FOLLOWED_SHARES, self._followed_share)
         self.window = following(self._extent, self._followed_share)
 
-    def action_y_range(self) -> None:
-        """Show every sample, or again those that matter."""
-        self.is_full = not self.is_full
+    def action_next(self, part: str) -> None:
+        """Draw with the next value of a part of the look; after the last one, with the first."""
+        setattr(self, part, after(_VALUES[part], getattr(self, part)))
+        if part == "marker":
+            self._kept_marker = self.marker
+        if part in {"marker", "axis"}:
+            self.keep_view()
 
-    def action_smooth(self) -> None:
-        """Increase smoothing; after the maximum, turn it off."""
-        self.smoothing = after(SMOOTHINGS, self.smoothing)
-
-    def action_log_scale(self) -> None:
-        """Switch between a logarithmic and a linear scale."""
-        self.log_scale = not self.log_scale
-
-    def action_axis(self) -> None:
-        """Draw over the next axis."""
-        self.axis = after(tuple(Axis), self.axis)
-        self.keep_view()
+    def watch_marker(self, marker: Marker) -> None:
+        """Draw with it on all other screens, too."""
+        self.post_message(MarkerChosen(marker))
 
     def action_page(self, pages: int) -> None:
         """Show other charts."""
@@ -381,21 +379,9 @@ class ChartedScreen(Screen[None]):
         elif view is not None and view.axis in {axis.value for axis in Axis}:  # else another version has written it
             self.axis = Axis(view.axis)
             self.grid.reorder(view.order)
-            if view.marker in MARKERS:
+            if view.marker in _MARKERS:
                 self._kept_marker = view.marker
-                if self.marker == "braille":  # any other one is the terminal's choice
-                    self.choose_marker(view.marker)
+                self.marker = view.marker if self.marker == "braille" else self.marker  # the terminal's choice
             tabs = self.query_one(PaneTabs)
             if view.pane in tabs.panes and not self.has_class("-failed"):  # then the log is seen
                 tabs.current = view.pane
-
-    def choose_marker(self, marker: Marker) -> None:
-        """Draw with a marker here and on all other screens."""
-        self.marker = marker
-        self.post_message(MarkerChosen(marker))
-
-    def action_marker(self) -> None:
-        """Draw with the next marker."""
-        self._kept_marker = after(MARKERS, self.marker)
-        self.choose_marker(self._kept_marker)
-        self.keep_view()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.control import ask
@@ -100,7 +100,7 @@ class RunControls:
         elif busy := busy_text(self._state, time.time()):
             self._notify(f"The run will carry this out between two executions; {busy}.")
 
-    def _ask_first(self, dialog: Asking[str], action: Steering) -> None:
+    def _ask_first(self, dialog: Asking[Any], action: Steering) -> None:
         """Ask the user, then the run: for the value that was typed, or whether to do it at all."""
 
         def request(answer: str) -> None:

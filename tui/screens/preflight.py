@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from textual import on
 from textual.containers import Horizontal, Vertical
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from textual.app import ComposeResult
-    from textual.binding import BindingType
 
     from tpu_console.engine.config.run_config import RunConfig
 
@@ -69,7 +68,7 @@ _AFTERWARDS = (
 class VerdictTable(RecordTable):
     """The table of verdicts; enter applies the choice under the cursor."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [bind("enter", "select_cursor", "Use this")]
+    BINDINGS = [bind("enter", "select_cursor", "Use this")]
 
 
 class PreflightScreen(Screen["tuple[int, str] | None"]):
@@ -99,7 +98,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     }
     """
     AUTO_FOCUS = "#tpus"
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("start", "judge", "Check", priority=True),
         bind("back", "dismiss(None)", about="Go back."),
         HELP,

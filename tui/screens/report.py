@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.containers import Container
@@ -29,7 +29,6 @@ from .parts import BACK, HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
-    from textual.binding import BindingType
     from textual.events import DescendantFocus, Resize
 
     from tpu_console.engine.runs.class_report import ClassReport
@@ -51,7 +50,7 @@ class ReportScreen(Screen[None]):
 
     AUTO_FOCUS = "#matrix"
     HORIZONTAL_BREAKPOINTS = _WIDTHS
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         BACK,
         bind("pane", "pane"),
         bind("host", "output", "Output", about="Show the next of several outputs of the model."),
@@ -132,7 +131,7 @@ class ReportScreen(Screen[None]):
         first, *others = self._report.of_outputs
         self.app.switch_screen(ReportScreen(self._run_name, replace(others[0], others=(*others[1:], first))))
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's signature
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the next output if there are several."""
         return action != "output" or bool(self._report.others)
 
@@ -165,9 +164,7 @@ class MatrixPane(RowsPane):
     The row names stay in place when it scrolls sideways.
     """
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        f"rows--{kind}{level}" for kind in ("hit", "miss") for level in range(1, len(_LEVELS) + 2)
-    }
+    COMPONENT_CLASSES = {f"rows--{kind}{level}" for kind in ("hit", "miss") for level in range(1, len(_LEVELS) + 2)}
     DEFAULT_CSS = """
     MatrixPane {
         .rows--hit1 { color: auto; background: $success 12%; }

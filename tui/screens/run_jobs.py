@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from textual import work
 from textual.widgets import Static
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from textual.app import App, ComposeResult
-    from textual.binding import BindingType
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -114,7 +113,7 @@ class JobDialog(Asking["dict[str, Any] | ConsoleError | None"]):
     """
 
     HINT = "escape: cancel"
-    BINDINGS: ClassVar[list[BindingType]] = [bind("back", "cancel"), HELP]
+    BINDINGS = [bind("back", "cancel"), HELP]
 
     def __init__(self, doing: str, explanation: str, start: Callable[[], JobProcess]) -> None:
         super().__init__(doing, explanation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.screen import Screen
@@ -24,14 +24,13 @@ from ..text.numbers import metric, plural
 from ..text.tables import Column
 from ..widgets.basics import call_back
 from ..widgets.record_table import RecordTable
-from .dialogs import Confirmation, ask_user, error_dialog
+from .dialogs import Confirmation, ValueDialog, ask_user, error_dialog
 from .parts import BACK, HELP, QUIT, CompareRuns, KeysFooter, NewRunLike, OpenRun, ResumeRun, Title, after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from textual.app import ComposeResult
-    from textual.binding import BindingType
 
     from ..following.overview import Overview, RunReader
 
@@ -40,12 +39,7 @@ _LOOK_S = 3.0
 
 _SHOW_S = 0.3
 _OVER = {Status.FINISHED, Status.STOPPED, Status.FAILED, Status.CRASHED}
-_PLACEHOLDERS = {
-    "filter": "words that a run's row, note or tags contain",
-    "tags": "tags, separated by spaces",
-    "title": "a title, shown instead of the name",
-    "note": "a note",
-}
+_WRITTEN = {"tags": "separated by spaces", "title": "shown instead of the name", "note": "found by the filter, too"}
 
 
 class RunsScreen(Screen[None]):
@@ -58,16 +52,16 @@ class RunsScreen(Screen[None]):
     RunsScreen {
         #runs { height: 1fr; }
         #chosen { height: auto; max-height: 4; padding: 0 1; color: $text-muted; }
-        #entry { display: none; margin: 0 1; }
-        &.-entering #entry { display: block; }
-        &.-entering #chosen { display: none; }
+        #filter { display: none; margin: 0 1; }
+        &.-filtering #filter { display: block; }
+        &.-filtering #chosen { display: none; }
     }
     """
     AUTO_FOCUS = "RecordTable"
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("select", "select", about="Select the run, or deselect it."),
         bind("compare", "compare"),
-        bind("filter", "enter('filter')", about="List only the runs that contain some words."),
+        bind("filter", "filter", about="List only the runs that contain some words."),
         HELP,
         bind("sort", "sort"),
         bind("again", "again"),
@@ -75,9 +69,9 @@ class RunsScreen(Screen[None]):
         bind("delete", "delete"),
         BACK,
         bind("sweeps", "app.sweeps"),
-        bind("tags", "enter('tags')"),
-        bind("title", "enter('title')"),
-        bind("note", "enter('note')"),
+        bind("tags", "write('tags')"),
+        bind("title", "write('title')"),
+        bind("note", "write('note')"),
         bind("archive", "archive"),
         bind("all", "show_archived"),
         bind("undo", "restore"),
@@ -97,8 +91,6 @@ class RunsScreen(Screen[None]):
         self._sort = Sort.STARTED
         self._words = ""
         self._shows_archived = False
-        self._entering = ""
-        self._written_on: list[RunDirectory] = []
         self._listed_ns = 0
         self._is_looking = False
 
@@ -110,7 +102,7 @@ class RunsScreen(Screen[None]):
         )
         yield RecordTable([selected, *SCREEN_COLUMNS], "runs")
         yield Static("", id="chosen", markup=False)
-        yield Input(id="entry", compact=True)
+        yield Input(placeholder="words that a run's row, note or tags contain", id="filter", compact=True)
         yield KeysFooter()
 
     def on_mount(self) -> None:
@@ -170,12 +162,11 @@ class RunsScreen(Screen[None]):
     def _arrange(self) -> None:
         """Sort and filter the rows."""
         known = [self._known[run_id] for run_id in self._runs if run_id in self._known]
-        listed = with_tags(known, (), archived=self._shows_archived)
-        words = self._words.lower().split()
-        shown = [one for one in listed if matches(one, words)] if words else listed
+        listed, words = with_tags(known, (), archived=self._shows_archived), self._words.lower().split()
+        shown = [one for one in listed if matches(one, words)]
         self._table.show({one.run.run_id: one for one in in_order(shown, self._sort)})
         self._describe()
-        parts = [f"runs, {'newest first' if self._sort is Sort.STARTED else f'sorted by {self._sort}'}"]
+        parts = ["runs, newest first" if self._sort is Sort.STARTED else f"runs, sorted by {self._sort}"]
         parts += [f"reading {len(self._runs) - len(known):,} more"] if len(known) < len(self._runs) else []
         parts += [f"{len(shown):,} of {len(known):,}"] if len(shown) < len(known) else []
         parts += [f"filter: {self._words}"] if self._words else []
@@ -208,7 +199,7 @@ class RunsScreen(Screen[None]):
     def _open(self) -> None:
         self.post_message(OpenRun(self._runs[self._table.chosen]))
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer resuming only for runs that are over, comparing only several, and undoing only what was done."""
         match action:
             case "resume":
@@ -278,62 +269,52 @@ class RunsScreen(Screen[None]):
         overview = self._known[self._table.chosen]
         self.post_message(ResumeRun(overview.run, overview.status is Status.FINISHED))
 
-    def action_enter(self, what: str) -> None:
-        """Open the field for a filter, or for tags, the title or the note of a run."""
-        # The table may change while something is typed.
-        runs = self._written_on = self._meant(is_one=what != "tags")
-        text = self._words
-        if what != "filter":
-            if not runs:
-                return
-            annotations = read_annotations(runs[0].path)
-            text = " ".join(annotations.tags) if what == "tags" else str(getattr(annotations, what))
-        field = self.query_one("#entry", Input)
-        self._entering = ""  # what is set here was not typed
-        field.value = text if len(runs) == 1 or what == "filter" else ""  # several runs get new tags, and keep theirs
-        field.placeholder = _PLACEHOLDERS[what]
-        self._entering = what
-        self.add_class("-entering")
-        field.focus()
+    def action_write(self, what: str) -> None:
+        """Ask for the tags of the runs that are meant, or for the title or the note of one."""
+        if not (runs := self._meant(is_one=what != "tags")):
+            return
+        before, is_one = read_annotations(runs[0].path), len(runs) == 1
+        text = " ".join(before.tags) if what == "tags" else str(getattr(before, what))
 
-    @on(Input.Changed, "#entry")
+        def changed(now: Annotations, text: str) -> Annotations:
+            if what == "tags":
+                return replace(now, tags=(*(() if is_one else now.tags), *text.replace(",", " ").split()))
+            return replace(now, title=text) if what == "title" else replace(now, note=text)
+
+        def write(text: str | None) -> None:
+            if text is not None:
+                self._annotate(runs, lambda now: changed(now, text))
+
+        # Several runs get new tags, and keep theirs.
+        self.app.push_screen(ValueDialog(what.capitalize(), _WRITTEN[what], text=text if is_one else ""), write)
+
+    def action_filter(self) -> None:
+        """Open the field for a filter."""
+        self.add_class("-filtering")
+        self.query_one("#filter").focus()
+
+    @on(Input.Changed, "#filter")
     def _filter_while_typing(self, message: Input.Changed) -> None:
-        if self._entering == "filter":
-            self._words = message.value
-            self._arrange()
+        self._words = message.value
+        self._arrange()
 
-    @on(Input.Submitted, "#entry")
-    def _entered(self, message: Input.Submitted) -> None:
-        runs, text = self._written_on, message.value
-        if self._entering == "tags":
-            tags = text.replace(",", " ").split()
-            self._annotate(runs, lambda now: replace(now, tags=(*(now.tags if len(runs) > 1 else ()), *tags)))
-        elif self._entering == "title":
-            self._annotate(runs, partial(replace, title=text))
-        elif self._entering == "note":
-            self._annotate(runs, partial(replace, note=text))
-        self._leave_entry()
-
-    def _leave_entry(self) -> None:
-        self._entering = ""
-        self.remove_class("-entering")
+    @on(Input.Submitted, "#filter")
+    def _leave_filter(self) -> None:
+        self.remove_class("-filtering")
         self._table.focus()
 
     async def action_dismiss(self, result: None = None) -> None:
-        """Leave the field, the filter or the selection, and then the screen."""
-        if self._entering:
-            self._words = "" if self._entering == "filter" else self._words
-            self._leave_entry()
-        elif self._words or self._selected:
-            self._words = ""
+        """Leave the filter or the selection, and then the screen."""
+        if self.has_class("-filtering") or self._words:
+            self.query_one("#filter", Input).value = ""
+            self._leave_filter()
+        elif self._selected:
             self._selected.clear()
+            self._arrange()
         elif self._is_first:
             await self.run_action("app.new_run")
-            return
         else:
             await super().action_dismiss(result)
-            return
-        self._arrange()
 
     def _annotate(self, runs: Sequence[RunDirectory], change: Callable[[Annotations], Annotations]) -> None:
         """Change what is written on runs, and show it."""
@@ -356,9 +337,8 @@ class RunsScreen(Screen[None]):
         self._annotate(runs, lambda now: replace(now, archived=not is_archived))
         self.refresh_bindings()
         which = plural(len(runs), "run")
-        self._say(
-            f"Unarchived {which}." if is_archived else f"Archived {which}. U takes it back; a shows archived runs."
-        )
+        undone = f"Archived {which}. U takes it back; a shows archived runs."
+        self._say(f"Unarchived {which}." if is_archived else undone)
 
     def action_delete(self) -> None:
         """Ask, then move runs to the trash."""
@@ -393,9 +373,8 @@ class RunsScreen(Screen[None]):
     def action_restore(self) -> None:
         """Take back the last archiving or deletion."""
         archived, self._archived = self._archived, {}
-        for was_archived in (True, False):
-            runs = [run for run, was in archived.items() if was is was_archived]
-            self._annotate(runs, partial(replace, archived=was_archived))
+        for run, was_archived in archived.items():
+            self._annotate([run], partial(replace, archived=was_archived))
         self.refresh_bindings()
         if self._deleted:
             self._move(self._deleted, is_back=True)

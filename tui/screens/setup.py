@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.containers import Horizontal, Vertical
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from textual.app import ComposeResult
-    from textual.binding import BindingType
     from textual.timer import Timer
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -60,12 +59,12 @@ class SetupScreen(Screen[None]):
     """
 
     # Plain assignments, as the base class declares them: as class variables they would not fit its types.
-    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-normal"), (150, "-wide"), (190, "-roomy")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (34, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-normal"), (150, "-wide"), (190, "-roomy")]
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (34, "-tall")]
     # Textual loads the CSS of a screen that is pushed, but not of the one an app opens with.
     DEFAULT_CSS = Path(__file__).with_name("setup.tcss").read_text(encoding="utf-8")
     AUTO_FOCUS = "PresetList"
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("start", "start", priority=True),
         bind("save", "save"),
         bind("copy", "copy"),
@@ -404,7 +403,7 @@ class SetupScreen(Screen[None]):
         else:
             presets.focus()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer watching only while a run trains, and leave the key that finds to a text that is being written."""
         if action == "find":
             row = self.focused.parent if isinstance(self.focused, Input) else None

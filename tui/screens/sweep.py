@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.screen import Screen
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import subprocess
 
     from textual.app import ComposeResult
-    from textual.binding import BindingType
 
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
@@ -55,7 +54,7 @@ class SweepScreen(Screen[None]):
     """
     VERTICAL_BREAKPOINTS = _HEIGHTS
     AUTO_FOCUS = "RecordTable"
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("stop", "stop", about="Stop the sweep after its current run (asks first)."),
         bind("resume", "retry", about="Go on with the sweep, or train a run again (asks first)."),
         bind("export", "export", about="Write the best run as code or in another format."),
@@ -140,7 +139,7 @@ class SweepScreen(Screen[None]):
         elif cell is not None:
             self.notify(cell.refused or "This run has not started yet.", markup=False)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what can be done now: to stop the sweep, to retry a run or go on, and to export a result."""
         view = self._view
         match action:
@@ -214,7 +213,7 @@ class SweepsScreen(Screen[None]):
     }
     """
     AUTO_FOCUS = "RecordTable"
-    BINDINGS: ClassVar[list[BindingType]] = [bind("new", "new", about="Set up a sweep."), HELP, BACK, QUIT]
+    BINDINGS = [bind("new", "new", about="Set up a sweep."), HELP, BACK, QUIT]
 
     def __init__(self) -> None:
         super().__init__()

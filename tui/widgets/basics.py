@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.containers import VerticalScroll
 
@@ -11,11 +11,10 @@ from ..text.keys import bind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from textual.binding import BindingType
     from textual.widget import Widget
 
 
-SCROLL_KEYS: list[BindingType] = [bind("up", "scroll_up"), bind("down", "scroll_down")]
+SCROLL_KEYS = [bind("up", "scroll_up"), bind("down", "scroll_down")]
 
 
 class Overflow(VerticalScroll):
@@ -37,7 +36,7 @@ class ScrollingText(VerticalScroll):
     ScrollingText { scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%; }
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
+    BINDINGS = [*SCROLL_KEYS]
 
 
 def call_back(widget: Widget, then: Callable[..., object], *arguments: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
@@ -16,7 +16,6 @@ from .rows_pane import LinesPane, Row, wrapped
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from textual.binding import BindingType
     from textual.events import Key
 
 _LEAST = 16  # minimum width of a line in cells
@@ -26,9 +25,9 @@ class LogPane(LinesPane):
     """Shows the log's messages, wrapped; its first line counts errors and folds the usual framework noise."""
 
     follows_newest = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--match"}
+    COMPONENT_CLASSES = {"rows--match"}
     DEFAULT_CSS = "LogPane .rows--match { text-style: reverse; }"
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("enter", "next", about="Go to the next error or match.", show=False),
         bind("all", "toggle_noise", about="Show routine lines too.", show=False),
         bind("filter", "search", about="Search the log.", show=False),
@@ -83,7 +82,7 @@ class LogPane(LinesPane):
         others = [*([f"{plural(noise, what)} ({key})"] if noise else []), *others]
         return [[(errors, "bad"), (" · " * bool(errors and others) + " · ".join(others), "head")]]
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leave escape to the screen while there is no search."""
         return bool(self._wanted) if action == "end_search" else True
 
@@ -112,7 +111,7 @@ class LogPane(LinesPane):
         self._is_typing, self._wanted = False, ""
         self.rows_changed()
 
-    def check_consume_key(self, key: str, character: str | None) -> bool:  # noqa: ARG002  Textual's signature
+    def check_consume_key(self, key: str, character: str | None) -> bool:
         """Take every character while a text is typed."""
         return self._is_typing and character is not None and character.isprintable()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 from textual.widgets import DataTable
@@ -14,7 +14,6 @@ from ..text.tables import Column, fitting
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from textual.binding import BindingType
     from textual.events import Resize
 
 
@@ -28,7 +27,7 @@ class RecordTable(DataTable[Content], inherit_bindings=False):
     A column is as wide as its widest cell, or as its `Column` says. The titles of the columns are the keys of cells.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS = [
         bind("enter", "select_cursor"),
         bind("up", "cursor_up"),
         bind("down", "cursor_down"),
@@ -54,7 +53,7 @@ class RecordTable(DataTable[Content], inherit_bindings=False):
         self._records: dict[str, Any] = {}
         self._cells: dict[str, dict[str, Content]] = {}
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to select a row only if one is marked."""
         return action != "select_cursor" or self.cursor_type != "none"
 
@@ -84,7 +83,7 @@ class RecordTable(DataTable[Content], inherit_bindings=False):
             for column in self._laid_out if cells != before[key] else ():
                 self.update_cell(key, column.title, _cell(cells[column.title], column))
 
-    def on_resize(self, event: Resize) -> None:  # noqa: ARG002  Textual's signature
+    def on_resize(self, event: Resize) -> None:
         """Choose the columns for the new width."""
         if self._fitting() != self._laid_out:
             self._lay_out(self.chosen)

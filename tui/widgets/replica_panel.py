@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
@@ -84,7 +84,7 @@ class ReplicaPanel(LinesPane):
     """One row per replica, or per host if there are many, followed by what is missing and why."""
 
     is_as_high_as_rows = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--warn"}
+    COMPONENT_CLASSES = {"rows--warn"}
     DEFAULT_CSS = """
     ReplicaPanel {
         .rows--warn { color: $text-warning; text-style: bold; }

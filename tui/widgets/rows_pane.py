@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.style import Style
-    from textual.binding import BindingType
     from textual.events import Resize
 
 Row: TypeAlias = "Sequence[tuple[str, str]]"
@@ -43,9 +42,9 @@ class RowsPane(ScrollView, can_focus=True):
     follows_newest: ClassVar[bool] = False  # until the user scrolls up
     is_as_high_as_rows: ClassVar[bool] = False
 
-    BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
+    BINDINGS = [*SCROLL_KEYS]
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
+    COMPONENT_CLASSES = {
         *("rows--head", "rows--faint", "rows--best", "rows--now", "rows--bad"),
         *("rows--cool", "rows--warm", "rows--hot"),
     }

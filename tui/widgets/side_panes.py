@@ -6,7 +6,7 @@ import re
 import textwrap
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 from textual.message import Message
@@ -25,8 +25,6 @@ from .run_header import HeaderView, phase_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from textual.binding import BindingType
 
     from ..following.run_settings import Setting
     from ..text.profile import Traced
@@ -100,7 +98,7 @@ class SamplesPane(LinesPane):
 class ProfilePane(LinesPane):
     """What limits a step, and where its time goes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [bind("enter", "change")]
+    BINDINGS = [bind("enter", "change")]
     is_as_high_as_rows = True
 
     @dataclass

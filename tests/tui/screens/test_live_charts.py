@@ -131,7 +131,7 @@ async def test_filter(engine: FakeEngine) -> None:
         await until(pilot, lambda: "no chart matches nothing" in screen_text(pilot))
         await pilot.press("left", "z", "1", "plus", "f")  # nothing to act on, and nothing breaks
         assert shown(pilot) == []
-        await pilot.press("0", "escape")
+        await pilot.press("escape", "0", "escape")
         await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"] and "matches" not in screen_text(pilot))
 
 

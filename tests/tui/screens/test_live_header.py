@@ -130,7 +130,7 @@ def test_what_a_phase_found_is_cut_off_only_if_there_is_no_room() -> None:
 
 @pytest.mark.parametrize(
     ("width", "shown"),
-    [(80, r"  budget 2h 10m left, until \d\d:\d\d "), (40, "")],
+    [(80, r"  budget 2h 10m left, until (\w+ )?\d\d:\d\d "), (40, "")],
 )
 def test_the_time_budget_is_shown_if_there_is_room(width: int, shown: str) -> None:
     view = view_of(state_of(*TRAINING, (110.0, BudgetSet(30_600.0, 7911.0, "8h30m"))), 111.0)

@@ -187,6 +187,8 @@ async def test_keys_move_between_presets_and_fields_whose_help_is_whole() -> Non
         await pilot.press("down", "down", "up", "down", "up", "up", "down", "down")
         await until(pilot, lambda: app.panel.command == f"tpu-console run {last.name}")
         assert app.row("batch_size").text == str(last.config.batch_size)
+        await pilot.press("up", "up")
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
         for keys, key in (("enter",), "dataset"), (("down", "down"), "batch_size"), (("up",) * 3, "dataset"):
             await pilot.press(*keys)
             await until(pilot, lambda key=key: app.row(key).has_focus_within)  # type: ignore[misc]  # lambda
