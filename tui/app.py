@@ -19,7 +19,8 @@ from textual.worker import WorkerFailed
 from tpu_console.engine.errors import ConsoleError
 
 from .jobs.run_process import HostedRun, InProcessRun, Prewarmer, launch, launch_resumed
-from .terminal.display import DARK, LIGHT, keep_theme, kept_theme
+from .screens.dialogs import Confirmation, Palette, ask_user, help_dialog, show_error
+from .terminal.display import DARK, LIGHT, AsciiOnly, keep_theme, kept_theme
 from .text.keys import MOVING, bind
 from .text.outcome import goes_on
 
@@ -100,7 +101,7 @@ class ConsoleApp(App[int]):
         self._preset_files = tuple(preset_files)
         self._in_process = in_process
         self._marker: Marker = "ascii" if marker == "ascii" else "block" if marker == "block" else "braille"
-        self._ascii_only: LineFilter | None = None
+        self._ascii_only = AsciiOnly()
         self._launcher = launcher
         self._form: SetupScreen | None = None
         self._hosted: list[HostedRun | InProcessRun] = []
@@ -138,12 +139,7 @@ class ConsoleApp(App[int]):
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Convert all output to ASCII if the user chose ASCII drawing."""
         filters = super().get_line_filters()
-        if self._marker != "ascii":
-            return filters
-        from .terminal.display import AsciiOnly
-
-        self._ascii_only = self._ascii_only or AsciiOnly()
-        return (*filters, self._ascii_only)
+        return (*filters, self._ascii_only) if self._marker == "ascii" else filters
 
     def on_marker_chosen(self, message: MarkerChosen) -> None:
         """Use the live screen's marker for everything, later screens included."""
@@ -225,13 +221,9 @@ class ConsoleApp(App[int]):
         """Start the form's run; a second press while it starts does nothing."""
         config, in_process = message.config, self._in_process
         if in_process and self._own_run is not None:
-            self._show_error(
-                ConsoleError(
-                    "A run is already training inside this console.",
-                    why="One process can train only one run.",
-                    remedy="Wait for it or stop it. Without --in-process, several runs can train at the same time.",
-                )
-            )
+            what, why = "A run is already training inside this console.", "One process can train only one run."
+            remedy = "Wait for it or stop it. Without --in-process, several runs can train at the same time."
+            show_error(self, ConsoleError(what, why=why, remedy=remedy))
             return
         if in_process:
             self._hear_signals()
@@ -242,8 +234,6 @@ class ConsoleApp(App[int]):
 
     def on_resume_run(self, message: ResumeRun) -> None:
         """Ask, then resume a run."""
-        from .screens.dialogs import Confirmation, ask_user
-
         run = message.run
         what, then, yes = f"Resume {run.run_id}?", "It goes on from its newest checkpoint.", "Resume"
         if message.is_finished:
@@ -267,10 +257,10 @@ class ConsoleApp(App[int]):
             try:
                 hosted = start()
             except ConsoleError as error:
-                self.call_from_thread(self._show_error, error, when_trusted)
+                self.call_from_thread(show_error, self, error, when_trusted)
             except OSError as error:
                 failed = ConsoleError("The run cannot be started.", why=f"{error.strerror or error}.")
-                self.call_from_thread(self._show_error, failed)
+                self.call_from_thread(show_error, self, failed)
             else:
                 self.call_from_thread(self._launched, hosted)  # type: ignore[arg-type]  # a coroutine: Textual awaits it
             finally:
@@ -316,11 +306,6 @@ class ConsoleApp(App[int]):
             await self.pop_screen()
         self.push_screen(self._live_screen(hosted.run))
 
-    def _show_error(self, error: ConsoleError, when_trusted: Callable[[], object] | None = None) -> None:
-        from .screens.dialogs import show_error
-
-        show_error(self, error, when_trusted)
-
     def on_open_run(self, message: OpenRun) -> None:
         """Open the live screen on a run."""
         self.push_screen(self._live_screen(message.run))
@@ -352,7 +337,7 @@ class ConsoleApp(App[int]):
                 check_started(message.run.run_id, config)
             config = with_changes(config, [parse_assignment(change) for change in message.changes])
         except ConsoleError as error:
-            self._show_error(error, lambda: self.on_new_run_like(replace(message, is_trusted=True)))
+            show_error(self, error, lambda: self.on_new_run_like(replace(message, is_trusted=True)))
             return
         self.action_new_run()
         self._setup_screen().begin_like(config)
@@ -361,8 +346,6 @@ class ConsoleApp(App[int]):
 
     def action_help(self) -> None:
         """Show the keys of the screen and what its figures mean."""
-        from .screens.dialogs import help_dialog
-
         active = self.screen.active_bindings.values()
         explained = [(self.get_key_display(entry.binding), entry.binding) for entry in active]
         bindings = ((key, binding) for key, binding in explained if binding.tooltip)
@@ -392,8 +375,6 @@ class ConsoleApp(App[int]):
 
     def action_command_palette(self) -> None:
         """Open the command palette. Textual gives it an ID, which the last one still has while it closes."""
-        from .screens.dialogs import Palette
-
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())
 
@@ -410,8 +391,6 @@ class ConsoleApp(App[int]):
         if self._own_run is not None:
             self.action_leave()
             return
-        from .screens.dialogs import Confirmation, ask_user
-
         then = "Runs keep training. To watch one again: tpu-console attach"
         ask_user(self, Confirmation("Quit tpu-console?", then, yes="Quit", no="Stay"), lambda _: self._leave())
 
@@ -421,7 +400,6 @@ class ConsoleApp(App[int]):
         if own is None:
             self._leave()
             return
-        from .screens.dialogs import Confirmation, ask_user
 
         def stop(_answer: str) -> None:
             own.engine.control.stop("requested in the console")

@@ -144,7 +144,7 @@ class LiveScreen(ChartedScreen):
         with Horizontal(id="top"):
             yield WaitingPane()
             yield ChartGrid(self.dress)
-            yield SettingsPane()
+            yield SettingsPane("settings")
         with Horizontal(id="between"):
             yield PaneTabs({pane.name: pane.label for pane in PANES if pane.has_data(self.state)})
             yield ChartBar()
@@ -153,7 +153,7 @@ class LiveScreen(ChartedScreen):
             for side, panes in (("left", LEFT), ("side", RIGHT)):
                 with Container(id=side):
                     for pane in panes:
-                        widget = pane.make()
+                        widget = pane.make(pane.name)
                         widget.set_class(not pane.has_data(self.state), "-empty")
                         yield widget
         yield KeysFooter()

@@ -29,7 +29,7 @@ class LivePane(Generic[_Pane]):
     key: int  # the number key that zooms it
     name: str  # its id, and its name on the screen
     help: str  # what it shows
-    make: Callable[[], _Pane]
+    make: Callable[[str], _Pane]  # from its id
     show: Callable[[_Pane, HeaderView], None]  # passes it its part of the latest snapshot
     has_data: Callable[[RunState], bool] = lambda _: True  # until then, it is not there
 

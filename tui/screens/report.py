@@ -181,8 +181,8 @@ class MatrixPane(RowsPane):
     """
 
     def __init__(self, report: ClassReport) -> None:
-        super().__init__("matrix", "matrix")
-        self.border_subtitle = READING
+        super().__init__("matrix")
+        self.border_title, self.border_subtitle = "matrix", READING
         self._report = report
         self._plan = layout_of(report, 0)
 

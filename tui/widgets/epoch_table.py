@@ -61,8 +61,8 @@ class EpochTable(RowsPane):
 
     follows_newest = True
 
-    def __init__(self) -> None:
-        super().__init__("3 epochs", "epochs")
+    def __init__(self, pane_id: str) -> None:
+        super().__init__(pane_id)
         self._state = RunState()
         self._pace = Pace()
         self._metrics: list[str] = []

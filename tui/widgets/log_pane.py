@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LEAST = 16  # minimum width of a line in cells
 
 
-class LogPane(LinesPane):
+class LogPane(LinesPane["Sequence[str]"]):
     """Shows the log's messages, wrapped; its first line counts errors and folds the usual framework noise."""
 
     follows_newest = True
@@ -34,9 +34,8 @@ class LogPane(LinesPane):
         bind("back", "end_search", about="End the search.", show=False),
     ]
 
-    def __init__(self) -> None:
-        super().__init__("5 log", "log")
-        self._lines: Sequence[str] = ()
+    def __init__(self, pane_id: str) -> None:
+        super().__init__(pane_id)
         self._messages: list[Message] = []
         self._error_rows: list[int] = []
         self._match_rows: list[int] = []
@@ -44,13 +43,13 @@ class LogPane(LinesPane):
         self._is_typing = False
         self._wanted = ""
 
-    def show(self, lines: Sequence[str]) -> None:
+    def show(self, shown: Sequence[str]) -> None:
         """Show the log's last lines; up to 2,000 of them are wrapped again only if they changed."""
-        if lines is not self._lines:
-            self._lines, self._messages = lines, read_messages(lines)
-            self.rows_changed()
+        if shown is not self.shown:
+            self._messages = read_messages(shown)
+            super().show(shown)
 
-    def laid_out(self) -> list[Row]:
+    def laid_out(self, _lines: Sequence[str]) -> list[Row]:
         """Wrap the messages for the pane's width."""
         rows: list[Row] = []
         self._error_rows, self._match_rows = [], []

@@ -80,7 +80,7 @@ class ReplicaTable:
     remarks: Sequence[str]  # what stands below the rows
 
 
-class ReplicaPanel(LinesPane):
+class ReplicaPanel(LinesPane["RunState"]):
     """One row per replica, or per host if there are many, followed by what is missing and why."""
 
     is_as_high_as_rows = True
@@ -91,16 +91,10 @@ class ReplicaPanel(LinesPane):
     }
     """
 
-    def __init__(self) -> None:
-        super().__init__("4 replicas", "replicas")
-        self._state: RunState | None = None
+    def __init__(self, pane_id: str) -> None:
+        super().__init__(pane_id)
         self._chosen = 0
         self._head: list[Row] = []
-
-    def show(self, state: RunState) -> None:
-        """Show the replicas of a state."""
-        self._state = state
-        self.rows_changed()
 
     def choose(self, process: int) -> None:
         """Show the replicas of another host, if rows are hosts."""
@@ -110,20 +104,19 @@ class ReplicaPanel(LinesPane):
     def notify_style_update(self) -> None:
         """Lay out again: the pane may have been entered or left."""
         super().notify_style_update()
-        if self._state is not None:
+        if self.shown is not None:
             self.rows_changed()
 
     def head(self) -> list[Row]:
         """Return the lost and slow hosts, and the column names."""
         return self._head
 
-    def laid_out(self) -> list[Row]:
+    def laid_out(self, shown: RunState) -> list[Row]:
         """Return the replicas or hosts, and, if there is room for more than a line per replica, the remarks."""
-        state, width = self._state, self.room
-        if state is None or state.accelerator is None:
-            self._head = []
+        self._head, width = [], self.room
+        if shown.accelerator is None:
             return [[("not connected yet", "faint")]]
-        table = table_of(state, width, self._chosen)
+        table = table_of(shown, width, self._chosen)
         hosts = {line.host.process: line.host for line in table.lines}.values()
         alerts = [(f"{FAILED} {lost_text(host.lost)}", "bad") for host in hosts if host.lost is not None]
         alerts += [(f"{WARNING} {slow_text(host)}", "warn") for host in hosts if host.behind]

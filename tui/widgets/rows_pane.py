@@ -6,7 +6,7 @@ import textwrap
 from abc import abstractmethod
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar
 
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = "Sequence[tuple[str, str]]"
 """Pieces of text, each with its look: empty, ``head``, ``faint``, ``best``, ``now``, ``bad``, or a `heat`."""
 
+Shown = TypeVar("Shown")
 _WARM, _HOT = 0.6, 0.9
 
 
@@ -65,10 +66,9 @@ class RowsPane(ScrollView, can_focus=True):
     }
     """
 
-    def __init__(self, title: str, pane_id: str) -> None:
+    def __init__(self, pane_id: str) -> None:
         self._looks: dict[str, Style] = {}
         super().__init__(id=pane_id, classes="pane")
-        self.border_title = title
         self._is_following = self.follows_newest
 
     def head(self) -> list[Row]:
@@ -157,20 +157,26 @@ class RowsPane(ScrollView, can_focus=True):
         return style
 
 
-class LinesPane(RowsPane):
-    """Lays all its rows out whenever they change."""
+class LinesPane(RowsPane, Generic[Shown]):
+    """Lays all rows of what it shows out whenever it changes, or the size."""
 
-    def __init__(self, title: str, pane_id: str) -> None:
-        super().__init__(title, pane_id)
+    def __init__(self, pane_id: str) -> None:
+        super().__init__(pane_id)
+        self.shown: Shown | None = None
         self._rows: Sequence[Row] = ()
 
+    def show(self, shown: Shown) -> None:
+        """Show something."""
+        self.shown = shown
+        self.rows_changed()
+
     @abstractmethod
-    def laid_out(self) -> Sequence[Row]:
+    def laid_out(self, shown: Shown) -> Sequence[Row]:
         """Return the rows for the pane's size."""
 
     def rows_changed(self) -> None:
         """Lay the rows out."""
-        self._rows = self.laid_out()
+        self._rows = [] if self.shown is None else self.laid_out(self.shown)
         super().rows_changed()
 
     def row_count(self) -> int:

@@ -12,8 +12,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from tpu_console.engine.runs.events import PREPARATION, Translated
-from tpu_console.engine.runs.state import RunState
+from tpu_console.engine.runs.events import PREPARATION
 
 from ..text.cells import DONE, NOW, SPINNER
 from ..text.keys import bind
@@ -26,6 +25,9 @@ from .run_header import HeaderView, phase_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tpu_console.engine.runs.events import Translated
+    from tpu_console.engine.runs.state import RunState
+
     from ..following.run_settings import Setting
     from ..text.profile import Traced
 
@@ -33,22 +35,13 @@ if TYPE_CHECKING:
 _INDENT = "  "
 
 
-class SettingsPane(LinesPane):
+class SettingsPane(LinesPane["Sequence[Setting]"]):
     """A name and a value per row; values that do not fit continue below."""
 
-    def __init__(self) -> None:
-        super().__init__("settings", "settings")
-        self._settings: Sequence[Setting] = ()
-
-    def show(self, settings: Sequence[Setting]) -> None:
-        """Show settings."""
-        self._settings = settings
-        self.rows_changed()
-
-    def laid_out(self) -> list[Row]:
+    def laid_out(self, shown: Sequence[Setting]) -> list[Row]:
         """Return the lines of all settings."""
         rows: list[Row] = []
-        for is_changed, settings in groupby(self._settings, lambda one: one.preset is not None):
+        for is_changed, settings in groupby(shown, lambda one: one.preset is not None):
             if is_changed:
                 rows.append([("changed from the preset", "head")])
             elif rows:
@@ -64,27 +57,15 @@ class SettingsPane(LinesPane):
 _LEAST = 16  # minimum width of a line in cells
 
 
-class SamplesPane(LinesPane):
+class SamplesPane(LinesPane["Translated"]):
     """Each sentence, the model's translation and, if it differs, the expected one."""
 
     is_as_high_as_rows = True
 
-    def __init__(self) -> None:
-        super().__init__("7 translations", "samples")
-        self._translated: Translated | None = None
-
-    def show(self, translated: Translated) -> None:
-        """Show the newest translations."""
-        self._translated = translated
-        self.border_title = f"7 translations after epoch {translated.epoch}"
-        self.rows_changed()
-
-    def laid_out(self) -> list[Row]:
+    def laid_out(self, shown: Translated) -> list[Row]:
         """Return the epoch and the lines of all sentences."""
-        if self._translated is None:
-            return []
-        rows: list[Row] = [[(f"translations after epoch {self._translated.epoch}", "head")]]
-        for sample in self._translated.samples:
+        rows: list[Row] = [[(f"translations after epoch {shown.epoch}", "head")]]
+        for sample in shown.samples:
             # Only the words are compared: a model outputs neither capitals nor punctuation.
             said, right = (re.findall(r"\w+", text.lower()) for text in (sample.predicted, sample.expected))
             mark, look = (DONE, "best") if said == right else (NOW, "now")
@@ -95,7 +76,7 @@ class SamplesPane(LinesPane):
         return rows
 
 
-class ProfilePane(LinesPane):
+class ProfilePane(LinesPane["RunState"]):
     """What limits a step, and where its time goes."""
 
     BINDINGS = [bind("enter", "change")]
@@ -107,9 +88,8 @@ class ProfilePane(LinesPane):
 
         changes: Sequence[str]
 
-    def __init__(self) -> None:
-        super().__init__("8 profile", "profile")
-        self._state = RunState()
+    def __init__(self, pane_id: str) -> None:
+        super().__init__(pane_id)
         self._changes: Sequence[str] = ()
         self._before: Traced | None = None
 
@@ -118,15 +98,10 @@ class ProfilePane(LinesPane):
         self._before = before
         self.rows_changed()
 
-    def show(self, state: RunState) -> None:
-        """Show the newest traced steps and compilations."""
-        self._state = state
-        self.rows_changed()
-
-    def laid_out(self) -> list[Row]:
-        """Return the reason, wrapped, and the bars."""
+    def laid_out(self, shown: RunState) -> list[Row]:
+        """Return the reason, wrapped, and the bars of the newest traced steps and compilations."""
         width = max(_LEAST, self.room)
-        reason, *bars = profile_lines(self._state, width, before=self._before)
+        reason, *bars = profile_lines(shown, width, before=self._before)
         self._changes = changes_in(reason)
         offer = wrapped(f"enter opens the form with {', '.join(self._changes)}", width) if self._changes else []
         lines = [(wrapped(reason, width), "now"), (offer, "faint"), (bars, "")]
@@ -185,7 +160,6 @@ class WaitingPane(Widget):
 
     def __init__(self) -> None:
         super().__init__(id="waiting", classes="pane")
-        self.border_title = "before the first step"
         self._view = HeaderView("")
 
     def show(self, view: HeaderView) -> None:

@@ -31,21 +31,15 @@ _WRAPS_FROM = 12  # rows from which there is room for remarks of several lines
 _NOTHING = np.empty(0)
 
 
-class SystemPane(LinesPane):
+class SystemPane(LinesPane["RunState"]):
     """Sparklines of one host, what limits the run, and why figures are missing."""
 
-    def __init__(self) -> None:
-        super().__init__("6 system", "system")
-        self._state: RunState | None = None
+    def __init__(self, pane_id: str) -> None:
+        super().__init__(pane_id)
         self._axis = Axis.STEP
         self._window = Window()
         self._chosen = 0
         self._series: dict[tuple[int, str], Series] = {}  # those of each host, which grow
-
-    def show(self, state: RunState) -> None:
-        """Show a host of a state."""
-        self._state = state
-        self.rows_changed()
 
     def choose(self, process: int) -> None:
         """Show another host."""
@@ -58,13 +52,11 @@ class SystemPane(LinesPane):
             self._axis, self._window = axis, window
             self.rows_changed()
 
-    def laid_out(self) -> list[Row]:
+    def laid_out(self, shown: RunState) -> list[Row]:
         """Return the lines of all figures, with the axis and remarks if there is room."""
-        if (state := self._state) is None:
-            return []
         width, height = max(16, self.room), self.size.height
-        gauges = gauges_of(state, self._chosen)
-        ends = _ends(state, gauges, self._axis, self._window)
+        gauges = gauges_of(shown, self._chosen)
+        ends = _ends(shown, gauges, self._axis, self._window)
         if height < len(gauges):
             row, taken = list[tuple[str, str]](), 0  # what was measured, as long as there is room
             for gauge in gauges:
@@ -75,7 +67,7 @@ class SystemPane(LinesPane):
                 taken += sum(len(text) for text, _ in pieces) + 3
                 row += [*pieces, ("   ", "")] if gauge.value and taken <= width + 3 else []
             return [row or [("system: nothing measured yet", "faint")]]
-        title, remarks = self._title(state), self._remarks(state, gauges)
+        title, remarks = self._title(shown), self._remarks(shown, gauges)
         below: list[Row] = [[(line, look)] for text, look in remarks for line in textwrap.wrap(text, width)]
         spark = width - _NAME_WIDTH - _VALUE_WIDTH - (_SCALE_WIDTH if width >= _SCALE_FROM else 0)
         if height < len(gauges) + _REMARK_ROWS:

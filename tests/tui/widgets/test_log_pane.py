@@ -24,7 +24,7 @@ _LINES = (
 
 class _App(App[None]):
     def compose(self) -> ComposeResult:
-        yield LogPane()
+        yield LogPane("log")
 
     def on_mount(self) -> None:
         pane = self.query_one(LogPane)

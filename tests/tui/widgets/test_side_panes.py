@@ -7,6 +7,5 @@ from tpu_console.tui.widgets.side_panes import SettingsPane
 
 
 def test_a_setting_without_a_name_and_a_value_takes_a_row() -> None:
-    pane = SettingsPane()
-    pane._settings = [Setting("", ""), Setting("epochs", "3")]
-    assert len(pane.laid_out()) == 2
+    pane = SettingsPane("settings")
+    assert len(pane.laid_out([Setting("", ""), Setting("epochs", "3")])) == 2
