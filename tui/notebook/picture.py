@@ -24,15 +24,14 @@ from ..charts.legend import Entry, header_line, legends_of, pen_for
 from ..charts.scale import few, robust_range, x_scale, x_ticks, y_scale, y_ticks
 from ..charts.series import Series
 from ..charts.window import Extent, extent_of
-from ..text.cells import BEST
+from ..text.cells import BAR, BAR_LEFT, BEST
 from ..text.epochs import metrics_in_order
-from ..text.numbers import clock, count, milliseconds
 from ..text.outcome import best_text, outcome_of
 from ..text.tables import Column, as_html, table
 from ..widgets.chart_grid import curves_of
 from ..widgets.epoch_table import columns_for
 from ..widgets.replica_panel import table_of
-from ..widgets.run_header import HeaderView, facts_row, status
+from ..widgets.run_header import HeaderView, facts_row, header_rows, status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,11 +58,7 @@ _PENS = [pen_for(0, "braille", "dark", is_validation=is_validation) for is_valid
 
 
 def need_matplotlib() -> None:
-    """Raise an error if matplotlib is not installed.
-
-    Raises:
-        ConsoleError: It is not.
-    """
+    """Raise `ConsoleError` if matplotlib is not installed."""
     try:
         import matplotlib.backends.backend_agg
         import matplotlib.figure  # noqa: F401
@@ -111,14 +106,7 @@ def figure_of(state: RunState) -> Any:
 
 
 class _Chart:
-    """One metric: training, validation, and the best epoch.
-
-    Args:
-        axes: Where to draw; without any decoration of matplotlib's.
-        state: The run.
-        title: The metric.
-        width: Width in CSS pixels.
-    """
+    """One metric: training, validation, and the best epoch, in so many CSS pixels of axes without decoration."""
 
     def __init__(self, axes: Any, state: RunState, title: str, width: float) -> None:
         self._axes, self._state, self._title, self._width = axes, state, title, width
@@ -190,15 +178,7 @@ class _Chart:
     def _write(
         self, text: str, at: tuple[float, float], away: tuple[float, float], of: Any = _PLOT, **look: Any
     ) -> None:
-        """Write a text, some CSS pixels away from a place.
-
-        Args:
-            text: The text.
-            at: The place.
-            away: How far to the right and up.
-            of: The units of the place, as of `annotate`.
-            **look: As of `annotate`.
-        """
+        """Write a text, some CSS pixels to the right and up from a place; its units and the look as of `annotate`."""
         from matplotlib.font_manager import findfont, get_font
 
         look = {"size": 10.5, "color": _TEXT, "ha": "left", "va": "baseline", "weight": "normal"} | look
@@ -221,22 +201,17 @@ _PLAIN = 120
 
 
 def head(run: RunDirectory, view: HeaderView, note: str) -> dict[str, str]:
-    """Return what is above the picture: the run, its status, its workload and replicas, how far it is, and its end.
-
-    Args:
-        run: The run.
-        view: What the console's header shows of it.
-        note: What else there is to say; may be empty.
-    """
+    """Return what is above the picture: what the console's header shows of the run, its end, and a note, if any."""
     state, doing = view.state, status(view).plain
     is_ours = state.started is not None and state.started.source != RunSource.NOTEBOOK
-    facts = [re.sub("  +", " · ", facts_row(view, _ALL).plain.strip())] if is_ours else []
+    facts = [facts_row(view, _ALL).plain] if is_ours else []
     outcome = outcome_of(run, view.snapshot)
     if outcome is not None:
         facts.append(outcome.headline)
         facts += [f"{label}: {text}" for label, text in outcome.facts if label != "best"]
     elif state.progress is not None:
-        facts.append(_progress(view))
+        facts.append(re.sub(f"[{BAR}{BAR_LEFT}]", "", header_rows(view, _ALL)[-1].plain))  # the page has its own bar
+    facts = [re.sub("  +", " · ", fact.strip()) for fact in facts]
     best = f"{BEST} best {best_text(state)}" if best_text(state) else ""
     overfits = " ".join((overfitting(state) or ("",))[: 1 if outcome is not None else 2])
     warnings = [text for text in (overfits, *state.notices[-1:], note) if text]
@@ -274,18 +249,3 @@ def tables(state: RunState) -> dict[str, str]:
         "text/html": "".join(as_html(*part) for part in found),
         "text/plain": "\n\n".join("\n".join(table(columns, rows, _PLAIN)) for columns, rows, _ in found),
     }
-
-
-def _progress(view: HeaderView) -> str:
-    """Say how far training is, how fast, and how long it will take."""
-    state, pace = view.state, view.pace
-    progress, fit = state.progress, state.fit
-    if progress is None:
-        return ""
-    steps = fit.steps_per_epoch if fit is not None else None
-    parts = [f"epoch {progress.epoch}" + (f"/{fit.epochs}" if fit is not None else "")]
-    parts.append(f"step {progress.epoch_step:,}" + (f"/{steps:,}" if steps else ""))
-    parts += [f"{milliseconds(pace.step_ms)} ms/step"] if pace.step_ms is not None else []
-    parts += [f"{count(pace.examples_per_s)} examples/s"] if pace.examples_per_s is not None else []
-    parts += [f"{clock(pace.run_left_s)} left"] if pace.run_left_s is not None and not view.is_stuck else []
-    return " · ".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from textual import work
+from textual import on, work
 from textual.containers import Horizontal
 from textual.style import Style
 from textual.widgets import DataTable, Input, Static
@@ -16,7 +16,7 @@ from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..widgets.basics import ScrollingText, call_back
-from ..widgets.chart_grid import ChartBar, ChartPane
+from ..widgets.chart_grid import ChartBar
 from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.record_table import RecordTable
@@ -225,30 +225,12 @@ class CompareScreen(ChartedScreen):
         """Go to the other table."""
         self.query_one(PaneTabs).choose_next()
 
-    def action_zoom(self) -> None:
-        """Zoom a chart, or show all again."""
-        chart = self.focused if isinstance(self.focused, ChartPane) else next(iter(self.grid.on_page), None)
-        self._zoom(chart.title if chart is not None and not self.grid.zoomed else "")
+    def watch_zoomed(self, name: str) -> None:
+        """Zoom one chart, or go back to the table."""
+        super().watch_zoomed(name)
+        if not name:
+            self.query_one(ResultTable).focus()
 
-    def action_zoom_chart(self, place: int) -> None:
-        """Zoom the chart at a place of the page, from 1; again goes back."""
-        self._zoom("" if self.grid.zoomed else self.grid.title_at(place))
-
-    def _zoom(self, title: str) -> None:
-        self.grid.zoom(title)
-        self.set_class(bool(title), "-zoomed")
-        target = self.grid.on_page if title else self.query(ResultTable)
-        for widget in target:
-            widget.focus()
-
-    def leave_zoom(self) -> bool:
-        """Show all charts again; return whether one was zoomed."""
-        was_zoomed = bool(self.grid.zoomed)
-        if was_zoomed:
-            self._zoom("")
-        return was_zoomed
-
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Open the run."""
-        event.stop()
+    @on(DataTable.RowSelected)
+    def _open(self) -> None:
         self.post_message(OpenRun(self.query_one(ResultTable).record.overview.run))

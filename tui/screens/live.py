@@ -7,10 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from textual import on, work
+from textual import work
 from textual.containers import Container, Horizontal
 from textual.message import Message
-from textual.reactive import reactive
 from textual.widgets import Input, Static
 
 from tpu_console.engine.errors import ConsoleError
@@ -110,9 +109,6 @@ class LiveScreen(ChartedScreen):
     ]
     PANES = PANES
     """What the help explains besides keys and figures."""
-
-    zoomed: reactive[str] = reactive("")
-    """The id of the pane that has all the room, `charts` for one chart; empty if all share it."""
 
     @dataclass
     class Updated(Message):
@@ -375,12 +371,9 @@ class LiveScreen(ChartedScreen):
 
     def watch_zoomed(self, name: str) -> None:
         """Zoom one pane, or show all panes again."""
-        self.set_class(bool(name), "-zoomed")
+        super().watch_zoomed(name)
         self.set_class(name == "charts", "-one-chart")
         mark_pane(self, name, "-zoom")
-        if name != "charts":
-            for grid in self.query(ChartGrid):
-                grid.zoom("")
 
     def action_pane(self) -> None:
         """Show and enter the next lower pane."""
@@ -404,8 +397,7 @@ class LiveScreen(ChartedScreen):
     def action_zoom(self, name: str = "") -> None:
         """Zoom a pane, the focused one by default; the same one again goes back."""
         if not name and not self.zoomed and (self.focused is None or isinstance(self.focused, ChartPane)):
-            if title := self.focused.title if self.focused is not None else self.grid.title_at(1):
-                self._zoom_chart(title)
+            super().action_zoom()
             return
         name = name or self.zoomed or str(self.focused.id if self.focused is not None else "")
         if name != "charts" and name not in self.panes:
@@ -414,34 +406,12 @@ class LiveScreen(ChartedScreen):
         if self.zoomed in self.panes:
             self.query_one(PaneTabs).choose(self.zoomed)
 
-    def action_zoom_chart(self, place: int) -> None:
-        """Zoom the chart at a place of the page, from 1; again goes back."""
-        title = self.grid.title_at(place)
-        if self.zoomed == "charts" and self.grid.zoomed == title:
-            self.zoomed = ""
-        elif title:
-            self._zoom_chart(title)
-
-    def _zoom_chart(self, title: str) -> None:
-        self.grid.zoom(title)
-        self.zoomed = "charts"
-        for chart in self.grid.on_page:
-            chart.focus()
-
     def leave_zoom(self) -> bool:
         """Show all panes again and give charts their room back; return whether a pane was zoomed or entered."""
-        was_zoomed, self.zoomed = bool(self.zoomed), ""
         was_entered = self.focused is not None and self.focused.id in self.panes
         if was_entered:
             self.set_focus(None)
-        return was_zoomed or was_entered
-
-    @on(ChartGrid.Rearranged)
-    def _keep_focus(self) -> None:
-        """Focus a chart of the new page if the focused one is not on it."""
-        charts = self.grid.on_page
-        if isinstance(self.focused, ChartPane) and self.focused not in charts:
-            self.set_focus(next(iter(charts), None))
+        return super().leave_zoom() or was_entered
 
 
 def details_dialog(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -109,6 +108,7 @@ class ChartedScreen(Screen[None]):
     marker: var[Marker] = var[Marker]("braille", init=False)  # what charts are drawn with
     window: var[Window] = var(Window())
     cursor: var[float | None] = var(None)
+    zoomed: var[str] = var("")  # the id of what has all the room, `charts` for one chart; empty if all share it
     is_full: var[bool] = var(False)  # whether vertical ranges have every sample
 
     def __init__(self, marker: Marker) -> None:
@@ -178,12 +178,14 @@ class ChartedScreen(Screen[None]):
 
     @on(ChartGrid.Rearranged)
     def _show_page(self) -> None:
-        """Say above the charts what filters them, and below them which are shown."""
+        """Say above the charts what filters them, and below them which are shown; keep the focus among them."""
         for note in self.query("#filtered").results(Static):
             shown = self.grid.arrangement
             found = f"{shown.matching} of {shown.total} charts match" if shown.matching else "no chart matches"
             note.display = bool(self._filter and shown.total)
             note.update(Content(f"{found} {self._filter}  (Esc: show all)"))
+        if isinstance(self.focused, ChartPane) and self.focused not in self.grid.on_page:
+            self.set_focus(next(iter(self.grid.on_page), None))
         self.draw_bar()
 
     @on(MetricChart.CursorMoved)
@@ -340,9 +342,39 @@ class ChartedScreen(Screen[None]):
         self.set_focus(next(iter(self.grid.on_page), None))
         self.draw_bar()
 
-    @abstractmethod
+    def watch_zoomed(self, name: str) -> None:
+        """Give a part all the room, or show everything again."""
+        self.set_class(bool(name), "-zoomed")
+        if name != "charts":
+            for grid in self.query(ChartGrid):
+                grid.zoom("")
+
+    def action_zoom(self, name: str = "") -> None:
+        """Zoom the focused chart, or else the first one; again goes back."""
+        title = self.focused.title if isinstance(self.focused, ChartPane) else self.grid.title_at(1)
+        if self.zoomed or not title:
+            self.zoomed = ""
+        else:
+            self._zoom_chart(title)
+
+    def action_zoom_chart(self, place: int) -> None:
+        """Zoom the chart at a place of the page, from 1; again goes back."""
+        title = self.grid.title_at(place)
+        if self.zoomed == "charts" and self.grid.zoomed == title:
+            self.zoomed = ""
+        elif title:
+            self._zoom_chart(title)
+
+    def _zoom_chart(self, title: str) -> None:
+        self.grid.zoom(title)
+        self.zoomed = "charts"
+        for chart in self.grid.on_page:
+            chart.focus()
+
     def leave_zoom(self) -> bool:
         """Show everything again; return whether a part was zoomed."""
+        was_zoomed, self.zoomed = bool(self.zoomed), ""
+        return was_zoomed
 
     def action_back(self) -> None:
         """Leave what was entered last; if nothing was, this screen."""

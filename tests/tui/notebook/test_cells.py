@@ -194,7 +194,7 @@ def shown(engine: FakeEngine, snapshot: Snapshot | None = None) -> dict[str, str
 def test_a_run_that_trains_shows_its_phase_replicas_progress_and_best_epoch(engine: FakeEngine) -> None:
     engine.train(5, ends=False)
     page = shown(engine)
-    for part in ("training", "CPU, 2 replicas", "digits 1,437 + 360", "epoch 5/10 · step 8/20", "ms/step"):
+    for part in ("training", "CPU, 2 replicas", "digits 1,437 + 360", "epoch 5/10 · 44% · step 8/20", "ms/step"):
         assert part in page["text/html"], page
         assert part in page["text/plain"], page
     assert "★ best val_accuracy 0.8800 in epoch 3" in page["text/plain"]
