@@ -10,6 +10,7 @@ import textual._wait
 from textual.css import parse, stylesheet, tokenize
 
 from tests.forks import Forked, fork
+from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.storage.files import make_private_folder
 from tpu_console.tui.cli import main
 
@@ -37,6 +38,12 @@ def _parse_once(scope: str, css: str, read_from: object, *, variable_tokens: obj
 
 stylesheet.parse = _parse_once  # type: ignore[assignment, attr-defined]
 stylesheet.tokenize_values = lambda values: _tokens_of(*values.items())  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    """A run that a test moves on event by event."""
+    return FakeEngine()
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ EPOCHS, STEPS = 10, 20
 class FakeEngine:
     """A run that a test moves on event by event."""
 
-    def __init__(self, folder: Path, label: str = "digits-cnn", replicas: int = 1) -> None:
+    def __init__(self, folder: Path | None = None, label: str = "digits-cnn", replicas: int = 1) -> None:
         self.run = create_run(label, folder)
         write_whole(self.run.config, "")
         self.clock = time.time() - 60

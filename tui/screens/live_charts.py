@@ -165,12 +165,11 @@ class ChartedScreen(Screen[None]):
 
     def draw_bar(self) -> None:
         """Show the values at the cursor, or else which charts are shown."""
-        bar = self.query_one(ChartBar)
         self.set_class(self.cursor is not None, "-reading")
-        if self.cursor is None:
-            bar.show_page(self.grid.arrangement)
-        else:
-            bar.show_reading(self.reading_at(self.cursor, self.size.width - 2))
+        line = Text(self.grid.place, "dim", no_wrap=True)
+        if self.cursor is not None:
+            line = self.reading_at(self.cursor, self.size.width - 2)
+        self.query_one(ChartBar).show(line, is_reading=self.cursor is not None)
 
     def reading_at(self, x: float, width: int) -> Text:
         """Write the values of the curves at a place on the axis."""
@@ -180,9 +179,8 @@ class ChartedScreen(Screen[None]):
     def _show_page(self) -> None:
         """Say above the charts what filters them, and below them which are shown; keep the focus among them."""
         for note in self.query("#filtered").results(Static):
-            shown = self.grid.arrangement
-            found = f"{shown.matching} of {shown.total} charts match" if shown.matching else "no chart matches"
-            note.display = bool(self._filter and shown.total)
+            found = self.grid.found
+            note.display = bool(self._filter and found)
             note.update(Content(f"{found} {self._filter}  (Esc: show all)"))
         if isinstance(self.focused, ChartPane) and self.focused not in self.grid.on_page:
             self.set_focus(next(iter(self.grid.on_page), None))

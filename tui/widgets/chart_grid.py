@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from rich.style import Style
-from rich.text import Text
 from textual.containers import Container
 from textual.message import Message
 from textual.widgets import Static
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Mapping, Sequence
 
+    from rich.text import Text
     from textual.events import Resize
 
     from tpu_console.engine.runs.state import RunState
@@ -40,15 +39,6 @@ class ChartPane(MetricChart, can_focus=True):
 
     def __init__(self, number: int, title: str) -> None:
         super().__init__(title, id=f"chart-{number}", classes="pane")
-
-
-class Arrangement(NamedTuple):
-    """Which charts are shown."""
-
-    first: int = 0  # number of the first chart on the page, from 1
-    last: int = 0  # number of the last one
-    matching: int = 0  # charts that match the filter
-    total: int = 0  # all charts
 
 
 class ChartGrid(Container):
@@ -73,12 +63,27 @@ class ChartGrid(Container):
         self._pattern: re.Pattern[str] | None = None
         self.order: tuple[str, ...] = ()
         self.zoomed = ""
-        self.arrangement = Arrangement()
 
     @property
     def on_page(self) -> list[ChartPane]:
         """The visible charts, in order."""
         return [self._charts[title] for title in self._page()]
+
+    @property
+    def place(self) -> str:
+        """Which of the charts are on the page; empty if all are."""
+        titles, page = self._matching(), self._page()
+        if not 0 < len(page) < len(titles):
+            return ""
+        first, last = titles.index(page[0]) + 1, titles.index(page[-1]) + 1
+        return f"chart {first if first == last else f'{first}–{last}'} of {len(titles)} · PgUp PgDn"
+
+    @property
+    def found(self) -> str:
+        """How many charts match the filter; empty before there is any."""
+        matching = len(self._matching())
+        found = f"{matching} of {len(self._titles)} charts match" if matching else "no chart matches"
+        return found if self._titles else ""
 
     def title_at(self, place: int) -> str:
         """Return the title of the chart at a place of the page, from 1, zoomed or not; empty if there is none."""
@@ -177,9 +182,6 @@ class ChartGrid(Container):
             chart = self._charts[title]
             chart.gate.max_share = _SHARE_OF_A_CORE / len(page)
             self._dress(chart)
-        titles = self._matching()
-        first = titles.index(page[0]) + 1 if page else 0
-        self.arrangement = Arrangement(first, first + len(page) - 1, len(titles), len(self._titles))
         self._feed()
         self.post_message(self.Rearranged())
 
@@ -202,16 +204,8 @@ class ChartBar(Static):
     def __init__(self) -> None:
         super().__init__(id="chart-bar", classes="-blank")
 
-    def show_page(self, shown: Arrangement) -> None:
-        """Say which of the charts are on the page, if that is not all."""
-        text = ""
-        if 0 < shown.last - shown.first + 1 < shown.matching:
-            which = f"{shown.first}" if shown.first == shown.last else f"{shown.first}–{shown.last}"
-            text = f"chart {which} of {shown.matching} · PgUp PgDn"
-        self.show_reading(Text(text, Style(dim=True), no_wrap=True), is_reading=False)
-
-    def show_reading(self, line: Text, *, is_reading: bool = True) -> None:
-        """Show the values at the cursor."""
+    def show(self, line: Text, *, is_reading: bool) -> None:
+        """Show the values at the cursor, or which charts are on the page."""
         self.set_class(is_reading, "-reading")
         self.set_class(not line.plain, "-blank")
         self.update(line, layout=False)  # one line, whatever it says

@@ -24,21 +24,10 @@ from tpu_console.tui.widgets.setup_parts import PresetList
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from textual.pilot import Pilot
 
 CONFIG = RunConfig(name="digits-cnn", dataset="digits", model="cnn", batch_size=32, epochs=10)
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path / "home"))
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> FakeEngine:
-    return FakeEngine(tmp_path / "home" / "runs")
 
 
 @pytest.fixture

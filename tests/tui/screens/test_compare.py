@@ -22,16 +22,9 @@ from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.compared_charts import run_pen
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from textual.pilot import Pilot
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
 
 
 def rising(to: float, epochs: int = 5) -> list[dict[str, float]]:
@@ -133,8 +126,8 @@ def is_live_on(pilot: Pilot[Any], run: RunDirectory) -> bool:
     return isinstance(screen := pilot.app.screen, LiveScreen) and screen.run_directory == run
 
 
-async def test_a_running_run_grows_and_a_damaged_one_takes_part(tmp_path: Path) -> None:
-    engine, damaged = FakeEngine(tmp_path / "runs"), create_run("damaged")
+async def test_a_running_run_grows_and_a_damaged_one_takes_part() -> None:
+    engine, damaged = FakeEngine(), create_run("damaged")
     damaged.journal.write_bytes(b"\x00garbage\n")
     engine.begin()
     engine.train(1)

@@ -70,7 +70,7 @@ async def test_the_report_is_shown_and_scrolls_and_the_screen_stays_usable_durin
         go.set()
 
 
-async def test_a_key_of_the_setup_screen_opens_it(tmp_path: Path) -> None:
+async def test_a_key_of_the_setup_screen_opens_it() -> None:
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: bool(app.screen.query("PresetList")))

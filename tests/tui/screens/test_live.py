@@ -39,18 +39,11 @@ from tpu_console.tui.widgets.epoch_table import EpochTable
 from tpu_console.tui.widgets.notices import OutcomeBox
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from textual.pilot import Pilot
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
 SHORT = [(80, 20), (120, 18), (200, 18), (200, 23)]
 ASCII_SIZES = [(80, 24), (120, 24), (80, 50), (200, 50)]
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> FakeEngine:
-    return FakeEngine(tmp_path / "runs")
 
 
 def app_on(engine: FakeEngine, **options: str) -> ConsoleApp:
@@ -244,12 +237,10 @@ async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(eng
         assert not take_requests(engine.run)
 
 
-async def test_traced_steps_are_asked_for_and_shown_beside_those_of_the_run_before(
-    engine: FakeEngine, tmp_path: Path
-) -> None:
+async def test_traced_steps_are_asked_for_and_shown_beside_those_of_the_run_before(engine: FakeEngine) -> None:
     config = find_preset("digits-cnn").config
     engine.run.config.write_text(to_toml(config))
-    before = FakeEngine(tmp_path / "runs")
+    before = FakeEngine()
     before.begin()
     before.write(Profiled(1, 20, 1.0, 5, 0.016, {Spent.COMPUTING.value: 0.016}, {}, {}, {}, "adam", {}, ""))
     engine.begin()

@@ -31,8 +31,8 @@ ALL_TITLES = ["loss", "accuracy", "learning rate", "speed", "step time"]
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> FakeEngine:
-    engine = FakeEngine(tmp_path / "runs")
+def engine() -> FakeEngine:
+    engine = FakeEngine()
     engine.begin()
     for epoch in (1, 2, 3, 4):
         engine.train(epoch)

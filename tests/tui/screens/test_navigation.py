@@ -63,7 +63,7 @@ def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
     run = made_run()
     config = find_preset("digits-cnn").config
     machine = lay_out("laptop", tmp_path).sources
-    engine = FakeEngine(tmp_path / "runs")
+    engine = FakeEngine()
     engine.begin()
     return {
         "runs": RunsScreen,
@@ -140,8 +140,8 @@ def is_shown(pilot: Pilot[int], text: str) -> bool:
     return text in screen_text(pilot)
 
 
-async def test_the_help_says_what_a_key_does_on_the_screen(tmp_path: Path) -> None:
-    engine = FakeEngine(tmp_path / "runs")
+async def test_the_help_says_what_a_key_does_on_the_screen() -> None:
+    engine = FakeEngine()
     engine.begin()
     engine.train(1)
     for app, said, unsaid in (
@@ -163,8 +163,8 @@ def kinds_of(kind: type[DOMNode]) -> Iterator[type[DOMNode]]:
 STEERING = {"stop", "pause", "checkpoint", "epochs", "rate", "profile"}
 
 
-async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_question(tmp_path: Path) -> None:
-    engine = FakeEngine(tmp_path / "runs")
+async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_question() -> None:
+    engine = FakeEngine()
     engine.begin()
     engine.train(1)
     app = ConsoleApp(run=engine.run)
@@ -225,10 +225,10 @@ async def test_two_answers_close_a_dialog_once(make: Callable[[], Screen[Any]]) 
         await arrive(pilot, base)
 
 
-async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(tmp_path: Path) -> None:
+async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen() -> None:
     made_run()
     made_run()
-    engine = FakeEngine(tmp_path / "runs")
+    engine = FakeEngine()
     engine.begin()
     for epoch in range(1, 31):
         engine.train(epoch)

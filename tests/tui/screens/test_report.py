@@ -18,8 +18,6 @@ from tpu_console.tui.screens.report import MatrixPane, PicturesPane
 from tpu_console.tui.widgets.record_table import RecordTable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from textual.pilot import Pilot
 
     from tpu_console.engine.runs.class_report import ClassReport
@@ -28,8 +26,8 @@ PLANTS = ["healthy", "multiple_diseases", "rust", "scab"]
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> FakeEngine:
-    engine = FakeEngine(tmp_path / "runs")
+def engine() -> FakeEngine:
+    engine = FakeEngine()
     engine.begin()
     engine.train(1)
     return engine

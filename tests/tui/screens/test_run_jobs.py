@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_jobs")
 async def test_keys_predict_new_data_and_export_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     np.save("new.npy", np.zeros((3, 8, 8, 1), "float32"))
     run = run_host(small_config(), runs_folder())

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-from typing import TYPE_CHECKING
 
 import pytest
 from textual.app import App
@@ -22,9 +21,6 @@ from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list
 from tpu_console.tui.screens.parts import CompareRuns, NewRunLike, OpenRun, ResumeRun, Title
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.record_table import RecordTable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Host(App[None]):
@@ -65,11 +61,6 @@ class Host(App[None]):
 
     def is_read(self) -> bool:
         return bool(self.cells()) and "reading" not in str(self.screen.query_one(Title).content)
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
 
 
 def make_run(label: str, *, epochs: int, end: RunFinished | RunFailed | None, is_alive: bool = False) -> RunDirectory:
@@ -128,9 +119,9 @@ async def test_an_empty_list_names_the_folder_of_runs() -> None:
         await until(pilot, lambda: not isinstance(app.screen, RunsScreen))
 
 
-async def test_a_running_run_moves_on_and_a_new_one_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_running_run_moves_on_and_a_new_one_appears(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpu_console.tui.screens.runs._LOOK_S", 0.2)
-    engine = FakeEngine(tmp_path / "runs")
+    engine = FakeEngine()
     engine.begin()
     engine.train(1)
     app = Host()
