@@ -182,6 +182,11 @@ def live(pilot: Pilot[Any]) -> LiveScreen:
     return next(screen for screen in pilot.app.screen_stack if isinstance(screen, LiveScreen))
 
 
+def told(app: App[Any]) -> list[str]:
+    """The messages in the corner of the screen, each below its title."""
+    return [f"{one.title}\n{one.message}" for one in app._notifications]
+
+
 def screen_text(pilot: Pilot[Any]) -> str:
     """What is on the screen, as plain lines."""
     strips = pilot.app.screen._compositor.render_strips()

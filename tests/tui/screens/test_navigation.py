@@ -140,8 +140,7 @@ def is_shown(pilot: Pilot[int], text: str) -> bool:
     return text in screen_text(pilot)
 
 
-async def test_the_help_says_what_a_key_does_on_the_screen() -> None:
-    engine = FakeEngine()
+async def test_the_help_says_what_a_key_does_on_the_screen(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     for app, said, unsaid in (
@@ -163,8 +162,7 @@ def kinds_of(kind: type[DOMNode]) -> Iterator[type[DOMNode]]:
 STEERING = {"stop", "pause", "checkpoint", "epochs", "rate", "profile"}
 
 
-async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_question() -> None:
-    engine = FakeEngine()
+async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_question(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     app = ConsoleApp(run=engine.run)
@@ -225,10 +223,8 @@ async def test_two_answers_close_a_dialog_once(make: Callable[[], Screen[Any]]) 
         await arrive(pilot, base)
 
 
-async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen() -> None:
+async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(engine: FakeEngine) -> None:
     made_run()
-    made_run()
-    engine = FakeEngine()
     engine.begin()
     for epoch in range(1, 31):
         engine.train(epoch)

@@ -152,7 +152,7 @@ async def test_a_failure_is_shown_with_its_remedy() -> None:
         await shown(pilot, app)
         await pilot.press("ctrl+r")
         await until(pilot, lambda: app.status == "There is no compiler. No libtpu.")
-        assert "pip install 'jax[tpu]'" in app.words
+        assert "'jax[tpu]'" in app.words
 
 
 async def test_a_choice_is_applied_to_the_form(monkeypatch: pytest.MonkeyPatch) -> None:

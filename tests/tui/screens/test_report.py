@@ -26,8 +26,7 @@ PLANTS = ["healthy", "multiple_diseases", "rust", "scab"]
 
 
 @pytest.fixture
-def engine() -> FakeEngine:
-    engine = FakeEngine()
+def engine(engine: FakeEngine) -> FakeEngine:
     engine.begin()
     engine.train(1)
     return engine

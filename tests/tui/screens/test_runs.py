@@ -119,9 +119,10 @@ async def test_an_empty_list_names_the_folder_of_runs() -> None:
         await until(pilot, lambda: not isinstance(app.screen, RunsScreen))
 
 
-async def test_a_running_run_moves_on_and_a_new_one_appears(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_running_run_moves_on_and_a_new_one_appears(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tpu_console.tui.screens.runs._LOOK_S", 0.2)
-    engine = FakeEngine()
     engine.begin()
     engine.train(1)
     app = Host()

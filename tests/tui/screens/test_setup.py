@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 import threading
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from textual.app import App
 from textual.widgets import Checkbox, Input, OptionList, Static
 
 from tests.images import write_image_folder
-from tests.tui.live_fakes import FakeEngine, screen_text, send, until
+from tests.tui.live_fakes import FakeEngine, screen_text, send, told, until
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.storage.keyed_store import KeyedStore
 from tpu_console.engine.storage.paths import runs_folder
@@ -57,6 +58,11 @@ class Host(App[None]):
     def panel(self) -> PlanPanel:
         return self.setup.query_one(PlanPanel)
 
+    @property
+    def options(self) -> list[str]:
+        """What the command in the plan runs."""
+        return shlex.split(self.panel.command)[2:]
+
     def row(self, key: str) -> FieldRow:
         return next(row for row in self.setup.query(FieldRow) if row.spec.key == key)
 
@@ -96,13 +102,13 @@ async def test_every_size_shows_the_essential_fields_and_the_plan_and_keeps_what
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
         assert app.keys == ESSENTIAL
-        assert app.panel.command == "tpu-console run digits-cnn"
+        assert app.options == ["digits-cnn"]
         assert f"global batch of {DIGITS.batch_size} images" in app.figures()
         assert essential_fields_are_seen(app)
         await type_into(pilot, app, "batch_size", "64")
-        assert "global batch of 64 images" in app.figures()
+        assert "batch of 64 images" in app.figures()
         assert "22 steps × 64" in app.figures()
-        assert app.panel.command == "tpu-console run digits-cnn --batch-size 64"
+        assert app.options == ["digits-cnn", "--batch-size", "64"]
         assert "Batch size •" in screen_text(pilot)
         for size in ((40, 10), (59, 24), (80, 17)):
             await pilot.resize_terminal(*size)
@@ -132,7 +138,7 @@ async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
         await type_into(pilot, app, "batch_size", "-1")
         row = app.row("batch_size")
         assert row.has_class("-invalid")
-        assert "should be at least 1 (got -1)" in row.problem
+        assert "at least 1 (got" in row.problem
         assert "at least 1" not in str(app.panel.query_one("#plan-trouble", Static).render())
         assert "last valid plan" in str(app.panel.query_one("#plan-trouble", Static).render())
         assert f"3 epochs × {1437 // DIGITS.batch_size}" in app.figures()
@@ -140,15 +146,15 @@ async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
         await pilot.press("tab", "ctrl+r")
         await until(pilot, lambda: app.focused is row.query_one(Input))
         assert app.started == []
-        assert "Batch size" in next(iter(app._notifications)).message
+        assert "Batch size" in told(app)[0]
         await pilot.press("f3")
-        await until(pilot, lambda: "Not copied" in {note.title for note in app._notifications})
+        await until(pilot, lambda: any(text.startswith("Not copied") for text in told(app)))
         assert app.clipboard == ""
 
         await type_into(pilot, app, "batch_size", "24")
         assert not row.has_class("-invalid")
         assert app.row("epochs").text == "3"
-        assert not app._notifications, "an error toast goes when the value is corrected"
+        assert not told(app), "an error toast goes when the value is corrected"
 
         await type_into(pilot, app, "batch_size", "99999")
         assert "larger than the" in row.problem
@@ -213,7 +219,7 @@ async def test_keys_that_are_pressed_before_the_presets_are_read_wait_for_them(m
         assert (app.clipboard, app.started) == ("", [])
         is_free.set()
         await until(pilot, lambda: app.started == [DIGITS])
-        assert app.clipboard == "tpu-console run digits-cnn"
+        assert app.clipboard == app.panel.command
 
 
 async def test_a_field_with_a_problem_is_shown_and_stays_when_the_others_are_hidden_again() -> None:
@@ -302,7 +308,7 @@ async def test_simulated_replicas_are_counted_and_devices_are_named() -> None:
         await pilot.press("8")
         await until(pilot, lambda: f"{DIGITS.batch_size} per replica × 8 = global batch of" in app.figures())
         assert f"= global batch of {8 * DIGITS.batch_size} images" in app.figures()
-        assert app.panel.command == "tpu-console run digits-cnn --accelerator sim:8"
+        assert app.options == ["digits-cnn", "--accelerator", "sim:8"]
 
 
 async def test_each_preset_keeps_its_edits() -> None:
@@ -373,13 +379,11 @@ async def test_while_a_broken_preset_file_is_highlighted_nothing_is_chosen(tmp_p
         form = app.setup.query_one(RunForm)
         await until(pilot, lambda: form.border_title == "Nothing chosen: bad.toml has errors")
         detail = app.setup.query_one("#detail Static", Static)
-        assert "did you mean 'digits'?" in " ".join(str(detail.render()).split())
+        assert "mean 'digits'?" in " ".join(str(detail.render()).split())
         for key in ("ctrl+r", "ctrl+s", "ctrl+y", "f9", "enter"):
             app.clear_notifications()
             await pilot.press(key)
-            await until(pilot, lambda: len(app._notifications) == 1)
-            (refusal,) = app._notifications
-            assert refusal.message == "No preset is chosen, because the file bad.toml has errors."
+            await until(pilot, lambda: ["bad.toml" in text for text in told(app)] == [True])
             assert app.screen is app.setup
         assert app.focused is app.setup.query_one(PresetList)
         assert (app.started, app.clipboard, app.figures()) == ([], "", "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets import Input, Static
 
-from tests.tui.live_fakes import each_size, screen_text, until
+from tests.tui.live_fakes import each_size, screen_text, told, until
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.runs.events import DataReady
@@ -40,8 +40,8 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"tpu_console.tui.{module}._LOOK_S", 0.2)
 
 
-def told(pilot: Pilot[Any], part: str) -> Callable[[], bool]:
-    return lambda: any(part in one.message for one in pilot.app._notifications)
+def says(pilot: Pilot[Any], part: str) -> Callable[[], bool]:
+    return lambda: any(part in text for text in told(pilot.app))
 
 
 async def shown(pilot: Pilot[Any]) -> SweepScreen:
@@ -103,7 +103,7 @@ async def test_enter_opens_the_run_and_escape_comes_back() -> None:
         await pilot.press("escape")  # it is the first screen
         assert pilot.app.screen is screen
         await pilot.press("down", "down", "enter")
-        await until(pilot, told(pilot, "This run has not started yet."))
+        await until(pilot, says(pilot, "This run has not started yet."))
 
 
 @pytest.mark.usefixtures("forked_jobs")
@@ -117,7 +117,7 @@ async def test_a_key_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypat
         await shown(pilot)
         await until(pilot, has(pilot, "★ 0.9500", "% Export"))
         await pilot.press("percent_sign", "enter")
-        await until(pilot, told(pilot, "Saved to "))
+        await until(pilot, says(pilot, "Saved to "))
         (notebook,) = tmp_path.glob("*.ipynb")
         assert notebook.stem == sweep.runs()[2].run_id
 
@@ -144,7 +144,8 @@ async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
         os.close(lock)
         await until(pilot, has(pilot, "stopped"))
         await pilot.press("enter")
-        assert (await shown(pilot))._sweep == sweep
+        await shown(pilot)
+        assert f"sweep {sweep.name}" in screen_text(pilot)
         await pilot.press("escape", "escape")
         await until(pilot, lambda: isinstance(app.screen, RunsScreen))
         await pilot.press("escape")
@@ -213,7 +214,7 @@ async def test_a_key_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_
         await shown(pilot)
         await until(pilot, has(pilot, "crashed", "running"))
         await pilot.press("R")
-        await until(pilot, told(pilot, "Only runs that stopped or failed can be tried again"))
+        await until(pilot, says(pilot, "Only runs that stopped or failed can be tried again"))
         await pilot.press("down")
         await asked(pilot, "R")
         await until(pilot, lambda: sweep.requested("retry-0002"))

@@ -297,5 +297,5 @@ def test_in_process_run_shows_curves_and_says_that_its_terminal_closed(open_term
 def assert_console_ended_it(run: RunDirectory, cause: str) -> None:
     end = events_of(run)[-1]
     assert isinstance(end, RunFailed)
-    assert end.what == f"The console that trained this run was ended by {cause} before the model was saved."
+    assert f"was ended by {cause} " in end.what
     assert liveness_of(run) is Liveness.DEAD
