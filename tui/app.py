@@ -49,20 +49,9 @@ _LONGEST_OPENING_S = 1.0
 class ConsoleApp(App[int]):
     """The whole console. Screens are imported when they are shown, so that the first frame appears quickly.
 
-    Args:
-        run: Open the live screen on this run; the form for a new run by default.
-        compared: Compare these runs instead.
-        metric: The metric to judge them by; empty for one that they share.
-        sweep: Show this sweep instead.
-        preset_files: The user's preset files.
-        in_process: Train in this process instead of in one that outlives the console.
-        marker: What charts are drawn with: ``braille``, ``block`` or ``ascii``.
-        theme_name: A Textual theme; by default the one that was chosen last, else the console's dark one.
-        launcher: Starts a run; `tui.jobs.run_process.launch` by default.
-
-    Attributes:
-        farewell: What to print on the terminal after the console has closed; may be empty.
-        failure: The bug that closed the console, if one did; whoever runs the console reports it.
+    It opens with the form for a new run, or else a run, a comparison by a metric (by default one that all have), or a
+    sweep. With `in_process`, runs train in this process instead of in one that outlives the console. The default theme
+    is the one that was chosen last.
     """
 
     TITLE = "tpu-console"
@@ -93,8 +82,8 @@ class ConsoleApp(App[int]):
         launcher: Callable[..., HostedRun | InProcessRun] | None = None,
     ) -> None:
         super().__init__()
-        self.farewell = ""
-        self.failure: BaseException | None = None
+        self.farewell = ""  # what to print on the terminal after the console has closed
+        self.failure: BaseException | None = None  # the bug that closed the console, if one did
         self._first_run = run
         self._first_compared, self._metric = tuple(compared), metric
         self._first_sweep = sweep

@@ -45,14 +45,9 @@ _MOST_CURVES = 6
 
 
 class ResultTable(RecordTable):
-    """The table of results, which is also the legend of the charts.
-
-    The arrow keys left and right belong to the charts.
-    """
+    """The table of results, which is also the legend of the charts; these keys belong to the charts."""
 
     BINDINGS = [
-        bind("left", "screen.cursor(-1)"),
-        bind("right", "screen.cursor(1)"),
         bind("first", "screen.cursor_end('first')"),
         bind("last", "screen.cursor_end('last')"),
         bind("page up", "screen.page(-1)"),

@@ -80,10 +80,10 @@ class Offer:
     also: str = ""  # words by which it is found as well
     taken: Preset | FieldSpec | None = None  # what is returned; None for data, which is looked at first
 
-    def has(self, words: Iterable[str]) -> bool:
-        """Return whether it has all of some words."""
-        text = f"{self.name} {self.about} {self.also}".casefold()
-        return all(word in text for word in words)
+    @property
+    def text(self) -> str:
+        """What is searched."""
+        return f"{self.name} {self.about} {self.also}".casefold()
 
 
 class Find(ClosesOnce["Preset | FieldSpec | None"]):
@@ -133,15 +133,10 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
     def compose(self) -> ComposeResult:
         """Lay out the field, the folders, and room for what is found."""
         with Vertical() as box:
-            box.border_title, box.border_subtitle = (
-                "Find · reading the names of datasets …",
-                "↑↓: offers · enter: choose · →: complete · escape: back",
-            )
-            yield Input(
-                placeholder="words of a preset, setting or dataset; or ./photos, reviews.csv, hf:USER/NAME",
-                suggester=PathSuggester(),
-                compact=True,
-            )
+            box.border_title = "Find · reading the names of datasets …"
+            box.border_subtitle = "↑↓: offers · enter: choose · →: complete · escape: back"
+            words = "words of a preset, setting or dataset; or ./photos, reviews.csv, hf:USER/NAME"
+            yield Input(placeholder=words, suggester=PathSuggester(), compact=True)
             yield OptionList(markup=False, compact=True)
             yield Folders(self._folder)
             with VerticalScroll(can_focus=False):
@@ -179,7 +174,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         """Offer what lies here for an empty field, and else what has all of the words in it."""
         text = self.query_one(Input).value.strip()
         words, everything = text.casefold().split(), (*self._given, *self._here, *self._names)
-        offers = [offer for offer in everything if offer.has(words)][:_MOST] if words else self._here
+        offers = [one for one in everything if all(word in one.text for word in words)][:_MOST] if words else self._here
         if self._question is None and self._preset is None:
             self._offers, listed = offers, self.query_one(OptionList)
             listed.set_options(Content.assemble(offer.name, "  ", (offer.about, "dim")) for offer in offers)

@@ -28,6 +28,7 @@ from ..forms.run_form import FieldList, RunForm
 from ..text.keys import bind
 from ..widgets.basics import call_back
 from ..widgets.setup_parts import PlanPanel, PresetDetail, PresetList, RunningLine, file_name
+from .dialogs import SavePreset, error_dialog
 from .parts import HELP, QUIT, KeysFooter, OpenRun, Title
 
 if TYPE_CHECKING:
@@ -52,13 +53,9 @@ class SetupScreen(Screen[None]):
 
     The keys are control keys and function keys because a cursor in a text field takes the letters; those that
     a browser, tmux or a text field keeps for itself (ctrl+a, ctrl+b, ctrl+n, ctrl+t, ctrl+w) are left alone.
-
-    Args:
-        preset_files: Preset files besides those of the package and the user.
-        detect: Looks for accelerators; called once, in a thread.
+    `detect` looks for accelerators, once and in a thread.
     """
 
-    # Plain assignments, as the base class declares them: as class variables they would not fit its types.
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-normal"), (150, "-wide"), (190, "-roomy")]
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (34, "-tall")]
     # Textual loads the CSS of a screen that is pushed, but not of the one an app opens with.
@@ -280,8 +277,6 @@ class SetupScreen(Screen[None]):
         if self._config is not None and not self._problems:
             self.post_message(self.StartRequested(self._config))
         elif self._config is not None and (lasting := [one.message for one in self._problems if not one.key]):
-            from .dialogs import error_dialog
-
             remedy = "Install it, then quit and open tpu-console again."
             self.app.push_screen(error_dialog(ConsoleError("The run cannot start.", why=lasting[0], remedy=remedy)))
         elif self._problems:
@@ -312,18 +307,13 @@ class SetupScreen(Screen[None]):
     def action_save(self) -> None:
         """Ask for a name and save the form as a preset."""
         if (config := self._described(self.action_save, "Not saved")) is not None:
-            from .dialogs import SavePreset
-
             self.app.push_screen(SavePreset(config, f"my-{config.name}"), self._saved)
 
     def _saved(self, path: Path | None) -> None:
-        if path is None:
-            return
-
-        if self._draft is not None:
+        if path is not None and self._draft is not None:
             self._draft.reset()
-        self._fill(path.name.removesuffix(".toml"))
-        self.notify(f"Saved to {user_path(path)}", markup=False)
+            self._fill(path.name.removesuffix(".toml"))
+            self.notify(f"Saved to {user_path(path)}", markup=False)
 
     def action_find(self) -> None:
         """Find a preset, a field or data, and choose it."""
@@ -388,10 +378,9 @@ class SetupScreen(Screen[None]):
         """Put a batch and a precision into the form."""
         if choice is None or self._draft is None:
             return
-        batch, precision = choice
+        chosen = dict(zip(("batch_size", "precision"), map(str, choice), strict=True))
         for spec in self._draft.fields():
-            if spec.key in {"batch_size", "precision"}:
-                self._draft.set(spec, str(batch) if spec.key == "batch_size" else precision)
+            self._draft.set(spec, chosen.get(spec.key, self._draft.text(spec)))
         await self.query_one(RunForm).load(self._draft)
         self._replan()
 
