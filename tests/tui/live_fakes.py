@@ -65,8 +65,13 @@ class FakeEngine:
         for event in events:
             self._journal.write(event)
 
-    def begin(self) -> None:
-        """Everything up to the first step."""
+    def begin(self, epochs: int = 0) -> None:
+        """Everything up to the first step, or up to the end of so many epochs."""
+        self.prepare()
+        for epoch in range(1, epochs + 1):
+            self.train(epoch)
+
+    def prepare(self) -> None:
         replicas = tuple(Replica(i, f"/device:CPU:{i}", "CPU, simulated", "tpu-vm-0") for i in range(self.replicas))
         config = {"dataset": "digits", "model": "cnn", "accelerator": "auto", "precision": "float32"}
         self.write(RunStarted("digits-cnn", "host", os.getpid(), socket.gethostname(), config))

@@ -49,8 +49,7 @@ class FakeTpu(FakeEngine):
         self.hosts, self.chips = hosts, chips
         self._second = 0
 
-    def begin(self) -> None:
-        """Everything up to the first step."""
+    def prepare(self) -> None:
         config = {"dataset": "cifar10", "model": "vgg", "accelerator": "tpu", "precision": "mixed_bfloat16"}
         self.write(RunStarted("cifar10-vgg", "host", os.getpid(), socket.gethostname(), config))
         for seconds, phase in ((0, "importing"), (3, "connecting"), (1, "compiling")):

@@ -179,9 +179,7 @@ def test_in_colab_the_link_to_the_console_goes_through_its_proxy(
 @pytest.fixture
 def engine(tmp_path: Path) -> FakeEngine:
     engine = FakeEngine(tmp_path, replicas=2)
-    engine.begin()
-    for epoch in range(1, 5):
-        engine.train(epoch)
+    engine.begin(4)
     return engine
 
 

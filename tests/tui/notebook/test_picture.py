@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def state(tmp_path: Path) -> RunState:
     engine = FakeEngine(tmp_path)
-    engine.begin()
-    for epoch in range(1, 7):
-        engine.train(epoch)
+    engine.begin(6)
     return StateReader(engine.run).catch_up()
 
 

@@ -75,8 +75,7 @@ async def test_start_opens_the_live_screen_and_quitting_names_the_attach_command
 
 
 async def test_escape_goes_back_from_the_form_to_the_run_as_it_was(engine: FakeEngine, host: Popen[bytes]) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     app = ConsoleApp(run=engine.run, launcher=lambda config, in_process: HostedRun(engine.run, host))
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: is_on(pilot, LiveScreen) and bool(live(pilot).curves))
@@ -144,8 +143,7 @@ class IdleEngine(EngineThread):
 
 
 async def test_quitting_with_a_run_in_process_asks_and_stops_it_first(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     journal = JournalWriter(engine.run.journal)
     thread = IdleEngine(engine.run, CONFIG, journal, RunSource.IN_PROCESS)
     heartbeat = HeartbeatThread(Heartbeat(engine.run, journal, thread.control))

@@ -35,8 +35,7 @@ print("BYE", os.isatty(1), os.isatty(2))
 
 def test_native_output_goes_to_the_log_and_never_to_the_screen(tmp_path: Path) -> None:
     engine = FakeEngine(tmp_path)
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     size = (100, 30)
     terminal = Terminal("-c", NOISY, str(engine.run.path), home=tmp_path, program=sys.executable, size=size)
     try:

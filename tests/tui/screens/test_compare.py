@@ -136,8 +136,7 @@ def is_live_on(pilot: Pilot[Any], run: RunDirectory) -> bool:
 async def test_a_running_run_grows_and_a_damaged_one_takes_part() -> None:
     engine, damaged = FakeEngine(), create_run("damaged")
     damaged.journal.write_bytes(b"\x00garbage\n")
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     async with ConsoleApp(compared=[engine.run, damaged]).run_test(size=(120, 40)) as pilot:
         screen = await shown(pilot)
         await until(pilot, lambda: "running" in screen_text(pilot) and "not started" in screen_text(pilot))

@@ -44,8 +44,7 @@ def program(tmp_path: Path, failing: str) -> str:
 @pytest.mark.parametrize("failing", [IN_A_WORKER])
 def test_a_bug_is_told_in_a_sentence_and_the_run_is_named(program: str, private_home: Path, tmp_path: Path) -> None:
     engine = FakeEngine(tmp_path)
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     terminal = Terminal("attach", str(engine.run.path), home=private_home, program=program)
     try:
         terminal.wait_for("CPU, 1 replica")

@@ -51,9 +51,7 @@ def app_on(engine: FakeEngine, **options: str) -> ConsoleApp:
 
 
 async def test_a_run_that_trains(engine: FakeEngine) -> None:
-    engine.begin()
-    for epoch in (1, 2, 3, 4):
-        engine.train(epoch)
+    engine.begin(4)
     engine.train(5, ends=False)
     engine.run.log.write_text("loaded [bold]plugin[/bold]\n")
     async with app_on(engine).run_test(size=SIZES[0]) as pilot:
@@ -75,8 +73,7 @@ async def test_a_run_that_trains(engine: FakeEngine) -> None:
 
 
 async def test_without_room_one_lower_pane_at_a_time(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     engine.run.log.write_text("a line of the log\n")
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "val_", "0.20 s")
@@ -107,8 +104,7 @@ async def test_news_arrive_while_one_watches(engine: FakeEngine) -> None:
 
 
 async def test_chart_keys_and_zoom(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "★     1")
         charts = live(pilot).grid.on_page
@@ -144,8 +140,7 @@ async def zoom_every_pane(pilot: Pilot[int], width: int) -> None:
 
 
 async def test_a_chart_is_whole_in_the_smallest_terminals(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     async with app_on(engine).run_test(size=(40, 12)) as pilot:
         async for _ in each_size(pilot, (60, 18), (40, 12)):
             await shows(pilot, "loss", "└", "Cursor")
@@ -161,8 +156,7 @@ async def test_a_chart_is_whole_in_the_smallest_terminals(engine: FakeEngine) ->
 
 
 async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     request = engine.run.control / "stop.json"
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "1/10")
@@ -183,8 +177,7 @@ async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -
 
 
 async def test_a_key_pauses_and_continues_after_a_question(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "1/10")
         for phase, action in (("training", Steering.PAUSE), ("paused", Steering.CONTINUE)):
@@ -197,8 +190,7 @@ async def test_a_key_pauses_and_continues_after_a_question(engine: FakeEngine) -
 
 
 async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     asked = []
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
         await shows(pilot, "1/10")
@@ -274,9 +266,7 @@ async def test_traced_steps_are_asked_for_and_shown_beside_those_of_the_run_befo
 
 
 async def test_a_run_that_goes_back_to_a_checkpoint_is_drawn_from_there(engine: FakeEngine) -> None:
-    engine.begin()
-    for epoch in (1, 2, 3, 4):
-        engine.train(epoch)
+    engine.begin(4)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "4/10")
         why = "the loss became NaN or infinite in epoch 4; learning rate 0.002 → 0.0005"
@@ -292,8 +282,7 @@ async def test_a_run_that_goes_back_to_a_checkpoint_is_drawn_from_there(engine: 
 async def test_the_question_before_a_stop_says_what_killing_loses(
     engine: FakeEngine, has_checkpoint: bool, lost: str
 ) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     if has_checkpoint:
         engine.run.checkpoints.mkdir()
         (engine.run.checkpoints / "state-000001.ckpt").touch()
@@ -348,8 +337,7 @@ async def test_a_stop_that_waits_for_compilation_says_so_and_offers_to_kill(
 
 @pytest.mark.parametrize("has_settings", [True, False])
 async def test_a_run_that_is_over_goes_on_unless_it_was_a_script_s(engine: FakeEngine, *, has_settings: bool) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     engine.run.config.write_text(to_toml(find_preset("digits-cnn").config))
     if not has_settings:
         engine.run.config.unlink()
@@ -363,8 +351,7 @@ async def test_a_run_that_is_over_goes_on_unless_it_was_a_script_s(engine: FakeE
 
 
 async def test_a_run_can_be_stopped_while_its_journal_still_says_that_it_is_over(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     engine.finish("stopped")
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: live(pilot).is_over)
@@ -375,8 +362,7 @@ async def test_a_run_can_be_stopped_while_its_journal_still_says_that_it_is_over
 
 
 async def test_a_stop_request_that_cannot_be_written_is_shown(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
         await shows(pilot, "1/10")
         engine.run.control.rmdir()
@@ -387,9 +373,7 @@ async def test_a_stop_request_that_cannot_be_written_is_shown(engine: FakeEngine
 
 
 async def test_finished(engine: FakeEngine) -> None:
-    engine.begin()
-    for epoch in (1, 2, 3, 4):
-        engine.train(epoch)
+    engine.begin(4)
     engine.run.model.write_bytes(b"model")
     engine.finish()
     async with app_on(engine).run_test(size=SIZES[0]) as pilot:
@@ -401,8 +385,7 @@ async def test_finished(engine: FakeEngine) -> None:
 
 
 async def test_failed(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     engine.run.log.write_text("Traceback (most recent call last):\n")
     engine.write(RunFailed("The GPU ran out of memory.", "It has 16 GiB.", "Use a smaller batch.", "console.log"))
     async with app_on(engine).run_test(size=SIZES[0]) as pilot:
@@ -412,8 +395,7 @@ async def test_failed(engine: FakeEngine) -> None:
 
 
 async def test_crashed(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     engine.write(CheckpointSaved(1, "checkpoints/best.keras", "val_accuracy", 0.8))
     engine.run.log.write_text("libtpu: Killed\n")
     engine.die()
@@ -425,8 +407,7 @@ async def test_crashed(engine: FakeEngine) -> None:
 
 
 async def test_charts_have_room_below_a_notice_on_a_short_terminal(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     engine.write(Alerted("disk", "The disk is nearly full. " * 10, 1, 4))
     async with app_on(engine).run_test(size=SHORT[0]) as pilot:
         async for _ in each_size(pilot, *SHORT):
@@ -452,9 +433,7 @@ async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:
 
 
 async def test_a_thousand_epochs_stay_quick_and_follow_the_newest(engine: FakeEngine) -> None:
-    engine.begin()
-    for epoch in range(1, 1001):
-        engine.train(epoch)
+    engine.begin(1000)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: len(live(pilot).snapshot.state.epochs) == 1000)
         table = live(pilot).query_one(EpochTable)
@@ -481,8 +460,7 @@ async def test_a_thousand_epochs_stay_quick_and_follow_the_newest(engine: FakeEn
 
 
 async def test_ascii_draws_nothing_else(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     engine.train(2, ends=False)
     async with app_on(engine, marker="ascii").run_test(size=ASCII_SIZES[0]) as pilot:
         async for _ in each_size(pilot, *ASCII_SIZES):
@@ -538,8 +516,7 @@ async def test_no_number_of_the_table_is_cut(engine: FakeEngine) -> None:
 async def test_settings_details_and_a_new_run_with_the_same(engine: FakeEngine) -> None:
     config = with_changes(find_preset("digits-cnn").config, [("epochs", 7), ("optimizer.learning_rate", 0.01)])
     engine.run.config.write_text(to_toml(config))
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     async with app_on(engine).run_test(size=(200, 50)) as pilot:
         await shows(pilot, "changed from the preset", "epochs 7 (preset: 60)", "as in the preset", "★     1", "Stop")
         await resize(pilot, (120, 60))

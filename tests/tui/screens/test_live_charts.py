@@ -32,9 +32,7 @@ ALL_TITLES = ["loss", "accuracy", "learning rate", "speed", "step time"]
 
 @pytest.fixture
 def engine(engine: FakeEngine) -> FakeEngine:
-    engine.begin()
-    for epoch in (1, 2, 3, 4):
-        engine.train(epoch)
+    engine.begin(4)
     return engine
 
 
@@ -259,8 +257,7 @@ async def test_order_axis_and_pane_are_kept_for_the_next_run_of_the_preset_but_n
     assert (kept := VIEWS.get("digits-cnn")) is not None
     assert kept.marker == "block"
     other = FakeEngine(tmp_path / "more")
-    other.begin()
-    other.train(1)
+    other.begin(1)
     async with opened(other, (120, 40)) as pilot:
         await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
         screen = live(pilot)

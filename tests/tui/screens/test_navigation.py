@@ -141,8 +141,7 @@ def is_shown(pilot: Pilot[int], text: str) -> bool:
 
 
 async def test_the_help_says_what_a_key_does_on_the_screen(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     for app, said, unsaid in (
         (ConsoleApp(run=engine.run), "charts whose names match", "Find a preset"),
         (ConsoleApp(), "Find a preset", "charts whose names match"),
@@ -163,8 +162,7 @@ STEERING = {"stop", "pause", "checkpoint", "epochs", "rate", "profile"}
 
 
 async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_question(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     app = ConsoleApp(run=engine.run)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "1/10" in screen_text(pilot))
@@ -225,9 +223,7 @@ async def test_two_answers_close_a_dialog_once(make: Callable[[], Screen[Any]]) 
 
 async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(engine: FakeEngine) -> None:
     made_run()
-    engine.begin()
-    for epoch in range(1, 31):
-        engine.train(epoch)
+    engine.begin(30)
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
         runs = RunsScreen()

@@ -27,8 +27,7 @@ PLANTS = ["healthy", "multiple_diseases", "rust", "scab"]
 
 @pytest.fixture
 def engine(engine: FakeEngine) -> FakeEngine:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     return engine
 
 

@@ -123,8 +123,7 @@ async def test_a_running_run_moves_on_and_a_new_one_appears(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpu_console.tui.screens.runs._LOOK_S", 0.2)
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "1/10" in app.cells()[0] if app.cells() else False)

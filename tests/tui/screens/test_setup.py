@@ -332,8 +332,7 @@ async def test_each_preset_keeps_its_edits() -> None:
 async def test_a_running_run_is_named_and_one_key_opens_it() -> None:
     done, going = (FakeEngine(runs_folder(), label) for label in ("done", "going"))
     for engine in (done, going):
-        engine.begin()
-        engine.train(1)
+        engine.begin(1)
     done.finish()
     done.die()
     app = Host()

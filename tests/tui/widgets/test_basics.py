@@ -38,8 +38,7 @@ async def test_news_of_a_run_that_come_while_the_console_closes_are_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = FakeEngine(tmp_path)
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     news = Snapshot(StateReader(engine.run).catch_up())
     told = []
 

@@ -1,19 +1,12 @@
-"""Translations on the live screen: a pane of their own, which comes with the first ones."""
+"""Panes beside the charts: translations, which come with the first ones, and settings."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-import pytest
 
 from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, shows, until
 from tpu_console.engine.runs.events import Sample, Translated
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.widgets.side_panes import SamplesPane
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
+from tpu_console.tui.following.run_settings import Setting
+from tpu_console.tui.widgets.side_panes import SamplesPane, SettingsPane
 
 SAMPLES = (
     Sample("Did you see the red house?", "¿Tú mira un casa rojo?", "tú mira un casa rojo"),
@@ -23,18 +16,12 @@ SAMPLES = (
 SIZES = [(80, 24), (80, 50), (120, 40), (200, 50)]
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> FakeEngine:
-    return FakeEngine(tmp_path / "runs", "nmt-transformer")
-
-
 def translate(engine: FakeEngine, epoch: int) -> None:
     engine.write(Translated(epoch, SAMPLES))
 
 
 async def test_the_newest_translations_are_shown(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "★     1")
         assert "samples" not in live(pilot).panes
@@ -56,8 +43,7 @@ async def test_the_newest_translations_are_shown(engine: FakeEngine) -> None:
 
 
 async def test_what_is_wrong_stands_beside_what_was_expected(engine: FakeEngine) -> None:
-    engine.begin()
-    engine.train(1)
+    engine.begin(1)
     translate(engine, 1)
     async with ConsoleApp(run=engine.run).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "translations after epoch 1")
@@ -70,3 +56,7 @@ async def test_what_is_wrong_stands_beside_what_was_expected(engine: FakeEngine)
         await until(pilot, lambda: live(pilot).zoomed == "charts")
         await pilot.press("escape")
         await shows(pilot, "3,200/s", "translations after epoch 1")
+
+
+def test_a_setting_without_a_name_and_a_value_takes_a_row() -> None:
+    assert len(SettingsPane("settings").laid_out([Setting("", ""), Setting("epochs", "3")])) == 2
