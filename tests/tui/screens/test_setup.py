@@ -104,7 +104,7 @@ async def test_every_size_shows_the_essential_fields_and_the_plan_and_keeps_what
         assert app.keys == ESSENTIAL
         assert app.options == ["digits-cnn"]
         assert f"global batch of {DIGITS.batch_size} images" in app.figures()
-        assert essential_fields_are_seen(app)
+        await until(pilot, lambda: essential_fields_are_seen(app))
         await type_into(pilot, app, "batch_size", "64")
         assert "batch of 64 images" in app.figures()
         assert "22 steps × 64" in app.figures()
@@ -296,7 +296,7 @@ async def test_simulated_replicas_are_counted_and_devices_are_named() -> None:
         row = app.row("accelerator")
         labels = row.query_one(Choice).labels
         assert (labels["gpu"], labels["tpu"]) == ("gpu (2 × NVIDIA H200)", "tpu (none found)")
-        assert "auto (GPU here)" in screen_text(pilot)
+        await until(pilot, lambda: "auto (GPU here)" in screen_text(pilot))
         assert "2 × NVIDIA H200 (auto)" in app.figures()
         choice = row.query_one(Choice)
         choice.focus()
