@@ -44,11 +44,12 @@ class Arrived:
     def __str__(self) -> str:
         if not self.total:
             return f"{self.what}: {size_text(self.done)}"
-        done = min(self.done, self.total)
-        cells = _BAR_CELLS * done // self.total
-        left = f", {(self.total - done) * self.seconds / done:,.0f} s left" if done else ""
+        if self.done >= self.total:
+            return f"{self.what}: unpacking"
+        cells = _BAR_CELLS * self.done // self.total
+        left = f", {(self.total - self.done) * self.seconds / self.done:,.0f} s left" if self.done else ""
         drawn = "━" * cells + "─" * (_BAR_CELLS - cells)
-        return f"{self.what}: {drawn} {size_text(done)} of {size_text(self.total)}{left}"
+        return f"{self.what}: {drawn} {size_text(self.done)} of {size_text(self.total)}{left}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
-"""Finds a dataset's files, which may be remote, and recognizes images by their names."""
+"""Finds and opens a dataset's files, which may be remote, and recognizes images by their names."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
-from ..errors import DataError
+from ..errors import DataError, one_line
+from ..storage.files import open_regular
 from ..storage.paths import keras_home, user_path
 
 if TYPE_CHECKING:
@@ -97,3 +99,28 @@ def shown(path: str) -> str:
     """Return the path of a dataset's file for messages."""
     place = locate(path)
     return place if is_remote(place) else user_path(Path(place))
+
+
+def open_file(path: str) -> BinaryIO:
+    """Open a local or remote file for reading."""
+    if not is_remote(path):
+        return cast("BinaryIO", open_regular(path, follows_links=True))
+    import tensorflow as tf
+
+    return cast("BinaryIO", tf.io.gfile.GFile(path, "rb"))
+
+
+def read_whole(path: str) -> bytes:
+    """Read a local or remote file; raise `OSError` if it cannot be read."""
+    if not is_remote(path):
+        with open_regular(path, follows_links=True) as file:
+            return file.read()
+    import tensorflow as tf
+
+    try:
+        with tf.io.gfile.GFile(path, "rb") as remote:
+            return bytes(remote.read())
+    except tf.errors.NotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, one_line(error)) from error
+    except tf.errors.OpError as error:
+        raise OSError(errno.EIO, one_line(error)) from error

@@ -1,4 +1,4 @@
-"""Opens text in any encoding, and Parquet and JSON Lines as the text of a CSV, so that what reads one reads them."""
+"""Opens text in any encoding, and reads the rows of Parquet and JSON Lines as text, as those of a CSV."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from ..errors import DataError, one_line
 from ..machine.install import check_installed
 from ..storage.files import open_regular
-from .places import is_remote, locate, not_there, shown
+from .places import is_remote, locate, not_there, read_whole, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,17 +29,24 @@ _PARQUET = ".parquet"
 TABLES = frozenset((".csv", _PARQUET, ".jsonl", ".ndjson"))
 """Endings of tables that name their columns."""
 _SAMPLED = 2000  # objects of JSON Lines whose keys are the columns: later ones rarely have others
-_LONGEST_LINE = 16 << 20
+_LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
 _MOST_VALUES = 50_000  # that are counted one by one
 LONGEST_S = 0.5
 """Longest time to look through one file: a delay after a key press, once per file."""
-_CHUNK = 1 << 20
+CHUNK = 1 << 20
 _GZIP = b"\x1f\x8b"
 UTF_8, UTF_16, WINDOWS = "utf-8-sig", "utf-16", "cp1252"
 """The encodings of texts, as Python calls them."""
 ENCODINGS = {UTF_16: "UTF-16, which its first bytes name", WINDOWS: "Windows-1252, because it is not UTF-8"}
 """The less usual ones in words."""
 _DECIDED: dict[tuple[int, ...], str] = {}  # the encodings of files by what changes when they do
+UNREADABLE = (OSError, EOFError, csv.Error, zlib.error)
+"""What reading a file raises that is damaged, or cannot be read."""
+csv.field_size_limit(_LONGEST_LINE)
+
+
+class TooSlowError(DataError):
+    """Reading takes too long, or a line of a text file is too long."""
 
 
 def encoding_of(file: BinaryIO, name: str) -> str:
@@ -64,7 +71,7 @@ def _encoding(file: BinaryIO, name: str, ends_at: float) -> str:
     """Look through a file until a time on the clock of `time.monotonic`, and go back to its beginning."""
     decoder, found, place, zero = codecs.getincrementaldecoder("utf-8")(), UTF_8, 0, -1
     while time.monotonic() < ends_at:
-        chunk = file.read(_CHUNK)
+        chunk = file.read(CHUNK)
         if not place and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             found = UTF_16
             break
@@ -89,13 +96,7 @@ def _encoding(file: BinaryIO, name: str, ends_at: float) -> str:
 def opened(path: str) -> Iterator[BinaryIO]:
     """Open a file that may be remote, and compressed with gzip, whatever its name; raise `OSError` if it cannot be."""
     if is_remote(path):
-        import tensorflow as tf
-
-        try:
-            with tf.io.gfile.GFile(path, "rb") as remote:
-                content = bytes(remote.read())
-        except tf.errors.OpError as error:
-            raise DataError(f"{path} cannot be read.", why=one_line(error)) from error
+        content = read_whole(path)
         yield io.BytesIO(gzip.decompress(content) if content.startswith(_GZIP) else content)
         return
     with open_regular(path, follows_links=True) as file:
@@ -104,31 +105,38 @@ def opened(path: str) -> Iterator[BinaryIO]:
         yield cast("BinaryIO", gzip.GzipFile(fileobj=file) if is_compressed else file)
 
 
-def decoded(path: str) -> tuple[str, str]:
-    """Return what is in a text file, which may be remote or compressed, and its encoding.
-
-    Parquet and JSON Lines become a CSV. Raises `DataError` if it cannot be read, is empty or is no text.
-    """
-    place = shown(path)
+@contextmanager
+def reading(path: str) -> Iterator[BinaryIO]:
+    """Open the file that an option names; raise `DataError` if it, or what the body reads of it, cannot be read."""
     try:
         with opened(locate(path)) as file:
-            content = io.BytesIO(file.read())
+            yield file
     except FileNotFoundError as error:
         raise not_there(path, "file", "path") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{place} is damaged: it cannot be decompressed.", why=one_line(error)) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error, csv.Error) as error:
+        raise DataError(f"{shown(path)} is damaged.", why=one_line(error)) from error
     except OSError as error:
-        raise DataError(f"{place} cannot be read: {error.strerror}.") from error
-    encoding = UTF_8 if is_parquet(place) else encoding_of(content, place)
-    text = "".join(csv_lines(place, content)) if is_row_file(place) else content.read().decode(encoding, "replace")
+        raise DataError(f"{shown(path)} cannot be read: {error.strerror}.") from error
+
+
+def decoded(path: str) -> tuple[str, str]:
+    """Return what is in a text file, and its encoding; raise `DataError` if it is empty, no text or cannot be read."""
+    with reading(path) as file:
+        content = io.BytesIO(file.read())
+    encoding = encoding_of(content, shown(path))
+    text = content.read().decode(encoding, "replace")
     if not text.strip():
-        raise DataError(f"{place} is empty.")
+        raise DataError(f"{shown(path)} is empty.")
     return text, encoding
 
 
-def opened_text(file: BinaryIO, name: str) -> io.TextIOWrapper:
-    """Return a file as text in its encoding; line feeds are kept."""
-    return io.TextIOWrapper(file, encoding_of(file, name), errors="replace", newline="")
+def lines_of(file: BinaryIO, name: str) -> Iterator[str]:
+    """Yield the lines of an open file with their line feeds; raise `DataError` if it is no text."""
+    text = io.TextIOWrapper(file, encoding_of(file, name), errors="replace", newline="")
+    while line := text.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise TooSlowError(f"{name} has a line of more than 16 MB.")
+        yield line
 
 
 def is_row_file(name: str) -> bool:
@@ -141,7 +149,7 @@ def is_parquet(name: str) -> bool:
     return _PARQUET in Path(name.lower()).suffixes
 
 
-def parquet_counts(name: str, file: BinaryIO, column: str = "") -> Counter[str] | None:
+def parquet_counts(file: BinaryIO, name: str, column: str = "") -> Counter[str] | None:
     """Count the rows of Parquet by the value of a column, which alone is read; without a column, all rows as one.
 
     None is returned if the column has very many different values.
@@ -149,7 +157,7 @@ def parquet_counts(name: str, file: BinaryIO, column: str = "") -> Counter[str] 
     Raises:
         DataError: The file is damaged, or cannot be read without another package.
     """
-    with _parquet(name, file) as table:
+    with _parquet(file, name) as table:
         if not column:
             return Counter({"": table.metadata.num_rows})
         entries = table.read([column]).column(0).value_counts()
@@ -161,28 +169,23 @@ def parquet_counts(name: str, file: BinaryIO, column: str = "") -> Counter[str] 
         return counts
 
 
-def has_images(name: str, file: BinaryIO) -> bool:
+def has_images(file: BinaryIO, name: str) -> bool:
     """Return whether Parquet has a column of images, as the hub's datasets do; raises as `parquet_counts` does."""
-    with _parquet(name, file) as table:
+    with _parquet(file, name) as table:
         kinds = (field.type for field in table.schema_arrow)
         return any(hasattr(kind, "get_field_index") and kind.get_field_index("bytes") >= 0 for kind in kinds)
 
 
-def csv_lines(name: str, file: BinaryIO) -> Iterator[str]:
-    """Yield the header and each row of a file that `is_row_file`, as in a CSV separated by commas.
+def cells_of(file: BinaryIO, name: str) -> Iterator[list[str]]:
+    """Yield the names of the columns of a file that `is_row_file`, and then each row, as text.
 
     Columns of lists, tables and bytes are left out.
 
     Raises:
         DataError: The file is damaged, or cannot be read without another package.
     """
-    text = io.StringIO()
-    writer = csv.writer(text)
-    for row in _from_parquet(name, file) if is_parquet(name) else _from_json(name, file):
-        writer.writerow(map(_cell, row))
-        yield text.getvalue()
-        text.seek(0)
-        text.truncate()
+    for row in _from_parquet(file, name) if is_parquet(name) else _from_json(file, name):
+        yield [*map(_cell, row)]
 
 
 def _cell(value: Any) -> str:
@@ -193,7 +196,7 @@ def _cell(value: Any) -> str:
 
 
 @contextmanager
-def _parquet(name: str, file: BinaryIO) -> Iterator[Any]:
+def _parquet(file: BinaryIO, name: str) -> Iterator[Any]:
     """Open a file of Parquet; what is damaged in it, or in what the body reads of it, is said with its name."""
     check_installed(name, "pyarrow")
     import pyarrow as pa
@@ -205,8 +208,8 @@ def _parquet(name: str, file: BinaryIO) -> Iterator[Any]:
         raise DataError(f"{name} is damaged, or not Parquet.", why=one_line(error)) from error
 
 
-def _from_parquet(name: str, file: BinaryIO) -> Iterator[list[Any]]:
-    with _parquet(name, file) as table:
+def _from_parquet(file: BinaryIO, name: str) -> Iterator[list[Any]]:
+    with _parquet(file, name) as table:
         import pyarrow as pa
 
         names = [field.name for field in table.schema_arrow
@@ -217,11 +220,9 @@ def _from_parquet(name: str, file: BinaryIO) -> Iterator[list[Any]]:
                 yield from map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 
-def _from_json(name: str, file: BinaryIO) -> Iterator[list[Any]]:
-    lines = opened_text(file, name)
-
+def _from_json(file: BinaryIO, name: str) -> Iterator[list[Any]]:
     def objects() -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, line in enumerate(iter(lambda: lines.readline(_LONGEST_LINE), ""), 1):
+        for number, line in enumerate(lines_of(file, name), 1):
             if not line.strip():
                 continue
             try:

@@ -1,22 +1,155 @@
-"""Splits examples into training and validation, class by class."""
+"""Labels that are classes or numbers, and the split of examples into training and validation, class by class."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import DataError
-from .tables import class_names, first_of
+from .examples import Examples, Input, Signature, Task, of_arrays
+from .places import shown
+from .tables import class_order, first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
     from ..config.run_config import RunConfig
+
+    Parts = tuple[NDArray[np.intp], NDArray[np.intp]]
+    """The indices of the training examples, in random order, and of the validation examples."""
+
+
+class LabelScale(BaseModel):
+    """How a number is scaled: its mean is subtracted, then it is divided by its standard deviation."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, defer_build=True)
+    mean: float
+    deviation: Annotated[float, Field(gt=0)]
+
+
+NO_SCALE = LabelScale(mean=0, deviation=1)
+
+
+def scale_of(values: Any) -> LabelScale:
+    """Return how to scale some numbers; equal ones are only moved to 0."""
+    return LabelScale(mean=float(values.mean()), deviation=float(values.std(ddof=0)) or 1.0)
+
+
+def signature_of(
+    inputs: Mapping[str, Input], classes: int, scale: LabelScale = NO_SCALE, sizes: Mapping[str, int] | None = None
+) -> Signature:
+    """Return the signature of inputs and a label that is a class, or a number on a scale."""
+    task = Task.CLASSES if classes else Task.NUMBER
+    return Signature(task, inputs, classes, sizes or {}, scale.mean, scale.deviation)
+
+
+def deviation_notice(labels: NDArray[Any]) -> str:
+    """Say how far validation labels are from their mean, which is what a model has to beat."""
+    error = f"{labels.std():.4g}"
+    return f"The validation labels have a standard deviation of {error}, the error of predicting the mean."
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The labels of examples in memory, and which examples are used for what."""
+
+    values: NDArray[Any]  # class numbers, int32; or numbers, float32
+    names: tuple[str, ...]  # of the classes; empty if the labels are numbers
+    parts: Parts
+    scale: LabelScale  # of labels that are numbers
+    record: dict[str, Any]  # what a run's record says about them
+    notices: tuple[str, ...]
+
+    def examples(
+        self,
+        rows: NDArray[Any],
+        inputs: Mapping[str, Input],
+        record: Mapping[str, Any],
+        notices: Sequence[str] = (),
+        sizes: Mapping[str, int] | None = None,
+        pixel_range: float = 0.0,
+    ) -> Examples:
+        """Return the examples with a row of inputs for each label; `record` and `notices` are said besides."""
+        return of_arrays(
+            *((rows[part], self.values[part]) for part in self.parts),
+            signature=signature_of(inputs, len(self.names), self.scale, sizes),
+            pixel_range=pixel_range,
+            class_names=self.names,
+            record={**record, **self.record},
+            notices=(*self.notices, *notices),
+        )
+
+
+def split_classes(
+    numbers: NDArray[Any], names: tuple[str, ...], config: RunConfig, parts: Parts | None = None
+) -> Labels:
+    """Split examples class by class, given the class number of each, unless both `parts` are given."""
+    data, notices = config.data, tuple[str, ...]()
+    if parts is None:
+        split = stratified_split(numbers, names, data.validation_fraction, config.seed, data.train_limit)
+        parts, notices = (split.train, split.validation), split.notices
+    counts = counts_by_class(numbers[parts[0]], numbers[parts[1]], len(names))
+    return Labels(numbers, names, parts, NO_SCALE, {"class_names": names, "class_counts": counts}, notices)
+
+
+def split_by_label(column: pd.Series[str], path: str, config: RunConfig, parts: Parts | None = None) -> Labels:
+    """Split the rows of a table by a column of labels, as `split_classes` does; `path` is for errors.
+
+    Raises:
+        DataError: There is only one class, or there are too many.
+    """
+    names = tuple(sorted(column.str.strip().unique().tolist(), key=class_order))
+    if len(names) == 1:
+        raise DataError(
+            f"{shown(path)}: all {len(column):,} labels in column '{column.name}' are '{names[0]}'.",
+            remedy="Training needs at least two classes; set data.options.label to another column.",
+        )
+    if len(names) > len(column) // 2:
+        raise DataError(
+            f"{shown(path)}: column '{column.name}' has {len(names):,} different labels in "
+            f"{len(column):,} rows, too many for a classification.",
+            remedy="Set data.options.label to the column with the classes.",
+        )
+    numbers = column.str.strip().map({name: number for number, name in enumerate(names)})
+    return split_classes(numbers.to_numpy().astype("int32"), names, config, parts)
+
+
+def split_numbers(values: NDArray[Any], config: RunConfig, parts: Parts | None = None) -> Labels:
+    """Split examples whose labels are numbers at random, unless both `parts` are given."""
+    train, validation = parts or random_split(len(values), "rows", config)
+    scale = scale_of(values[train])
+    notice = deviation_notice(values[validation])
+    return Labels(values, (), (train, validation), scale, {"label": scale.model_dump()}, (notice,))
+
+
+def parts_of(train: int, total: int, config: RunConfig) -> Parts | None:
+    """Return the parts of examples of which the first so many are for training; None if all of them are."""
+    import numpy as np
+
+    if train == total:
+        return None
+    rows = np.random.default_rng(config.seed).permutation(train)
+    return rows[: config.data.train_limit or None], np.arange(train, total)
+
+
+def random_split(count: int, what: str, config: RunConfig) -> Parts:
+    """Return which of some examples without classes are used for what; raise `DataError` if they are too few."""
+    import numpy as np
+
+    order = np.random.default_rng(config.seed).permutation(count)
+    held_out = max(1, round(count * config.data.validation_fraction))
+    if held_out >= count:
+        raise DataError(
+            f"{count:,} {what} are too few to split into training and validation data with "
+            f"data.validation_fraction={config.data.validation_fraction}."
+        )
+    return order[held_out:][: config.data.train_limit or None], order[:held_out]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,40 +162,6 @@ class Split:
     notices: tuple[str, ...]  # what to report about classes that are too small to split
 
 
-def split_by_label(
-    column: pd.Series[str], path: str, config: RunConfig, parts: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
-) -> tuple[tuple[str, ...], NDArray[np.int32], Split]:
-    """Return the classes in a column of labels, the class number of each row, and which rows are for what.
-
-    Rows are split class by class, unless both `parts` are given. `path` is the table, for errors.
-
-    Raises:
-        DataError: The labels are no classes.
-    """
-    names = class_names(column, path)
-    labels = column.str.strip().map({name: number for number, name in enumerate(names)}).to_numpy().astype("int32")
-    if parts is not None:
-        return names, labels, Split(*parts, counts_by_class(labels[parts[0]], labels[parts[1]], len(names)), ())
-    data = config.data
-    return names, labels, stratified_split(labels, names, data.validation_fraction, config.seed, data.train_limit)
-
-
-def random_split(count: int, what: str, config: RunConfig) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return which of some examples without classes are for training and for validation, in random order.
-
-    Raises:
-        DataError: They are too few to split.
-    """
-    order = np.random.default_rng(config.seed).permutation(count)
-    held_out = max(1, round(count * config.data.validation_fraction))
-    if held_out >= count:
-        raise DataError(
-            f"{count:,} {what} are too few to split into training and validation data with "
-            f"data.validation_fraction={config.data.validation_fraction}."
-        )
-    return order[held_out:][: config.data.train_limit or None], order[:held_out]
-
-
 def stratified_split(
     labels: NDArray[Any], class_names: Sequence[str], fraction: float, seed: int, train_limit: int = 0
 ) -> Split:
@@ -71,6 +170,7 @@ def stratified_split(
     A class with one example is used for training; every other class has at least one example in each part. `labels` are
     class numbers; a `train_limit` of 0 means no limit.
     """
+    import numpy as np
     from sklearn.model_selection import train_test_split
 
     classes = len(class_names)
@@ -103,5 +203,7 @@ def stratified_split(
 
 def counts_by_class(train: NDArray[Any], validation: NDArray[Any], classes: int) -> dict[str, list[int]]:
     """Count the examples of each class in both parts."""
+    import numpy as np
+
     parts = {"train": train, "validation": validation}
     return {name: np.bincount(labels, minlength=classes).tolist() for name, labels in parts.items()}

@@ -1,37 +1,37 @@
-"""Reads the user's text files and CSV tables; errors name the line. Nothing loads pandas before a table is read."""
+"""Reads the user's tables, which may be Parquet and JSON Lines; errors name the line.
+
+The plan reads rows with `open_rows`, a run all of them with `read_table`, which alone loads pandas.
+"""
 
 from __future__ import annotations
 
 import csv
-import io
 import math
-from contextlib import suppress
-from itertools import islice, pairwise
+import re
+from dataclasses import dataclass
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..config.catalog import is_user_reference
 from ..config.options import METRICS
 from ..config.pieces import parse_piece
-from ..errors import DataError, did_you_mean, one_line
+from ..errors import DataError, did_you_mean
 from .places import is_remote, locate, shown
-from .row_files import UTF_8, decoded, is_row_file
+from .row_files import UTF_8, cells_of, encoding_of, is_row_file, lines_of, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
 
     from ..config.run_config import RunConfig
 
 UNNAMED = "Unnamed: "
 """The beginning of the names that columns without one get."""
-LOOKED_AT = 100
-"""Rows of a table that show whether it has a header."""
+_LOOKED_AT = 100  # rows of a table that show whether it has a header
 _FIRST_NAMES = {0.0, *map(float, range(1800, 2200))}  # numbers that begin a series of names
-_SEPARATORS = ("::", "\t", ";", ",")
+_SEPARATORS = ("\t", ",", "::", ";")  # the first of these that is in the first line separates the columns
 # In tables separated by `;`, a comma begins the decimals, as in many languages.
 DECIMAL_COMMA, DECIMAL_POINT = r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2"
 
@@ -49,23 +49,7 @@ def short_name(name: str, most: int = 60) -> str:
     return name if len(name) <= most else f"{name[: kept - kept // 3]}…{name[-(kept // 3) :]}"
 
 
-def layout_of(first_line: str) -> tuple[str, bool]:
-    """Return what separates a table's columns (``::``, a tab, ``;`` or ``,``), and whether it has a header.
-
-    A first line of numbers alone is not a header.
-    """
-    first = first_line.strip()
-    separator = next((mark for mark in _SEPARATORS if mark in first), ",")
-    return separator, not all(is_number(cell) for cell in first.split(separator))
-
-
-def separator_of(text: str) -> str:
-    """Return what separates the columns of a table: a tab or a comma if its first line has one."""
-    first = text.partition("\n")[0]
-    return next((mark for mark in "\t," if mark in first), layout_of(first)[0])
-
-
-def heading_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], bool]:
+def _heading_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], bool]:
     """Return the names of a table's columns, given its first rows, and whether its first row has them.
 
     It has not if a cell is a number, or if at least half of its words are in the rows below too, each in its column.
@@ -100,9 +84,6 @@ def class_order(name: str) -> tuple[float, str]:
     return (value if math.isfinite(value) else math.inf), name
 
 
-_LOOKED_THROUGH = 1 << 20  # characters in which these rows are
-
-
 def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: Collection[str] = METRICS) -> None:
     """Raise `DataError` if a configuration's model, loss or metrics do not fit its dataset; custom ones always do."""
     if config.model != model and not is_user_reference(config.model):
@@ -130,11 +111,61 @@ def refuse_class_options(config: RunConfig) -> None:
             raise DataError(f"{config.dataset} has no classes, which {key} needs.", remedy=f"Remove {key}.")
 
 
-def read_table(path: str, wanted: Mapping[str, str], text: str = "", **settings: Any) -> pd.DataFrame:
-    """Read a CSV table whose cells are all text, given the option that names each column that it has to have.
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table that is read row by row, whose cells are text."""
 
-    `text` is what is in the file, if it was read already. What separates the columns, and the encoding, are kept in
-    the table's `attrs`.
+    heading: list[str]  # the names of the columns; empty if the file is
+    rows: Iterator[tuple[int, list[str]]]  # each with the line that it begins on, or its number in Parquet, JSON Lines
+    separator: str = ","
+    encoding: str = UTF_8
+    is_named: bool = True  # whether the file names its columns
+
+
+def open_rows(file: BinaryIO, name: str, names: Sequence[str] = ()) -> Rows:
+    """Read a table from an open file; without a header, its first columns get the `names`.
+
+    Raises:
+        DataError: It is no text, is damaged, or cannot be read without another package.
+    """
+    if is_row_file(name):
+        numbered = enumerate(cells_of(file, name))
+        return Rows(next(numbered, (0, list[str]()))[1], numbered)
+    encoding = encoding_of(file, name)
+    lines = lines_of(file, name)
+    first = next(lines, "")
+    separator = next((mark for mark in _SEPARATORS if mark in first), ",")
+    rows = split_rows(chain([first], lines), separator)
+    looked_at = [*islice(rows, _LOOKED_AT)]
+    heading, is_named = _heading_of([row for _, row in looked_at])
+    if not is_named:
+        heading[: len(names)] = names[: len(heading)]
+    return Rows(heading, chain(looked_at[is_named:], rows), separator, encoding, is_named)
+
+
+def split_rows(lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line, and the cells, of each row; blank lines are no rows."""
+    if separator == "::":
+        lines, separator = (line.replace("::", "\t") for line in lines), "\t"
+    cells, before = csv.reader(lines, delimiter=separator, skipinitialspace=True), 0
+    for row in cells:
+        if len(row) > 1 or (row and row[0].strip()):
+            yield before + 1, [re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] if separator == ";" else row
+        before = cells.line_num
+
+
+def read_table(
+    path: str, wanted: Mapping[str, str], empty: Sequence[str] = ("",), names: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Read a table whose cells are text, or NaN where they are one of the `empty` ones; its index has the lines.
+
+    What separates the columns, the encoding, and the number of columns without a name are in the table's `attrs`.
+
+    Args:
+        path: The file.
+        wanted: The option that names each column that the table has to have; empty for those that a run was trained on.
+        empty: Cells without a value.
+        names: The columns of a table without a header.
 
     Raises:
         DataError: It is not a table, has no rows, or a column is missing.
@@ -142,39 +173,33 @@ def read_table(path: str, wanted: Mapping[str, str], text: str = "", **settings:
     import pandas as pd
 
     place = shown(path)
-    is_plain = not text and not is_row_file(place)
-    text, encoding = (text, UTF_8) if text else decoded(path)
-    separator = separator_of(text)
-    names = _own_names(text, separator) if is_plain else []
-    named = {"header": None, "names": names, "index_col": False} if names else {}
-    plain = {"dtype": str, "keep_default_na": False, "na_values": [""], "skipinitialspace": True}
-    settings = {"sep": separator, **plain, **named, **settings}
-    try:
-        table: pd.DataFrame = pd.read_csv(io.StringIO(text), **settings)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise DataError(f"{place} is not a CSV table.", why=one_line(error)) from error
-    for name, option in wanted.items():
-        if name not in table.columns:
-            nearest = did_you_mean(name, [str(column) for column in table.columns])
-            end = "" if nearest.endswith("?") else "."
-            remedy = f"Set data.options.{option}." if option else "The run was trained on it."
-            raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=remedy)
-    if table.empty:
-        raise DataError(f"{place} has a header but no rows.")
-    if settings["sep"] == ";":
-        table = table.replace(DECIMAL_COMMA, DECIMAL_POINT, regex=True)
-    table.attrs.update({"separator": settings["sep"], "encoding": encoding, "nameless": len(names)})
+    lines: list[int] = []
+    cells: list[list[str]] = []
+    known: dict[str, str] = {}  # equal cells share their memory
+    with reading(path) as file:
+        found = open_rows(file, place, names)
+        width = len(found.heading)
+        for name, option in wanted.items() if width else ():
+            if name not in found.heading:
+                nearest = did_you_mean(name, found.heading)
+                end = "" if nearest.endswith("?") else "."
+                remedy = f"Set data.options.{option}." if option else "The run was trained on it."
+                raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=remedy)
+        for line, row in found.rows:
+            if any(row[width:]):
+                raise DataError(f"{place}, line {line:,}: {len(row)} cells, but there are {width} columns.")
+            lines.append(line)
+            cells.append([known.setdefault(cell, cell) for cell in row[:width]] + [""] * (width - len(row)))
+    if not cells:
+        raise DataError(f"{place} has a header but no rows." if width else f"{place} is empty.")
+    repeated = [name in found.heading[:number] for number, name in enumerate(found.heading)]
+    columns = [f"{name}.{number}" if is_repeated else name
+               for number, (name, is_repeated) in enumerate(zip(found.heading, repeated, strict=True))]  # fmt: skip
+    table = pd.DataFrame(cells, lines, columns)
+    table = table.mask(table.isin([*empty]))
+    unnamed = 0 if found.is_named else width
+    table.attrs.update({"separator": found.separator, "encoding": found.encoding, "nameless": unnamed})
     return table
-
-
-def _own_names(text: str, separator: str) -> list[str]:
-    """Return the names of the columns of a table without a header; nothing if it has one."""
-    lines = csv.reader(io.StringIO(text[:_LOOKED_THROUGH], newline=""), delimiter=separator, skipinitialspace=True)
-    rows: list[list[str]] = []
-    with suppress(csv.Error):  # of a very long cell
-        rows += islice(filter(None, lines), LOOKED_AT)
-    names, has_heading = heading_of(rows)
-    return [] if has_heading else names
 
 
 def noted(table: pd.DataFrame) -> dict[str, Any]:
@@ -183,7 +208,7 @@ def noted(table: pd.DataFrame) -> dict[str, Any]:
     return {name: value for name, plain in usual.items() if (value := table.attrs.get(name, plain)) != plain}
 
 
-def refuse_lines(place: str, lines: Collection[int], what: str, remedy: str) -> None:
+def refuse_lines(place: str, lines: Collection[int], what: str, remedy: str = "Fill in or remove these lines.") -> None:
     """Raise a `DataError` that names some lines of a table, if there are any; the header is line 1."""
     if len(lines):
         named = first_of([f"{line:,}" for line in lines])
@@ -191,40 +216,11 @@ def refuse_lines(place: str, lines: Collection[int], what: str, remedy: str) -> 
         raise DataError(f"{place}, {subject}: {what}.", remedy=remedy)
 
 
-def refuse_rows(
-    path: str, broken: NDArray[np.bool_], what: str, separator: str = "", *, has_header: bool | None = None
-) -> None:
-    """Raise a `DataError` that names the lines of some rows of a table, if there are any.
-
-    Rows of Parquet and JSON Lines, which have no header, are numbered from 1.
-    """
-    if not broken.any():
-        return
-    lines = [*range(1, len(broken) + 1)]
-    if not is_row_file(path):  # a row may span lines, and there may be blank ones
-        text = decoded(path)[0]
-        separator = separator or separator_of(text)
-        if has_header is None:
-            has_header = not _own_names(text, separator)
-        if separator == "::":
-            text, separator = text.replace("::", "\t"), "\t"
-        rows, starts, before = csv.reader(io.StringIO(text, newline=""), delimiter=separator), list[int](), 0
-        limit = csv.field_size_limit(len(text) + 1)
-        for row in rows:
-            if len(row) > 1 or (row and row[0].strip()):
-                starts.append(before + 1)
-            before = rows.line_num
-        csv.field_size_limit(limit)
-        lines = starts[has_header:]
-    numbers = [line for line, is_broken in zip(lines, broken, strict=False) if is_broken]
-    refuse_lines(shown(path), numbers, what, "Fill in or remove these lines.")
-
-
 def refuse_missing(path: str, table: pd.DataFrame, columns: Collection[str]) -> None:
     """Raise a `DataError` that names the lines of a table with nothing in one of the columns, if there are any."""
     for column in columns:
-        missing = (table[column].isna() | (table[column].str.strip() == "")).to_numpy()
-        refuse_rows(path, missing, f"nothing in column '{column}'")
+        missing = table[column].isna() | (table[column].str.strip() == "")
+        refuse_lines(shown(path), table.index[missing], f"nothing in column '{column}'")
 
 
 def check_there(path: str) -> None:
@@ -235,34 +231,13 @@ def check_there(path: str) -> None:
         raise DataError(f"{shown(path)} {what}.")
 
 
-def open_table(path: str, columns: Sequence[str], **settings: Any) -> pd.DataFrame:
+def open_table(path: str, columns: Sequence[str], empty: Sequence[str] = ("",)) -> pd.DataFrame:
     """Read a table to predict; raise `DataError` if it cannot be read, or lacks one of these columns of training."""
     check_there(path)
-    return read_table(path, dict.fromkeys(columns, ""), **settings)
+    return read_table(path, dict.fromkeys(columns, ""), empty)
 
 
 def kept_columns(table: pd.DataFrame, used: Collection[str]) -> pd.DataFrame:
     """Return the columns of new rows that a model does not see; without any, the numbers of the rows from 1."""
     kept = table.drop(columns=[name for name in used if name in table.columns]).fillna("")
     return kept if len(kept.columns) else kept.assign(row=range(1, len(table) + 1)).astype(str)
-
-
-def class_names(column: pd.Series[str], path: str) -> tuple[str, ...]:
-    """Return the classes in the column of labels in order: numbers by value, then names.
-
-    Raises:
-        DataError: There is only one, or there are too many.
-    """
-    names = column.str.strip().unique().tolist()
-    if len(names) == 1:
-        raise DataError(
-            f"{shown(path)}: all {len(column):,} labels in column '{column.name}' are '{names[0]}'.",
-            remedy="Training needs at least two classes; set data.options.label to another column.",
-        )
-    if len(names) > len(column) // 2:
-        raise DataError(
-            f"{shown(path)}: column '{column.name}' has {len(names):,} different labels in "
-            f"{len(column):,} rows, too many for a classification.",
-            remedy="Set data.options.label to the column with the classes.",
-        )
-    return tuple(sorted(names, key=class_order))

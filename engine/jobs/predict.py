@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..config.catalog import DATASETS, is_user_reference
-from ..data.images.files import open_file
 from ..data.kinds.npz import open_arrays
 from ..data.kinds.table import KINDS
-from ..data.places import locate, shown
+from ..data.places import locate, open_file, shown
 from ..data.predictions import BATCH, NewData, Table, chosen, probabilities
-from ..data.row_files import decoded
-from ..data.tables import is_number, read_table
+from ..data.tables import read_table
 from ..errors import DataError, one_line
 from ..storage.paths import check_place
 from .trained_run import open_trained
@@ -161,11 +159,8 @@ def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Read one image per row, with or without a header; a label column before the pixels is dropped."""
     import pandas as pd
 
-    text = decoded(path)[0]
-    first = text.partition("\n")[0].split(",")
-    has_head = not all(is_number(cell) for cell in first)
-    table = read_table(path, {}, text, **({} if has_head else {"header": None}))
-    if has_head and len(first) == int(np.prod(shape)) + 1:
+    table = read_table(path, {})
+    if not table.attrs["nameless"] and len(table.columns) == int(np.prod(shape)) + 1:
         table = table.iloc[:, 1:]
     numbers = table.apply(pd.to_numeric, errors="coerce")
     rows = np.flatnonzero(numbers.isna().any(axis=1).to_numpy())

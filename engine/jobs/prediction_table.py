@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ..config.user_code import call_user_function
 from ..data.predictions import BATCH, NewData, Table, chosen, number, probabilities
-from ..data.sources.structures import read_part
+from ..data.sources.user_function import read_part
 from ..errors import ConsoleError, DataError, one_line
 from ..models.outputs import apply_activation, prepared
 from ..storage.files import is_disk_full, whole_file

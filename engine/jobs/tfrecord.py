@@ -18,7 +18,6 @@ import tensorflow as tf
 from ..data.images.check import ImageFacts, check_all
 from ..data.images.decode import as_png, check_whole
 from ..data.images.examples import refuse_bad
-from ..data.images.files import open_file
 from ..data.kinds.table import KINDS
 from ..data.kinds.tfrecord import (
     MANIFEST_NAME,
@@ -30,7 +29,7 @@ from ..data.kinds.tfrecord import (
     shard_name,
     write_schema,
 )
-from ..data.places import is_remote, join
+from ..data.places import is_remote, join, open_file
 from ..data.survey.formats import config_for
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import free_bytes

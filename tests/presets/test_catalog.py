@@ -52,6 +52,24 @@ def test_fashion_mnist_is_the_published_example() -> None:
     assert config.loss == "sparse_categorical_crossentropy"
 
 
+def test_presets_of_photos_are_the_published_examples() -> None:
+    cifar, vgg = find_preset("cifar10-cnn").config, find_preset("cifar10-vgg-augmented").config
+    assert (cifar.epochs, cifar.batch_size) == (20, 32)
+    assert (vgg.augmentation.rotation, vgg.augmentation.translation, vgg.augmentation.flip) == (20.0, 0.2, "horizontal")
+    assert (vgg.early_stopping.patience, vgg.early_stopping.monitor, vgg.epochs) == (5, "val_loss", 200)
+    plain, augmented, hub, efficientnet = (
+        find_preset(f"plant-pathology-{name}").config for name in ("cnn", "augmented", "hub", "efficientnet")
+    )
+    assert {(one.batch_size, one.loss) for one in (plain, augmented, hub, efficientnet)} == {
+        (8, "categorical_crossentropy")
+    }
+    assert (plain.epochs, plain.steps_per_execution, plain.augmentation.is_active) == (60, 32, False)
+    assert (augmented.early_stopping.patience, augmented.augmentation.is_active) == (20, True)
+    assert efficientnet.fine_tuning.after_epochs
+    mlp = find_preset("mnist-mlp").config
+    assert mlp.batch_size * int(mlp.steps_per_epoch) == 60_000  # every image in every epoch
+
+
 def test_an_unknown_preset_suggests_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match="There is no preset 'digits-cn'; did you mean 'digits-cnn'"):
         find_preset("digits-cn")

@@ -19,9 +19,8 @@ from PIL import Image, UnidentifiedImageError
 from ...errors import one_line
 from ...machine.resources import usable_cores
 from ...storage.files import NotAFileError
-from ..places import is_remote
+from ..places import is_remote, open_file
 from ..tables import first_of, short_name
-from .files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from ..places import open_file
 from .check import ImageFacts, check_image, pixels
-from .files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

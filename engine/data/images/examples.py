@@ -20,8 +20,7 @@ from ..split import counts_by_class, stratified_split
 from ..tables import check_there
 from .check import check_all, check_image, check_images, named
 from .decode import check_whole, decoded
-from .files import files_below, list_folder
-from .tables import find_images, image_folder, read_ids
+from .files import files_below, find_images, image_folder, list_folder, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -204,7 +203,7 @@ def _find(trained: TrainedModel, request: NewData) -> tuple[list[str], list[str]
     column, ending = record.get("id_column") or "", record.get("suffix") or ""
     if len(request.data) == 1 and first.lower().endswith(_TABLES):
         check_there(first)
-        table = read_ids(first, column)
+        table = read_ids(first, column, "")
         names = table.iloc[:, 0].tolist()
         # The folder that is given, the one beside the table as in training, or the table's own.
         folder = image_folder(first, str(record.get("images") or "images"))

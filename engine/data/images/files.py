@@ -1,21 +1,29 @@
-"""Lists and opens the image files of local and remote folders."""
+"""Lists, opens and labels the image files of local and remote folders, and reads tables of their names and labels."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ...errors import DataError, one_line
-from ...storage.files import open_regular
-from ..places import is_remote
+from ...errors import DataError, did_you_mean, one_line
+from ..places import is_image_name, is_remote, join, locate, not_there, shown
+from ..tables import class_order, read_table, refuse_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    import numpy as np
+    import pandas as pd
     from numpy.typing import NDArray
 
     from .check import ImageFacts
+
+
+_SUM_TOLERANCE = 1e-3  # of probabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +51,6 @@ class Source:
         lists = ([entries[index] for index in indices] for entries in (self.names, self.paths, self.facts))
         names, paths, facts = map(tuple, lists)
         return replace(self, names=names, paths=paths, facts=facts, labels=self.labels[indices])
-
-
-def open_file(path: str) -> BinaryIO:
-    """Open a local or remote file for reading."""
-    if not is_remote(path):
-        return cast("BinaryIO", open_regular(path, follows_links=True))
-    import tensorflow as tf
-
-    return cast("BinaryIO", tf.io.gfile.GFile(path, "rb"))
 
 
 def list_folder(folder: str) -> tuple[list[str], list[str]]:
@@ -89,3 +88,142 @@ def _walk_remote(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
             yield from tf.io.gfile.walk(folder)
     except tf.errors.OpError as error:
         raise DataError(f"{folder} cannot be read: {one_line(error, 200)}.") from error
+
+
+def read_ids(path: str, id_column: str, option: str) -> pd.DataFrame:
+    """Read a table of images; without `id_column`, which an option of training names, the first one has their names.
+
+    The result is text, the column of image names first, indexed by line number, with the header as line 1.
+
+    Raises:
+        DataError: It cannot be read, has no such column, or an image name is missing or repeated.
+    """
+    place = shown(path)
+    cells = read_table(path, {id_column: option} if id_column else {}, ["", "nan", "NaN"])
+    table: pd.DataFrame = cells.apply(lambda column: column.str.strip())
+    name = id_column or table.columns[0]
+    ids = table[name]
+    refuse_lines(place, ids.index[ids.isna()], f"no image in column '{name}'", "Fill it in or remove the line.")
+    twice = ids[ids.duplicated()]
+    if len(twice):
+        what = f"an image that an earlier line names too, such as '{twice.iloc[0]}'"
+        refuse_lines(place, twice.index, what, "Remove it: an image could be in both parts of the data.")
+    table.insert(0, name, table.pop(name))
+    return table
+
+
+def image_folder(path: str, images: str) -> str:
+    """Return the folder of the images of the table at a path; a relative one is in the table's folder."""
+    if is_remote(images) or Path(images).expanduser().is_absolute():
+        return locate(images)
+    table = locate(path)
+    if is_remote(table):
+        return join(table.rpartition("/")[0], images)
+    return str(Path(table).parent / images)
+
+
+def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str], str]:
+    """Find image files, given their names with or without the ending; raise `DataError` if there is no such folder.
+
+    Returns the path of each image, whether it exists or not, and the ending that most names lack, if any. `images` is
+    the folder in the configuration, for errors.
+    """
+    try:
+        list_folder(folder)
+    except FileNotFoundError as error:
+        raise not_there(folder, f"folder of images ({images})", "images") from error
+
+    @cache
+    def images_in(place: str) -> dict[str, str]:
+        """Return the images in a folder by their names with and without the ending."""
+        try:
+            _, names = list_folder(place)
+        except FileNotFoundError:
+            return {}
+        images = [name for name in names if is_image_name(name)]
+        return {name.rpartition(".")[0]: name for name in reversed(images)} | {name: name for name in names}
+
+    files = []
+    for name in ids:
+        inner, slash, base = name.rpartition("/")
+        files.append(inner + slash + images_in(join(folder, inner) if inner else folder).get(base, base))
+    added = Counter(file[len(name) :] for file, name in zip(files, ids, strict=True))
+    return [join(folder, file) for file in files], added.most_common(1)[0][0]
+
+
+def class_labels(
+    column: pd.Series[str], classes: Sequence[str], place: str
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Return the class number of each line of a column, indexed by line number, and the names of the classes.
+
+    `classes` are in the order of their numbers; without them, those that occur are taken in their usual order.
+
+    Raises:
+        DataError: A label is missing or unknown, or there is only one class.
+    """
+    import numpy as np
+
+    _refuse_empty(column, place)
+    names = tuple(classes) or tuple(sorted(column.unique(), key=class_order))
+    unknown = column[~column.isin(names)]
+    if len(unknown):
+        first = str(unknown.iloc[0])
+        what = f"the label '{first}' is not in data.options.classes; {did_you_mean(first, names)}"
+        refuse_lines(place, unknown.index, what, "Correct it or add it to data.options.classes.")
+    if len(names) < 2:
+        what = f"{place}: every label in column '{column.name}' is '{names[0]}'; training needs at least two classes."
+        raise DataError(what, remedy="Set data.options.label to the column with the classes.")
+    numbers = {name: number for number, name in enumerate(names)}
+    return np.array([numbers[name] for name in column], np.int32), names
+
+
+def share_labels(table: pd.DataFrame, place: str) -> NDArray[np.float32]:
+    """Read the probability of each class from one column per class, indexed by line number: ``(lines, classes)``.
+
+    Raises:
+        DataError: One is missing or not between 0 and 1, or a line does not add up to 1.
+    """
+    import numpy as np
+    import pandas as pd
+
+    for name in table.columns:
+        column = table[name]
+        _refuse_empty(column, place)
+        numbers = pd.to_numeric(column, errors="coerce")
+        wrong = column[numbers.isna() | ~numbers.between(0, 1)]
+        if len(wrong):
+            what = f"'{wrong.iloc[0]}' in column '{name}' is not a probability between 0 and 1"
+            remedy = "Set data.options.label to the label column, or to the columns of the classes' probabilities."
+            refuse_lines(place, wrong.index, what, remedy)
+    shares = table.astype(np.float64).to_numpy()
+    sums = shares.sum(axis=1)
+    wrong_sum = np.abs(sums - 1) > _SUM_TOLERANCE
+    if wrong_sum.any():
+        what = f"the probabilities of the classes add up to {sums[wrong_sum][0]:g}, not 1"
+        refuse_lines(place, table.index[wrong_sum], what, "Correct them.")
+    return shares.astype(np.float32)
+
+
+def refuse_sparse(loss: str, place: str) -> None:
+    """Raise a `DataError` if the loss is sparse, which cannot learn a probability for each class."""
+    if loss.startswith("sparse_"):
+        raise DataError(
+            f"{place} gives some images a probability for each class, which loss = '{loss}' cannot learn.",
+            remedy="Set loss = 'categorical_crossentropy'.",
+        )
+
+
+def for_loss(shares: NDArray[np.float32], loss: str, place: str) -> NDArray[Any]:
+    """Return class numbers for a sparse loss, else probabilities; raise `DataError` if an image has several classes."""
+    import numpy as np
+
+    if not loss.startswith("sparse_"):
+        return shares
+    if not np.isin(shares, (0.0, 1.0)).all():
+        refuse_sparse(loss, place)
+    return np.asarray(shares.argmax(axis=1), np.int32)
+
+
+def _refuse_empty(column: pd.Series[str], place: str) -> None:
+    what = f"no label in column '{column.name}'"
+    refuse_lines(place, column.index[column.isna()], what, "Fill it in or remove the line.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
@@ -11,10 +10,9 @@ from pydantic import BeforeValidator
 from ...config.pieces import listed
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
-from ...storage.paths import user_path
 from ..examples import Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate, shown
-from ..survey.skimming import Survey, deadline, first_rows, in_time, label_columns, of_classes, open_columns, trouble
+from ..survey.skimming import Survey, count_classes, first_rows, label_columns
 from ..tables import UNNAMED, is_number, noted
 from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import Column, FilePath, Question, Recognized, class_count
@@ -87,22 +85,8 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
 
     def survey(self, path: Path, options: ImageCsvOptions) -> Survey:
         """Count the rows of each class, or the rows in which it is the most probable one."""
-        wanted = dict.fromkeys(options.label, "label")
-        if options.inputs:
-            wanted[options.inputs] = "inputs"
-        heading, rows, problems = open_columns(path, wanted)
-        if problems:
-            return Survey(problems=problems)
-        names = options.label or [name for name in heading if name != (options.inputs or heading[0])]
-        if not names:
-            return trouble("path", f"{user_path(path)} has no label column besides '{heading[0]}'")
-        places = [heading.index(name) for name in names]
-        counts: Counter[str] = Counter(dict.fromkeys(names, 0) if len(names) > 1 else {})
-        for row in in_time(rows, deadline()):
-            labels = [row[place] if place < len(row) else "" for place in places]
-            shares = [float(label) if is_number(label) else 0.0 for label in labels]  # the loader reports what is none
-            counts[labels[0] if len(names) == 1 else names[shares.index(max(shares))]] += 1
-        return of_classes(counts, path)
+        wanted = dict.fromkeys(options.label, "label") | ({options.inputs: "inputs"} if options.inputs else {})
+        return count_classes(path, wanted, options.label, ids=options.inputs)
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Return the size of the images; a sparse loss needs class numbers, whatever the columns contain."""
@@ -115,13 +99,12 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
 
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """Read the table and find the files of its images; a sparse loss needs class numbers."""
-        from ..images.files import Source
-        from ..images.tables import class_labels, find_images, for_loss, image_folder, read_ids, share_labels
+        from ..images.files import Source, class_labels, find_images, for_loss, image_folder, read_ids, share_labels
 
         options = self.options(config)
         place = shown(options.path)
         on_fetch(f"reading {place}")
-        table = read_ids(options.path, options.inputs)
+        table = read_ids(options.path, options.inputs, "inputs")
         others = [str(column) for column in table.columns[1:]]
         for name in options.label:
             if name not in others:
@@ -150,7 +133,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         """Return code that reads the table with pandas and splits it."""
         from ...code import assigned, literal
         from ..data_code import chosen, image_code, split, table_code
-        from ..images.tables import image_folder
+        from ..images.files import image_folder
 
         options = self.options(config)
         imports.add("numpy as np")

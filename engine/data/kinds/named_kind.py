@@ -29,8 +29,8 @@ from .kind import (
     WordCount,
     class_count,
 )
-from .table_csv import TableCsv, TableCsvOptions, check_table, rows_code, table_examples
-from .text_csv import TextCsv, TextCsvOptions, check_texts, text_code, text_examples, text_signature
+from .table_csv import TableCsv, TableCsvOptions, check_label, rows_code, table_examples
+from .text_csv import TEXT_NAMES, TextCsv, TextCsvOptions, check_texts, text_code, text_examples, text_signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,11 +43,10 @@ if TYPE_CHECKING:
     from ...messages import Reporter
     from ..data_code import DataCode
     from ..download import OnFetch
+    from ..images.decode import Decoding
     from ..predictions import NewData, Table, TrainedModel
 
 _VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
-_TEXTS = ("text", "review", "sentence", "content", "message")
-
 _ANSWERS = {"prompt": "response completion chosen", "question": "answer", "instruction": "output response"}
 
 
@@ -82,10 +81,8 @@ class NamedFacts:
 
 def described(info: Any, **more: str) -> dict[str, str]:
     """Return what `inspect` says about data, from a package's description of them and a few words more."""
-    about = " ".join(str(info.description or "").split())[:300]
-    return {
-        name: text for name, text in {"about": about, "home page": str(info.homepage or ""), **more}.items() if text
-    }
+    said = {"about": " ".join(str(info.description or "").split())[:300], "home page": str(info.homepage or ""), **more}
+    return {name: text for name, text in said.items() if text}
 
 
 _FACTS = KeyedStore[NamedFacts]("named.json", NamedFacts)
@@ -112,6 +109,13 @@ class NamedOptions(Section):
     def full_name(self) -> str:
         """The name with the configuration, as on the command line."""
         return f"{self.name}/{self.config}" if self.config else self.name
+
+    @property
+    def decoding(self) -> Decoding:
+        """The size that images are decoded to."""
+        from ..images.decode import Decoding
+
+        return Decoding(self.image_size, self.resize)
 
 
 OptionsT = TypeVar("OptionsT", bound=NamedOptions)
@@ -251,9 +255,10 @@ class NamedKind(DatasetKind[OptionsT]):
             self.look_up(wanted.full_name, options)
         facts = self.facts(wanted)
         use = None if facts is None else self.use(wanted, facts)
-        if use is not None and use.task == "table":
-            return TableCsv().goals({"label_type": "class" if use.is_class else "number"})
-        return "text" if use is not None and use.task == "texts" else "cnn", self.loss, self.metrics
+        if use is None or use.task == "images":
+            return super().goals(options)
+        kind = TextCsv() if use.task == "texts" else TableCsv()
+        return kind.goals({"label_type": "class" if use.is_class else "number"})
 
     def survey(self, path: Path, options: OptionsT) -> Survey:
         """Return what is known about the splits without asking."""
@@ -262,8 +267,7 @@ class NamedKind(DatasetKind[OptionsT]):
             return Survey(unknown="was not asked for on this machine yet")
         use = self.use(options, facts)
         if not facts.splits:
-            unknown = "has an unknown number of examples until it is read"
-            return Survey(class_names=use.classes, unknown=unknown)
+            return Survey(class_names=use.classes, unknown="has an unknown number of examples until it is read")
         try:
             split, other = splits_of(options, facts)
         except DataError as error:
@@ -290,15 +294,15 @@ class NamedKind(DatasetKind[OptionsT]):
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Fit a model of images to their size, if all have the same."""
+        from ..images.check import ImageFacts
+
         options = self.options(config)
         facts = self.facts(options)
         if facts is None or (use := self.use(options, facts)).task != "images":
             return Start({})
-        from ..images.check import ImageFacts
-
         height, width, channels = facts.features[use.inputs[0]].shape or (None, None, None)
-        one = [] if not (height and width) else [ImageFacts("", height=height, width=width, is_gray=channels == 1)]
-        return image_start(config, one)
+        one = ImageFacts("", height=height or 0, width=width or 0, is_gray=channels == 1)
+        return image_start(config, [one] if height and width else [])
 
     def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
         """Download what is not here, and read it; without a validation split, the end of the other one is held out."""
@@ -316,50 +320,49 @@ class NamedKind(DatasetKind[OptionsT]):
             from ..images.decode import as_written, decode_bytes
             from ..images.examples import image_examples
 
-            decoding = self._decoding(config)
+            decoding = options.decoding
 
             @as_written
             def decoded(content: Any, label: Any) -> tuple[Any, Any]:
                 return decode_bytes(content, decoding), tf.cast(label, tf.int32)
 
-            read = [self.images(options, part, use).map(decoded, num_parallel_calls=tf.data.AUTOTUNE) for part in parts]
-            sizes = parts[0].size, parts[1].size
-            return image_examples((read[0], read[1]), sizes, decoding, use.classes, {})
-        wanted, names = self._table_options(config, use), [*use.inputs, use.label]
-        table = pd.concat([self.table(options, part, names) for part in parts], ignore_index=True)
+            train, held_out = (
+                self.images(options, part, use).map(decoded, num_parallel_calls=tf.data.AUTOTUNE) for part in parts
+            )
+            return image_examples((train, held_out), (parts[0].size, parts[1].size), decoding, use.classes, {})
+        wanted = self._table_options(options, use)
+        table = pd.concat([self.table(options, part, [*use.kinds]) for part in parts], ignore_index=True)
         if missing := int(table[use.label].isna().sum()):
             what = f"{wanted.path} has {missing:,} examples without a label."
             raise DataError(what, remedy="Set data.options.label.")
         rows = np.arange(parts[0].size), np.arange(parts[0].size, len(table))
         if isinstance(wanted, TableCsvOptions):
-            check_table(config, wanted)
+            check_label(config, wanted.label_type, TableCsv.model)
             return table_examples(config, wanted, table, rows)
         check_texts(config)
         return text_examples(config, wanted, table.fillna(""), rows)
 
     def _slices(self, config: RunConfig, facts: NamedFacts) -> tuple[Slice, Slice]:
         """Return the training and the validation examples."""
-        options, data = self.options(config), config.data
-        split, other = splits_of(options, facts)
-        total = facts.splits[split]
-        found = Survey(total=total, validation=facts.splits[other] if other else None)
-        ends, held_out = found.train(data.validation_fraction), found.held_out(data.validation_fraction)
-        assert ends is not None and held_out is not None  # noqa: PT018, S101  the total is known
-        if not ends:
-            raise DataError(f"{options.full_name} has {total:,} examples, too few to hold some out for validation.")
-        train = Slice(split, 0, min(ends, data.train_limit or ends))
-        return train, Slice(other, 0, held_out) if other else Slice(split, ends, total)
-
-    def _table_options(self, config: RunConfig, use: Use) -> TextCsvOptions | TableCsvOptions:
-        """Return how the same data in a file would be read."""
         options = self.options(config)
-        named = {"path": f"{self.name}:{options.full_name}", "label": use.label}
+        split, other = splits_of(options, facts)
+        total = ends = facts.splits[split]
+        if not other:
+            ends -= max(1, round(config.data.validation_fraction * total))
+        if ends < 1:
+            raise DataError(f"{options.full_name} has {total:,} examples, too few to hold some out for validation.")
+        train = Slice(split, 0, min(ends, config.data.train_limit or ends))
+        return train, Slice(other, 0, facts.splits[other]) if other else Slice(split, ends, total)
+
+    def _table_options(self, options: OptionsT, use: Use) -> TextCsvOptions | TableCsvOptions:
+        """Return how the same data in a file would be read."""
+        place = f"{self.name}:{options.full_name}"
         if use.task == "texts":
             size = {"vocabulary": options.vocabulary, "length": options.length}
-            return TextCsvOptions.model_validate({**named, "inputs": use.inputs[0], **size})
-        categories = tuple(name for name, kind in use.kinds.items() if kind in {"class", "text"} and name != use.label)
-        label_type = "class" if use.is_class else "number"
-        return TableCsvOptions.model_validate({**named, "label_type": label_type, "categories": categories})
+            return TextCsvOptions(path=place, label=use.label, inputs=use.inputs[0], **size)
+        categories = tuple(name for name in use.inputs if use.kinds[name] in {"class", "text"})
+        kind = "class" if use.is_class else "number"
+        return TableCsvOptions(path=place, label=use.label, label_type=kind, categories=categories)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the same examples with the package."""
@@ -383,7 +386,7 @@ class NamedKind(DatasetKind[OptionsT]):
                 '    """Return the image of an example as 8-bit RGB."""',
                 f"    image = {self.image_code.format(name=literal(name))}",
                 *(["    image = tf.image.grayscale_to_rgb(image)"] if shape[2:] == (1,) else []),
-                *resized(self._decoding(config)),
+                *resized(options.decoding),
                 "    return tf.cast(tf.round(image), tf.uint8)",
                 "",
                 "",
@@ -413,7 +416,7 @@ class NamedKind(DatasetKind[OptionsT]):
             'table = table.map(text_of, na_action="ignore")',
         ]
         rows = [f"rows_train, rows_val = np.split(np.arange(len(table)), [{parts[0].size}])"]
-        wanted = self._table_options(config, use)
+        wanted = self._table_options(options, use)
         if isinstance(wanted, TableCsvOptions):
             return rows_code(wanted, record, imports, table, rows)
         return text_code(wanted, record, imports, table, rows)
@@ -433,13 +436,7 @@ class NamedKind(DatasetKind[OptionsT]):
             return TableCsv().predict(trained, request, reporter)
         from ..images.examples import predict_images
 
-        return predict_images(trained, request, reporter, self._decoding(trained.config))
-
-    def _decoding(self, config: RunConfig) -> Any:
-        from ..images.decode import Decoding
-
-        options = self.options(config)
-        return Decoding(options.image_size, options.resize)
+        return predict_images(trained, request, reporter, self.options(trained.config).decoding)
 
     def _key(self, options: OptionsT) -> str:
         return f"{self.name}:{options.full_name}" + (f" in {options.data_dir}" if options.data_dir else "")
@@ -476,7 +473,7 @@ class NamedKind(DatasetKind[OptionsT]):
             if talks or not usable:
                 what = f"{options.full_name} has {', '.join(talks or features)}: no model here learns to write text."
                 remedy = "Train one of yours on a function that returns this data: see docs/own-code.md."
-                raise DataError(what, remedy=remedy if talks else f"{remedy} Or choose data.options.label.")
+                raise DataError(what, remedy=f"{remedy} Or choose what is learned with data.options.label.")
         label = options.label or facts.label or (classes[0] if len(classes) == 1 else "")
         label = label or ("label" if "label" in features else "")
         inputs = options.inputs or tuple(name for name in facts.inputs or usable if name != label)
@@ -485,7 +482,7 @@ class NamedKind(DatasetKind[OptionsT]):
         others = [name for name in inputs if features[name].kind in {"class", "integer", "number"}]
         target = features[label] if label else Feature("other")
         is_class = target.kind in {"class", "text"} or target.is_few
-        text = column_named(texts, _TEXTS) or (texts[0] if len(texts) == 1 and not others else "")
+        text = column_named(texts, TEXT_NAMES) or (texts[0] if len(texts) == 1 and not others else "")
         task: Literal["images", "texts", "table"] = "images" if images else "texts" if text and is_class else "table"
         seen = {"images": tuple(images[:1]), "texts": (text,), "table": (*texts, *others)}[task]
         kinds = {name: features[name].kind for name in (*seen, *([label] if label else []))}

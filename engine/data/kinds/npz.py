@@ -13,15 +13,16 @@ from pydantic import Field
 
 from ...config.values import Section
 from ...errors import DataError, one_line
-from ..examples import Examples, Input, Signature, of_arrays
-from ..places import locate
+from ..examples import Examples, Input, Signature
+from ..places import locate, open_file
 from ..places import shown as shown_path
 from ..predictions import NewData, Table, TrainedModel, predicted
+from ..split import LabelScale, signature_of
 from ..survey.skimming import Survey, of_classes, shown
 from ..tables import check_there, first_of
 from .image_kind import cnn_options
 from .kind import DatasetKind, FilePath, InputsRecord, LabelType, Recognized, Start
-from .table_csv import NO_SCALE, LabelScale, check_numbers, deviation_notice, scale_of, signature_of
+from .table_csv import check_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -93,7 +94,7 @@ class Npz(DatasetKind[NpzOptions]):
         """Return the shape of the inputs, which are not read."""
         if found.problems:
             return super().signature(config, found)
-        return _signature(_example_shape(self.options(config)), len(found.classes)), ""
+        return signature_of(_input(_example_shape(self.options(config))), len(found.classes)), ""
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Train images with as many convolutions as their size allows."""
@@ -104,54 +105,36 @@ class Npz(DatasetKind[NpzOptions]):
         """Read the arrays, and hold out some examples unless there are arrays for validation."""
         import numpy as np
 
-        from ..split import counts_by_class, random_split, stratified_split
+        from ..split import parts_of, split_classes, split_numbers
 
-        options, data, place = self.options(config), config.data, shown_path(self.options(config).path)
+        options, place = self.options(config), shown_path(self.options(config).path)
         is_number = options.label_type == "number"
         if is_number:
-            check_numbers(config, config.model)
+            check_label(config, "number", config.model)
         on_fetch(f"reading {place}")
         with _opened(options) as (archive, x_names, y_names):
-            x, y = [_inputs(archive, name) for name in x_names], [_labels(archive, name, options) for name in y_names]
-        names: tuple[str, ...] = ()
-        record: dict[str, Any] = {"kind": config.dataset, "inputs": x_names, "labels": y_names, "shape": x[0].shape[1:]}
-        if not is_number:
-            values = np.unique(np.concatenate(y))
-            if not 1 < len(values) <= len(y[0]) // 2:
-                what = f"The {len(y[0]):,} labels in {place} are not classes: {len(values):,} of them differ."
+            x = np.concatenate([_inputs(archive, name) for name in x_names])
+            y = [_labels(archive, name, options) for name in y_names]
+        given, values = parts_of(len(y[0]), len(x), config), np.concatenate(y)
+        if is_number:
+            labels = split_numbers(values, config, given)
+        else:
+            classes, numbers = np.unique(values, return_inverse=True)
+            if not 1 < len(classes) <= len(y[0]) // 2:
+                what = f"The {len(y[0]):,} labels in {place} are not classes: {len(classes):,} of them differ."
                 remedy = "Set data.options.label to the array of classes, or data.options.label_type=number."
                 raise DataError(what, remedy=remedy)
-            names = tuple(shown(str(value)) for value in values)
-            y = [np.searchsorted(values, part).astype(np.int32) for part in y]
-        notices: tuple[str, ...] = ()
-        if len(x) > 1:
-            rows = np.random.default_rng(config.seed).permutation(len(y[0]))[: data.train_limit or None]
-            x[0], y[0] = x[0][rows], y[0][rows]
+            names = tuple(shown(str(value)) for value in classes)
+            labels = split_classes(numbers.astype(np.int32), names, config, given)
+        record: dict[str, Any] = {"kind": config.dataset, "inputs": x_names, "labels": y_names, "shape": x.shape[1:]}
+        train = x[labels.parts[0]]
+        if x.ndim > 2:
+            record["pixel_range"] = 255.0 if x.dtype == np.uint8 else float(np.abs(train).max()) or 1.0
         else:
-            parts = random_split(len(y[0]), "examples", config) if is_number else None
-            if parts is None:
-                split = stratified_split(y[0], names, data.validation_fraction, config.seed, data.train_limit)
-                parts, notices = (split.train, split.validation), split.notices
-            x, y = ([values[0][rows] for rows in parts] for values in (x, y))
-        label = scale_of(y[0]) if is_number else NO_SCALE
-        if is_number:
-            record["label"], notices = label.model_dump(), (deviation_notice(y[1]),)
-        else:
-            record |= {"class_names": names, "class_counts": counts_by_class(y[0], y[1], len(names))}
-        if x[0].ndim > 2:
-            record["pixel_range"] = 255.0 if x[0].dtype == np.uint8 else float(np.abs(x[0]).max()) or 1.0
-        else:
-            mean, deviation = x[0].mean(axis=0), x[0].std(axis=0)
+            mean, deviation = train.mean(axis=0), train.std(axis=0)
             record |= {"mean": mean.tolist(), "deviation": (deviation + (deviation == 0)).tolist()}
-            x = [_scaled(part, record) for part in x]
-        return of_arrays(
-            *zip(x, y, strict=True),
-            signature=_signature(x[0].shape[1:], len(names), label),
-            pixel_range=record.get("pixel_range", 0.0),
-            class_names=names,
-            record=record,
-            notices=notices,
-        )
+            x = _scaled(x, record)
+        return labels.examples(x, _input(x.shape[1:]), record, pixel_range=record.get("pixel_range", 0.0))
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe each array."""
@@ -217,8 +200,6 @@ def open_arrays(path: str) -> Iterator[Any]:
     """Open a file of arrays; raise `DataError` if it, or what the body reads of it, is damaged."""
     from numpy.lib.npyio import NpzFile
 
-    from ..images.files import open_file
-
     check_there(path)
     try:
         with open_file(locate(path)) as file, NpzFile(file, allow_pickle=False) as archive:
@@ -258,8 +239,8 @@ def _example_shape(options: NpzOptions) -> tuple[int, ...]:
         return _header(archive, names[0])[0][1:]
 
 
-def _signature(shape: tuple[int, ...], classes: int, label: LabelScale = NO_SCALE) -> Signature:
-    return signature_of({"image" if len(shape) > 1 else "row": Input(shape)}, classes, label)
+def _input(shape: tuple[int, ...]) -> dict[str, Input]:
+    return {"image" if len(shape) > 1 else "row": Input(shape)}
 
 
 def _header(archive: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:

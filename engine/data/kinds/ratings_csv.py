@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import zlib
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,33 +10,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ...config.pieces import listed
 from ...config.values import Section
-from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import shown as shown_path
 from ..predictions import NewData, Table, TrainedModel, number
-from ..row_files import decoded
-from ..survey.skimming import (
-    Survey,
-    column_named,
-    deadline,
-    first_rows,
-    in_time,
-    missing_columns,
-    shown,
-    text_lines,
-    trouble,
-)
-from ..tables import (
-    layout_of,
-    open_table,
-    read_table,
-    refuse_class_options,
-    refuse_missing,
-    refuse_rows,
-    require,
-)
+from ..split import deviation_notice
+from ..survey.skimming import Survey, column_named, count_classes, first_rows
+from ..tables import open_table, read_table, refuse_class_options, refuse_lines, refuse_missing, require
 from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized
-from .table_csv import deviation_notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,7 +32,6 @@ if TYPE_CHECKING:
 _LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 _METRICS = ("root_mean_squared_error", "mean_absolute_error", "mean_squared_error")
 _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", "item_id", "item"), ("rating",)
-_AS_IT_IS = {"skipinitialspace": False}  # a user may begin with a space
 _UNKNOWN = 0  # the number of all users and items without a training rating
 _AT_ONCE = 4096  # pairs that are predicted in a batch
 _BEST = 10  # most items listed for a user
@@ -70,6 +48,11 @@ class RatingsCsvOptions(Section):
         Field(min_length=3, max_length=3),
         "Columns of users, items and ratings.",
     ] = ("userId", "movieId", "rating")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of a table without a header."""
+        return (*self.columns, "timestamp")
 
 
 class _Columns(BaseModel):
@@ -107,16 +90,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
 
     def survey(self, path: Path, options: RatingsCsvOptions) -> Survey:
         """Count the ratings."""
-        lines = in_time(text_lines(path), deadline())
-        first = next(lines, "").strip()
-        separator, has_heading = layout_of(first)
-        heading = [
-            *map(shown, next(csv.reader([first.replace("::", "\t")], delimiter=separator.replace("::", "\t")), []))
-        ]
-        if has_heading and (problems := missing_columns(path, heading, dict.fromkeys(options.columns, "columns"))):
-            return Survey(problems=problems)
-        total = sum(1 for line in lines if line.strip()) + (not has_heading)
-        return Survey(total=total) if total > 0 else trouble("path", f"{user_path(path)} has no rows")
+        return count_classes(path, dict.fromkeys(options.columns, "columns"), [], options.names)
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the ratings, hold some out, and number the users and items of the rest."""
@@ -191,7 +165,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         data, for training or validation, are not among the best.
         """
         columns, path, record = trained.record["columns"], request.only(), trained.record
-        table = open_table(path, [columns["user"]], **_AS_IT_IS)
+        table = open_table(path, [columns["user"]])
         wanted = [columns["user"], *([columns["item"]] if columns["item"] in table.columns else [])]
         refuse_missing(path, table, wanted)
         users = _known(table[columns["user"]], record["users"], "user", reporter)
@@ -209,26 +183,15 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
 
 
 def _read(options: RatingsCsvOptions) -> pd.DataFrame:
-    """Read the table, with any separator, with or without a header; ratings become numbers."""
+    """Read the table; ratings become numbers."""
     import numpy as np
     import pandas as pd
 
-    text = decoded(options.path)[0]
-    separator, has_header = layout_of(text.partition("\n")[0])
-    settings: dict[str, Any] = {"sep": separator, "index_col": False, **_AS_IT_IS}  # even if lines are longer
-    if separator == "::":  # pandas reads single characters much faster
-        text, settings["sep"] = text.replace("::", "\t"), "\t"
-    if not has_header:
-        names = (*options.columns, "timestamp")
-        settings |= {"header": None, "names": names[: text.partition("\n")[0].count(settings["sep"]) + 1]}
-    table = read_table(options.path, dict.fromkeys(options.columns, "columns"), text, **settings)
-    rating = options.columns[2]
+    place, rating = shown_path(options.path), options.columns[2]
+    table = read_table(options.path, dict.fromkeys(options.columns, "columns"), names=options.names)
+    refuse_missing(options.path, table, options.columns[:2])
     table[rating] = pd.to_numeric(table[rating], errors="coerce").astype(np.float64)
-    for name in options.columns:
-        broken, what = table[name].isna(), "no number" if name == rating else "nothing"
-        if name == rating:
-            broken |= ~np.isfinite(table[name])
-        refuse_rows(options.path, broken.to_numpy(), f"{what} in column '{name}'", separator, has_header=has_header)
+    refuse_lines(place, table.index[~np.isfinite(table[rating])], f"no number in column '{rating}'")
     return table
 
 

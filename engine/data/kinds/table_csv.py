@@ -7,15 +7,16 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from ...config.values import Section
 from ...errors import DataError
-from ..examples import Examples, Input, Signature, Task, of_arrays
+from ..examples import Examples, Input
 from ..places import locate
 from ..places import shown as shown_path
 from ..predictions import NewData, Table, TrainedModel, predicted
-from ..survey.skimming import Survey, column_named, count_classes, first_rows, samples_of, shown
+from ..split import LabelScale, scale_of
+from ..survey.skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, shown
 from ..tables import (
     first_of,
     kept_columns,
@@ -23,15 +24,15 @@ from ..tables import (
     open_table,
     read_table,
     refuse_class_options,
+    refuse_lines,
     refuse_missing,
-    refuse_rows,
     require,
     short_name,
 )
 from .kind import Column, DatasetKind, FilePath, InputsRecord, LabelType, Question, Recognized, Start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     import pandas as pd
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
+    from ..split import Parts
 
 _CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
 _NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
@@ -74,17 +76,6 @@ class TableCsvOptions(Section):
         return others | {self.label: "label"}
 
 
-class LabelScale(BaseModel):
-    """How a number is scaled: its mean is subtracted, then it is divided by its standard deviation."""
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False, defer_build=True)
-    mean: float
-    deviation: Annotated[float, Field(gt=0)]
-
-
-NO_SCALE = LabelScale(mean=0, deviation=1)
-
-
 class _Inputs(BaseModel):
     """How the columns become numbers, in the order of the model's inputs."""
 
@@ -95,7 +86,6 @@ class _Inputs(BaseModel):
 
 class _Record(_Inputs, InputsRecord):
     label_column: str
-    separator: str = ","
     class_names: list[str] | None = None
     label: LabelScale | None = None  # of labels that are numbers
 
@@ -122,49 +112,41 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         heading = [*map(shown, names)]
         if len(heading) < 2 or len({*heading}) < len(heading):
             return None
-        columns = {name: [row[index].strip() for row in rows if index < len(row)] for index, name in enumerate(heading)}
+        columns, ends = (_columns(heading, part) for part in (rows, last_rows(place)))
         asked = given.get("label")
         label = asked if isinstance(asked, str) else column_named(heading, _LABELS)
-        useless = [name for name, values in columns.items() if name != label and _useless(values)]
+        useless = tuple(name for name in heading if name != label and _useless(columns[name], ends[name]))
         candidates = [name for name in heading if name not in useless]
         if len(candidates) < 2:
             return None
-        options: dict[str, Any] = {"path": str(place), "left_out": tuple(useless)}
+        options: dict[str, Any] = {"path": str(place), "left_out": useless}
         if label not in columns:
             answers = {name: name for name in reversed(candidates)}
             return Recognized(options, sure=0.55, question=Question("label", "What is to be predicted?", answers))
-        # Numbers are classes if there are at most 20 whole ones that are not far apart.
-        numbers = {_value(value) for value in columns[label] if value not in _EMPTY}
-        are_numbers = bool(numbers) and None not in numbers
-        known = [number for number in numbers if number is not None]
-        if are_numbers and len(known) <= _MOST_CLASSES and max(known) - min(known) <= _FARTHEST_CLASSES:
-            are_numbers = not all(map(float.is_integer, known))
-        return Recognized(options | {"label": label, "label_type": "number" if are_numbers else "class"}, sure=0.55)
+        label_type = _label_type(columns[label] + ends[label])
+        return Recognized(options | {"label": label, "label_type": label_type}, sure=0.55)
 
     def survey(self, path: Path, options: TableCsvOptions) -> Survey:
         """Count the rows, of each class if there are any."""
-        has_classes = options.label_type == "class"
-        found = count_classes(path, options.columns, options.label if has_classes else "")
-        return found if has_classes or found.problems else Survey(total=found.total)
+        return count_classes(path, options.columns, [options.label] if options.label_type == "class" else [])
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Say why columns are left out, and show some rows."""
-        options = self.options(config)
-        heading, rows = first_rows(Path(locate(options.path)))
-        why = [f"{name} ({_useless([row[place].strip() for row in rows if place < len(row)]) or 'as asked'})"
-               for place, name in enumerate(heading) if name in options.left_out]  # fmt: skip
-        seen = [(name, index) for index, name in enumerate(heading) if name not in options.left_out]
-        samples = samples_of(rows, lambda row: ", ".join(f"{name} {row[i]}" for name, i in seen if i < len(row)))
-        return Start({}, {"data.options.left_out": f"left out: {first_of(why)}"} if why else {}, samples=samples)
+        left_out, (heading, rows) = self.options(config).left_out, first_rows(Path(locate(self.options(config).path)))
+        columns = _columns(heading, rows)
+        why = [f"{name} ({_useless(columns[name]) or 'as asked'})" for name in heading if name in left_out]
+
+        def line(row: list[str]) -> str:
+            cells = zip(heading, row, strict=False)
+            return ", ".join(f"{name} {cell}" for name, cell in cells if name not in left_out)
+
+        reasons = {"data.options.left_out": f"left out: {first_of(why)}"} if why else {}
+        return Start({}, reasons, samples=samples_of(rows, line))
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-        """Read the table, split it, and learn from the training rows how numbers are scaled and which categories are.
-
-        Raises:
-            DataError: The file is missing, a label is, or a cell of numbers has something else.
-        """
+        """Read the table, split it, and learn from the training rows how to scale numbers, and which categories are."""
         options = self.options(config)
-        check_table(config, options)
+        check_label(config, options.label_type, self.model)
         on_fetch(f"reading {shown_path(options.path)}")
         return table_examples(config, options, _read(options))
 
@@ -188,8 +170,9 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         """Predict labels. Columns that the model does not see are kept; without any, rows are numbered from 1."""
         path, record = request.only(), _Record.model_validate(trained.record)
         seen = [*record.numbers, *record.categories]
-        table = open_table(path, seen, na_values=_EMPTY)
-        rows, kept = _encoded(table, record, path), kept_columns(table, (*seen, record.label_column))
+        table = open_table(path, seen, _EMPTY)
+        kept = kept_columns(table, (*seen, record.label_column))
+        rows = _encoded(table, record, path)
         return predicted(trained, kept, rows, record.label_column, reporter, has_classes=record.label is None)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
@@ -197,13 +180,12 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         from ...code import assigned
         from ..data_code import random_split, split, table_code
 
-        options = self.options(config)
+        options, limit = self.options(config), config.data.train_limit
         csv = {"dtype": "str", "keep_default_na": "False", "na_values": "EMPTY", "skipinitialspace": "True"}
         table = [assigned("TABLE", locate(options.path)), assigned("EMPTY", _EMPTY)]
         table += table_code(imports, options.path, record, **csv)
-        parts = random_split(held_out, config.data.train_limit, "labels")
-        if options.label_type == "class":
-            parts = split(imports, held_out, config.data.train_limit, "labels")
+        is_class = options.label_type == "class"
+        parts = split(imports, held_out, limit, "labels") if is_class else random_split(held_out, limit, "labels")
         return rows_code(options, record, imports, table, parts)
 
 
@@ -216,7 +198,8 @@ def rows_code(
 
     known = _Record.model_validate(record)
     imports.add("numpy as np")
-    label, has_classes = f"table[{literal(options.label)}].str.strip()", known.label is None
+    column, has_classes = f"table[{literal(options.label)}].str.strip()", known.label is None
+    numbers = f'labels = pd.to_numeric({column}.str.replace(",", "")).to_numpy("float32")'
     lines = [
         *([assigned("CLASSES", known.class_names)] if has_classes else []),
         "# Mean and standard deviation of each number; the values of each category.",
@@ -224,9 +207,7 @@ def rows_code(
         assigned("CATEGORIES", known.categories),
         *_FUNCTION,
         *table,
-        f"labels = {label}.map(CLASSES.index).to_numpy()"
-        if has_classes
-        else f'labels = pd.to_numeric({label}.str.replace(",", "")).to_numpy("float32")',
+        f"labels = {column}.map(CLASSES.index).to_numpy()" if has_classes else numbers,
         *parts,
         "y_train, y_val = labels[rows_train], labels[rows_val]",
         "x_train, x_val = encoded(table)[rows_train], encoded(table)[rows_val]",
@@ -235,57 +216,30 @@ def rows_code(
     return DataCode(lines, "y_train" if has_classes else "")
 
 
-def deviation_notice(labels: NDArray[Any]) -> str:
-    """Say how far validation labels are from their mean, which is what a model has to beat."""
-    error = f"{labels.std():.4g}"
-    return f"The validation labels have a standard deviation of {error}, the error of predicting the mean."
-
-
-def check_table(config: RunConfig, options: TableCsvOptions) -> None:
-    """Raise `DataError` if a configuration does not fit the type of the label."""
-    if options.label_type == "class":
-        require(config, TableCsv.model, _CLASS_LOSSES)
+def check_label(config: RunConfig, label_type: str, model: str) -> None:
+    """Raise `DataError` if a configuration does not fit the type of its label, or has another model than this one."""
+    if label_type == "class":
+        require(config, model, _CLASS_LOSSES)
     else:
-        check_numbers(config, TableCsv.model)
-
-
-def check_numbers(config: RunConfig, model: str) -> None:
-    """Raise `DataError` if a configuration does not fit labels that are numbers, for a model with this name."""
-    require(config, model, _NUMBER_LOSSES, _NUMBER_METRICS)
-    refuse_class_options(config)
+        require(config, model, _NUMBER_LOSSES, _NUMBER_METRICS)
+        refuse_class_options(config)
 
 
 def table_examples(
-    config: RunConfig,
-    options: TableCsvOptions,
-    table: pd.DataFrame,
-    parts: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None,
+    config: RunConfig, options: TableCsvOptions, table: pd.DataFrame, parts: Parts | None = None
 ) -> Examples:
     """Return the examples in a table as `_read` returns it, with the rows of both parts if they are given."""
-    from ..split import random_split, split_by_label
+    from ..split import split_by_label, split_numbers
 
     column = table[options.label]
-    record: dict[str, Any] = {"kind": config.dataset, "label_column": options.label, **noted(table)}
     if options.label_type == "class":
-        names, labels, split = split_by_label(column, options.path, config, parts)
-        train, validation, notices = split.train, split.validation, split.notices
-        record |= {"class_names": names, "class_counts": split.class_counts}
-        label = NO_SCALE
+        labels = split_by_label(column, options.path, config, parts)
     else:
-        names, labels = (), _numbers(column, options.path).to_numpy().astype("float32")
-        train, validation = parts or random_split(len(labels), "rows", config)
-        label = scale_of(labels[train])
-        record |= {"label": label.model_dump()}
-        notices = (deviation_notice(labels[validation]),)
-    learned, more = _learned(table, train, options)
+        labels = split_numbers(_numbers(column, options.path).to_numpy().astype("float32"), config, parts)
+    learned, notices = _learned(table, labels.parts[0], options)
     rows = _encoded(table, learned, options.path)
-    return of_arrays(
-        *((rows[part], labels[part]) for part in (train, validation)),
-        signature=signature_of({"row": Input((rows.shape[1],))}, len(names), label),
-        class_names=names,
-        record=record | learned.model_dump(),
-        notices=(*notices, *more),
-    )
+    record = {"kind": config.dataset, "label_column": options.label, **noted(table), **learned.model_dump()}
+    return labels.examples(rows, {"row": Input((rows.shape[1],))}, record, notices)
 
 
 _FUNCTION = '''
@@ -315,11 +269,16 @@ def _value(cell: str) -> float | None:
         return None
 
 
-def _useless(values: list[str]) -> str:
-    """Return why a column says nothing about new rows, given its first cells; an empty string if it may say some."""
+def _columns(heading: Sequence[str], rows: Sequence[list[str]]) -> dict[str, list[str]]:
+    """Return the cells of each column."""
+    return {name: [row[place].strip() for row in rows if place < len(row)] for place, name in enumerate(heading)}
+
+
+def _useless(values: Sequence[str], ends: Sequence[str] = ()) -> str:
+    """Return why a column says nothing about new rows, given its first and last cells; nothing if it may say some."""
     filled = [value for value in values if value not in _EMPTY]
     different = {*filled}
-    if len(different) < 2:
+    if len(different.union(ends).difference(_EMPTY)) < 2:
         return "always the same" if different else "empty"
     if len(filled) <= _MOST_CLASSES or len(different) <= len(filled) // 2:
         return ""
@@ -330,9 +289,19 @@ def _useless(values: list[str]) -> str:
     return "counts the rows" if is_count and all(map(float.is_integer, numbers)) else ""
 
 
+def _label_type(values: Sequence[str]) -> str:
+    """Return whether labels are numbers, or classes: words, or a few whole numbers that are not far apart."""
+    found = {_value(value) for value in values if value not in _EMPTY}
+    numbers = {number for number in found if number is not None}
+    if not numbers or numbers != found:
+        return "class"
+    is_few = len(numbers) <= _MOST_CLASSES and max(numbers) - min(numbers) <= _FARTHEST_CLASSES
+    return "class" if is_few and all(map(float.is_integer, numbers)) else "number"
+
+
 def _read(options: TableCsvOptions) -> pd.DataFrame:
     """Return the table as text, with NaN in empty cells and a label in every row."""
-    table = read_table(options.path, options.columns, na_values=_EMPTY)
+    table = read_table(options.path, options.columns, _EMPTY)
     refuse_missing(options.path, table, [options.label])
     return table
 
@@ -343,23 +312,12 @@ def _numbers(column: pd.Series[str], path: str) -> pd.Series[float]:
     import pandas as pd
 
     numbers: pd.Series[float] = pd.to_numeric(column, errors="coerce").astype("float64")
-    broken = (column.notna() & ~np.isfinite(numbers)).to_numpy()
+    broken = column.notna() & ~np.isfinite(numbers)
     if broken.any():  # 1,234 may be a number
         numbers[broken] = column[broken].map(_value).astype("float64")
-        broken = broken & ~np.isfinite(numbers.to_numpy())
-    refuse_rows(path, broken, f"no number in column '{column.name}'")
+        broken &= ~np.isfinite(numbers)
+    refuse_lines(shown_path(path), column.index[broken], f"no number in column '{column.name}'")
     return numbers
-
-
-def signature_of(inputs: dict[str, Input], classes: int, label: LabelScale) -> Signature:
-    """Return the signature of inputs and a label that is a class, or a number on a scale."""
-    task = Task.CLASSES if classes else Task.NUMBER
-    return Signature(task, inputs, classes, label_mean=label.mean, label_deviation=label.deviation)
-
-
-def scale_of(values: Any) -> LabelScale:
-    """Return how to scale some numbers; equal ones are only moved to 0."""
-    return LabelScale(mean=float(values.mean()), deviation=float(values.std(ddof=0)) or 1.0)
 
 
 def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOptions) -> tuple[_Inputs, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from ...config.values import Section
-from ..examples import Examples, Input, Signature, Task, of_arrays
+from ..examples import Examples, Input, Signature, Task
 from ..places import locate
 from ..places import shown as shown_path
 from ..predictions import NewData, Table, TrainedModel, predicted
@@ -18,6 +18,7 @@ from ..survey.skimming import (
     count_classes,
     first_rows,
     label_columns,
+    last_rows,
     nearly_longest,
     samples_of,
 )
@@ -40,19 +41,16 @@ from .kind import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
 
     from ...code import Imports
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
+    from ..split import Parts
 
 _LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
-_TEXTS, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")
-
-
+TEXT_NAMES, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")
 _SENTENCE = 3  # words that a column of texts has on average
 
 
@@ -119,14 +117,17 @@ class TextCsv(TextKind[TextCsvOptions]):
         """Recognize a CSV by the names of its columns, or by one that has most of the words and another with labels."""
         heading, rows = first_rows(place)
         asked = given.get("label")
-        text, label = column_named(heading, _TEXTS), asked if isinstance(asked, str) else column_named(heading, _LABELS)
+        text, label = (
+            column_named(heading, TEXT_NAMES),
+            asked if isinstance(asked, str) else column_named(heading, _LABELS),
+        )
         sure = 0.8 if text and label else 0.6
         if not text:
             words = {name: sum(_words(rows, index)) for index, name in enumerate(heading)}
             text = max(words, key=lambda name: words[name], default="")
             if not text or words[text] < max(_SENTENCE * len(rows), sum(words.values()) / 2):
                 return None
-        labels = [label] if label else label_columns(heading, rows, [text])
+        labels = [label] if label else label_columns(heading, [*rows, *last_rows(place)], [text])
         found = {"path": str(place), "inputs": text}
         if len(labels) == 1:
             return Recognized({**found, "label": labels[0]}, sure)
@@ -135,7 +136,7 @@ class TextCsv(TextKind[TextCsvOptions]):
 
     def survey(self, path: Path, options: TextCsvOptions) -> Survey:
         """Count the texts of each class."""
-        return count_classes(path, options.columns, options.label)
+        return count_classes(path, options.columns, [options.label])
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Keep as many words of each text as nearly all of the first ones have."""
@@ -233,10 +234,7 @@ def check_texts(config: RunConfig) -> None:
 
 
 def text_examples(
-    config: RunConfig,
-    options: TextCsvOptions,
-    table: pd.DataFrame,
-    parts: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None,
+    config: RunConfig, options: TextCsvOptions, table: pd.DataFrame, parts: Parts | None = None
 ) -> Examples:
     """Return the examples in a table with a text and a label in each row, with the rows of both parts if given.
 
@@ -246,30 +244,20 @@ def text_examples(
     from ..split import split_by_label
     from ..vocabulary import Vocabulary, length_notice, without_markup
 
-    names, labels, split = split_by_label(table[options.label], options.path, config, parts)
+    labels = split_by_label(table[options.label], options.path, config, parts)
     texts = [without_markup(text) for text in table[options.inputs]]
-    vocabulary = Vocabulary.learn((texts[index] for index in split.train), options.vocabulary)
-    train, validation = (
-        (vocabulary.encode([texts[index] for index in part], options.length), labels[part])
-        for part in (split.train, split.validation)
-    )
-    return of_arrays(
-        train,
-        validation,
-        signature=text_signature(options.length, len(names), len(vocabulary)),
-        class_names=names,
-        record={
-            "kind": config.dataset,
-            "text_column": options.inputs,
-            "label_column": options.label,
-            "words": vocabulary.words,
-            "length": options.length,
-            "class_names": names,
-            "class_counts": split.class_counts,
-            **noted(table),
-        },
-        notices=(*split.notices, *length_notice(train[0], "texts")),
-    )
+    vocabulary = Vocabulary.learn((texts[index] for index in labels.parts[0]), options.vocabulary)
+    rows = vocabulary.encode(texts, options.length)
+    record = {
+        "kind": config.dataset,
+        "text_column": options.inputs,
+        "label_column": options.label,
+        "words": vocabulary.words,
+        "length": options.length,
+        **noted(table),
+    }
+    notices, sizes = length_notice(rows[labels.parts[0]], "texts"), {"vocabulary": len(vocabulary)}
+    return labels.examples(rows, {"text": Input((options.length,), "int32")}, record, notices, sizes)
 
 
 _FUNCTIONS = '''

@@ -88,14 +88,11 @@ class TextFolder(TextKind[TextFolderOptions]):
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the files, split them class by class, and learn the vocabulary from the training texts."""
-        import numpy as np
+        from ..split import parts_of
 
         check_texts(config)
         table, train, notices = _read(self.options(config), on_fetch)
-        parts = None
-        if train < len(table):
-            rows = np.random.default_rng(config.seed).permutation(train)[: config.data.train_limit or None]
-            parts = rows, np.arange(train, len(table))
+        parts = parts_of(train, len(table), config)
         examples = text_examples(config, self.options(config).of_table, table, parts)
         return replace(examples, notices=(*notices, *examples.notices))
 

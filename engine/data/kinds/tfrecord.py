@@ -12,6 +12,7 @@ import io
 import json
 import zlib
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self
 
@@ -19,11 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ...config.values import Section
 from ...errors import DataError, one_line
-from ...storage.files import open_regular, read_bytes
-from ...storage.paths import user_path
-from ..images.files import open_file
-from ..places import is_remote, join, locate
-from ..survey.skimming import Survey, trouble
+from ...storage.files import open_regular
+from ..places import is_remote, join, locate, open_file, read_whole
+from ..survey.skimming import Survey
 from .image_kind import ImageKind, ImageSize, Resize, image_start
 from .kind import FilePath, Recognized, Start
 
@@ -42,7 +41,6 @@ _FIRST_BYTES = 1 << 20
 _LOOKED_AT = 20  # shards whose first image is looked at
 _IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 VERSION = 1
-LARGEST_SCHEMA = 1 << 30  # most bytes of a schema that are read; enough for ten million images
 SCHEMA_NAME, MANIFEST_NAME = "schema.json", "manifest.json"
 
 _CHUNK_BYTES = 1 << 20
@@ -130,19 +128,17 @@ def read_schema(text: str, place: str) -> Schema:
 
 def open_schema(folder: str) -> Schema:
     """Read the schema of a folder of shards; raise `DataError` if it is missing or cannot be used."""
-    import tensorflow as tf
-
     place = join(folder, SCHEMA_NAME)
     try:
-        with open_file(place) as stream:
-            return read_schema(stream.read().decode("utf-8", "replace"), place)
-    except (FileNotFoundError, NotADirectoryError, tf.errors.NotFoundError) as error:
+        return read_schema(read_whole(place).decode("utf-8", "replace"), place)
+    except (FileNotFoundError, NotADirectoryError) as error:
         remedy = "Set data.options.path to a folder written by `tpu-console tfrecord`."
-        if tf.io.gfile.exists(join(folder, MANIFEST_NAME)):
+        with suppress(OSError):
+            read_whole(join(folder, MANIFEST_NAME))
             remedy = "Run the same `tpu-console tfrecord` command again; it continues where it stopped."
         raise DataError(f"There is no {SCHEMA_NAME} in {folder}.", remedy=remedy) from error
-    except (OSError, tf.errors.OpError) as error:
-        raise DataError(f"{place} cannot be read: {getattr(error, 'strerror', '') or one_line(error)}.") from error
+    except OSError as error:
+        raise DataError(f"{place} cannot be read: {error.strerror}.") from error
 
 
 def check_shards(folder: str, schema: Schema, on_fetch: Callable[[str], None]) -> None:
@@ -240,12 +236,7 @@ class Tfrecord(ImageKind[TfrecordOptions]):
 
     def survey(self, path: Path, options: TfrecordOptions) -> Survey:
         """Return what the schema says."""
-        place = path / SCHEMA_NAME
-        if not place.is_file():
-            what = f"{user_path(path)} has no {SCHEMA_NAME}, the last file that `tpu-console tfrecord` writes"
-            return trouble("path", what)
-        text = read_bytes(place, LARGEST_SCHEMA, follows_links=True).decode("utf-8", "replace")
-        schema = read_schema(text, user_path(place))
+        schema = open_schema(str(path))
         return Survey(total=len(schema.labels), classes=dict(zip(schema.classes, schema.class_counts, strict=True)))
 
     def start(self, config: RunConfig, found: Survey) -> Start:
@@ -268,7 +259,7 @@ class Tfrecord(ImageKind[TfrecordOptions]):
         import numpy as np
 
         from ..images.examples import image_examples
-        from ..images.tables import refuse_sparse
+        from ..images.files import refuse_sparse
         from ..split import stratified_split
 
         folder = locate(self.options(config).path)

@@ -1,24 +1,43 @@
-"""Loads datasets from the user's function."""
+"""Loads datasets from the user's function, which returns what Keras's `fit` takes.
+
+That is arrays, tables, `tf.data`, `PyDataset`, data loaders and generators. A `datasets.Dataset` of Hugging Face counts
+as well: its class, or its column called ``label``, is the label.
+
+An element of a dataset is ``(x,)``, ``(x, y)`` or ``(x, y, weight)``; x and y are tensors, tuples or dictionaries.
+"""
 
 from __future__ import annotations
 
+import inspect
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
+from ...compat.tensorflow import yields_batches
 from ...config.user_code import call_user_function
 from ...errors import UserCodeError
 from ...storage.keyed_store import today
 from ..cached_facts import FunctionRecord, save_function_record
 from ..examples import Examples, Input, PassCalls, known_length, label_of, own_signature
-from .structures import hub_classes, read_part, split_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...config.run_config import RunConfig
 
+    Shapes = tuple[tuple[int, ...], ...]  # of the arrays of an element
+
+_TAKES = (
+    "Return (train, validation), each a tf.data.Dataset, a keras.utils.PyDataset, a data loader, a generator function "
+    "or (x, y)."
+)
+_LOOKED_AT = 32  # examples whose sizes are compared
+_COUNTED_S = 60.0  # how long data of unknown length is counted
 _LABELS = 32  # that are looked at to find out what they are
 
 
@@ -109,3 +128,289 @@ def _count_classes(dataset: Any, labels: list[Any]) -> int:
         )
         return int(counted.reduce(np.int64(0), lambda top, label: tf.maximum(top, tf.cast(label, tf.int64)))) + 1
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the data."""
+
+    dataset: Any  # a `tf.data.Dataset` of single examples
+    count: int | None  # their number; None if unknown
+    batches: Any = None  # the same examples as the user batched them; None for single examples
+    batch: int = 0  # examples in the first of these batches; 0 for single examples
+    has_one_size: bool = True  # whether other batches can be made of the examples
+    is_fixed: bool = True  # whether each pass gives the same examples; a PyDataset may change them
+    form: str = ""  # for exported scripts: ``arrays``, ``examples`` or ``batches``; empty for anything else
+    pass_calls: PassCalls = field(default_factory=PassCalls)  # what is called around each pass in training
+    notice: str = ""  # what the user should know
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What has to be known of a part; the arguments of `read_part`."""
+
+    name: str
+    on_progress: Callable[[str], None]
+    count: bool
+    new_batches: bool
+
+
+def split_parts(returned: Any) -> tuple[Any, Any]:
+    """Split what a function returned into training and validation data, which may be None.
+
+    Two tuples, or two datasets, are training and validation data, as are the splits of a `datasets.DatasetDict`; arrays
+    are ``(x, y)``.
+    """
+    if isinstance(returned, dict) and returned and all(map(_is_hub_dataset, returned.values())):
+        others = [returned[name] for name in ("validation", "test") if name in returned]
+        return returned.get("train", next(iter(returned.values()))), next(iter(others), None)
+    if isinstance(returned, tuple | list) and len(returned) == 2:
+        train, validation = returned
+        if _is_part(train) and (validation is None or _is_part(validation)):
+            return train, validation
+    return returned, None
+
+
+def read_part(
+    part: Any,
+    name: str,
+    on_progress: Callable[[str], None] = lambda _: None,
+    *,
+    count: bool = True,
+    new_batches: bool = True,
+) -> Part:
+    """Return training or validation data; raise `UserCodeError` for what `fit` does not take.
+
+    Args:
+        part: What the user returned.
+        name: The user's function.
+        on_progress: Called with what is done while the data is read to count it.
+        count: Whether data of unknown length is counted.
+        new_batches: Whether its batches may be taken apart, for which all are read.
+    """
+    need = _Need(name, on_progress, count, new_batches)
+    if isinstance(part, tf.data.Dataset):
+        if not isinstance(part.element_spec, tuple):
+            part = part.map(lambda element: (element,))
+        if not 1 <= len(part.element_spec) <= 3:
+            raise UserCodeError(f"{name} returned a dataset of {len(part.element_spec)} parts.", remedy=_TAKES)
+        found = _surveyed(part, need, is_batched=_is_batched(part))
+        return replace(found, form="examples" if found.batches is None else "batches")
+    if _is_hub_dataset(part):
+        return _of_hub_dataset(part, need)
+    if _is_py_dataset(part):
+        return _of_py_dataset(part, need)
+    if isinstance(part, Iterator):  # as a generator; what is read of it is gone
+        dataset, first = _from_elements(_read_once(part, name), name)
+        return _surveyed(dataset, need, is_batched=all(first), seen=[first])
+    if inspect.isgeneratorfunction(part) or _is_loader(part):
+        dataset, first = _from_elements(part if callable(part) else part.__iter__, name)
+        if (length := length_hint(part, -1)) >= 0:  # unknown for torch's loader of a stream
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
+        return _surveyed(dataset, need, is_batched=all(first))
+    arrays = tuple(_with_columns(one) for one in (part if isinstance(part, tuple) else (part,)))
+    ragged, plain = ([one for one in tf.nest.flatten(arrays) if isinstance(one, tf.RaggedTensor) == is_ragged]
+                     for is_ragged in (True, False))  # fmt: skip
+    lengths = {*(int(one.nrows()) for one in ragged), *(len(one) if np.ndim(one) else -1 for one in plain)}
+    if len(lengths) != 1 or -1 in lengths or not 1 <= len(arrays) <= 3:
+        sizes = " and ".join(map(str, sorted(lengths)))
+        what = f"arrays of {sizes} examples" if len(lengths) > 1 else f"a value of type {type(part).__name__}"
+        raise UserCodeError(f"{name} returned {what} instead of data.", remedy=_TAKES)
+    has_tables = any(hasattr(one, "columns") for one in tf.nest.flatten(part))
+    return Part(tf.data.Dataset.from_tensor_slices(arrays), lengths.pop(), form="" if has_tables else "arrays")
+
+
+def _is_py_dataset(part: Any) -> bool:
+    return hasattr(part, "__getitem__") and hasattr(part, "on_epoch_end")
+
+
+def _is_hub_dataset(part: Any) -> bool:
+    return all(hasattr(part, name) for name in ("features", "column_names", "select_columns"))
+
+
+def hub_classes(part: Any) -> tuple[str, ...]:
+    """Return the names of the classes in a `datasets.Dataset`; nothing if there are none, or for other data."""
+    return tuple(getattr((part.features or {}).get(_hub_label(part)), "names", ())) if _is_hub_dataset(part) else ()
+
+
+def _hub_label(part: Any) -> str:
+    """Return the column with the label: the first of classes, or the one called ``label``."""
+    classes = (name for name, feature in (part.features or {}).items() if hasattr(feature, "names"))
+    return next(classes, "label")
+
+
+def _of_hub_dataset(part: Any, need: _Need) -> Part:
+    """Return a `datasets.Dataset` or a stream of one; plain columns are read into memory."""
+    names, label, rows = part.column_names or [*next(iter(part), {})], _hub_label(part), part.with_format("numpy")
+    inputs = [name for name in names if name != label]
+
+    def element(row: Any) -> tuple[Any, ...]:
+        seen = row[inputs[0]] if len(inputs) == 1 else {name: row[name] for name in inputs}
+        return (seen, row[label]) if label in names else (seen,)
+
+    length = length_hint(part, -1)
+    if length > 0 and {type(feature).__name__ for feature in part.features.values()} <= {"Value", "ClassLabel"}:
+        return replace(read_part(element(rows[:]), need.name), form="")
+    dataset, _ = _from_elements(lambda: map(element, rows), need.name)
+    if length >= 0:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
+    return _surveyed(dataset, need, is_batched=False)
+
+
+def _is_loader(part: Any) -> bool:
+    """Return whether a value gives examples or batches one by one, such as torch's or Grain's DataLoader."""
+    return isinstance(part, Iterable) and not (
+        isinstance(part, tuple | list | dict | str | bytes) or hasattr(part, "shape") or hasattr(part, "columns")
+    )
+
+
+def _is_part(value: Any) -> bool:
+    is_kind = isinstance(value, tf.data.Dataset | tuple) or inspect.isgeneratorfunction(value)
+    return is_kind or _is_hub_dataset(value) or _is_py_dataset(value) or _is_loader(value)
+
+
+def _surveyed(
+    dataset: Any, need: _Need, *, is_batched: bool, seen: Sequence[Shapes] = (), is_all: bool = False
+) -> Part:
+    """Find the number and the sizes of the examples of a dataset: by the shapes of elements, read if none were seen."""
+    specs, known = tf.nest.flatten(dataset.element_spec), int(dataset.cardinality())
+    is_plain = all(isinstance(spec, tf.TensorSpec) for spec in specs)
+    is_stated = is_plain and all(spec.shape[is_batched:].is_fully_defined() for spec in specs)
+    is_unknown = known == tf.data.UNKNOWN_CARDINALITY and need.count
+    shapes = list(seen)
+    if not seen and (is_unknown or (known >= 0 and is_batched and (need.new_batches or not is_stated))):
+        shapes = _read_shapes(dataset, need, None if known >= 0 and need.new_batches else _COUNTED_S)
+        is_all = shapes[-1:] != [()]
+    elif not seen and (is_batched or not is_stated):
+        shapes = _read_shapes(dataset.take(2 if is_batched else _LOOKED_AT), need, None)
+    sizes = {tuple(shape[is_batched:] for shape in one) for one in shapes}
+    has_one_size = is_plain and (is_stated or len(sizes) == 1)
+    if has_one_size and not is_stated:
+        stated = [(*spec.shape[:is_batched], *size) for spec, size in zip(specs, sizes.pop(), strict=True)]
+
+        def ensured(*element: Any) -> Any:
+            parts = map(tf.ensure_shape, tf.nest.flatten(element), stated)
+            return tf.nest.pack_sequence_as(element, list(parts))
+
+        dataset = dataset.map(ensured)
+    length = len(shapes) if is_all else known
+    if not is_batched:
+        return Part(dataset, None if length < 0 else length, has_one_size=has_one_size)
+    if is_all:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
+    single, each = dataset.unbatch(), specs[0].shape[0]
+    count = sum(one[0][0] for one in shapes) if is_all else length * each if each and length >= 0 else None
+    if count is not None:
+        single = single.apply(tf.data.experimental.assert_cardinality(count))
+    return Part(single, count, dataset, shapes[0][0][0] if shapes else 0, has_one_size=has_one_size)
+
+
+def _read_shapes(dataset: Any, need: _Need, limit_s: float | None) -> list[Shapes]:
+    """Return the shapes of all elements; the last one is empty if that takes longer than the limit."""
+
+    def shapes_of(*element: Any) -> Any:
+        arrays = tf.nest.flatten(element)
+        return tuple(one.bounding_shape() if isinstance(one, tf.RaggedTensor) else tf.shape(one) for one in arrays)
+
+    found: list[Shapes] = []
+    began = said = time.monotonic()
+    for shapes in dataset.map(shapes_of):
+        found.append(tuple(tuple(shape.numpy().tolist()) for shape in shapes))
+        if (now := time.monotonic()) - said > 1:
+            said = now
+            need.on_progress(f"{need.name}: {len(found):,} counted")
+        if limit_s is not None and now - began > limit_s:
+            return [*found, ()]
+    return found
+
+
+def _is_batched(dataset: Any) -> bool:
+    """Return whether elements are batches: as the dataset was built, or else if all their lengths are unknown."""
+    if (known := yields_batches(dataset)) is not None:
+        return known
+    shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec)]
+    is_image = len(shapes) == 1 and tuple(shapes[0][:2]) == (None, None)  # one of any size
+    return all(shape.rank and shape[0] is None for shape in shapes) and not is_image
+
+
+def _of_py_dataset(part: Any, need: _Need) -> Part:
+    """Return a PyDataset, of which the first, second and last batch are looked at if the others seem as large."""
+    batches = part.num_batches if hasattr(type(part), "num_batches") else len(part)  # a Sequence of Keras 2 has none
+    numbers = itertools.count() if batches is None else range(batches)
+    dataset, first = _from_elements(lambda: map(part.__getitem__, numbers), need.name)
+    length = tf.data.INFINITE_CARDINALITY if batches is None else batches
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
+    seen: list[Shapes] = []
+    if batches and all(first):
+        second, last = (_shapes(_element(part[index])) for index in (min(1, batches - 1), batches - 1))
+        if last[0][0] <= first[0][0] and (second[0][0] == first[0][0] or batches <= 2):
+            seen = [first, *[second] * (batches - 2), last][-batches:]
+    found = replace(_surveyed(dataset, need, is_batched=all(first), seen=seen, is_all=bool(seen)), is_fixed=False)
+    own = {}
+    for name in ("on_epoch_begin", "on_epoch_end"):
+        method = getattr(type(part), name, None)
+        if method is not None and not method.__module__.startswith("keras."):  # Keras's does nothing
+            own[name] = getattr(part, name)
+    if batches is not None:
+        return replace(found, pass_calls=PassCalls(own.get("on_epoch_begin"), own.get("on_epoch_end")))
+    # The pipeline reads ahead of training, so it knows only the ends of the data, not those of the epochs.
+    never = f"{' and '.join(own)} of {type(part).__name__}: never called, because its data has no end."
+    return replace(found, notice=never) if own else found
+
+
+def _from_elements(make: Callable[[], Iterator[Any]], name: str) -> tuple[Any, Shapes]:
+    """Return a dataset of what an iterator gives, and the shapes of the first element; a scalar is no batch."""
+    first = next(iter(make()), None)
+    if first is None:
+        raise UserCodeError(f"{name} returned data without examples.")
+    first = _element(first)
+
+    def spec(value: Any) -> Any:
+        array = np.asarray(value)
+        return tf.TensorSpec([None] * array.ndim, tf.string if array.dtype.kind in "OSU" else array.dtype)
+
+    signature = tf.nest.map_structure(spec, first)
+    return tf.data.Dataset.from_generator(lambda: map(_element, make()), output_signature=signature), _shapes(first)
+
+
+def _shapes(element: Any) -> Shapes:
+    return tuple(np.shape(array) for array in tf.nest.flatten(element))
+
+
+def _element(element: Any) -> tuple[Any, ...]:
+    """Return an element of data as a tuple of arrays; a list is one, as Keras takes it."""
+    return tuple(map(_with_columns, element)) if isinstance(element, tuple | list) else (_with_columns(element),)
+
+
+def _read_once(generator: Iterator[Any], name: str) -> Callable[[], Iterator[Any]]:
+    """Return a function that reads a generator, which cannot start again: each call goes on, after its first batch."""
+    first, lock = [next(generator, None)], threading.Lock()
+
+    def rest() -> Iterator[Any]:
+        while True:
+            with lock:
+                batch = first.pop() if first else next(generator, None)
+            if batch is None:
+                raise RuntimeError(f"The generator of {name} ended; return its function, which can start again.")
+            yield batch
+
+    calls = itertools.count()
+    return lambda: rest() if next(calls) else iter([*first])
+
+
+def _with_columns(value: Any) -> Any:
+    """Turn tables into arrays: a table of numbers into one array, as in `fit`, others into a dictionary of columns."""
+    if isinstance(value, tuple | list) and not all(np.isscalar(part) for part in value):
+        return tuple(_with_columns(part) for part in value)
+    if isinstance(value, dict):
+        return {key: _with_columns(part) for key, part in value.items()}
+    if isinstance(value, tf.RaggedTensor):
+        return value
+    if hasattr(value, "columns") and hasattr(value, "to_numpy"):
+        if all(dtype.kind in "biuf" for dtype in value.dtypes):
+            return value.to_numpy("float32")
+        return {str(column): _with_columns(value[column]) for column in value.columns}
+    array = np.asarray(value)
+    if array.dtype.kind == "O":
+        return array.astype(str)
+    return array.astype("float32") if array.dtype == "float64" else array

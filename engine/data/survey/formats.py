@@ -20,9 +20,9 @@ from ..kinds.hf import Hf
 from ..kinds.kind import DatasetKind, Question
 from ..kinds.table import KINDS, is_name, named_kind
 from ..places import KAGGLE, is_remote, locate
-from ..row_files import TABLES, has_images, is_parquet, opened
+from ..row_files import TABLES, UNREADABLE, TooSlowError, has_images, is_parquet, opened
 from ..tables import first_of
-from .skimming import UNREADABLE, Survey, TooSlowError, first_rows, unreadable
+from .skimming import Survey, first_rows, unreadable
 from .survey import survey
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def guess(
         tables = [file for file in files if is_parquet(file.name)]
         if tables and len(tables) >= len([file for file in files if file.suffix not in {".md", ".json"}]):
             with suppress(DataError, OSError), opened(str(tables[0])) as table:
-                are_images = has_images(tables[0].name, table)
+                are_images = has_images(table, tables[0].name)
         if are_images:
             name = re.sub(r"[^A-Za-z0-9._-]+", "-", top.name).strip("-._") or "mine"
             return guess(f"{Hf.name}:{name}", [("data.options.data_dir", str(top)), *changes])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
-import re
 import time
-import zlib
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,28 +15,27 @@ from ...sanitize import printable
 from ...storage.paths import user_path
 from ..places import locate
 from ..row_files import (
+    CHUNK,
     ENCODINGS,
     LONGEST_S,
     TABLES,
+    UNREADABLE,
     UTF_8,
-    csv_lines,
+    TooSlowError,
     encoding_of,
     is_parquet,
     is_row_file,
+    lines_of,
     opened,
-    opened_text,
     parquet_counts,
 )
-from ..tables import DECIMAL_COMMA, DECIMAL_POINT, LOOKED_AT, heading_of, separator_of
+from ..tables import is_number, open_rows, split_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from ...config.values import Section
 
-UNREADABLE = (OSError, EOFError, csv.Error, zlib.error)
-"""What reading a file raises that is damaged, or cannot be read."""
-_LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
 _NAMED = TABLES | {".tsv", ".tab", ".data"}
 _SAMPLED = 2000  # rows that are enough to recognize a table
 _MOST_CLASSES = 100  # of a column of labels that nobody named
@@ -88,10 +84,6 @@ class Survey:
         return self.total if self.validation is not None else self.total - held_out
 
 
-class TooSlowError(Exception):
-    """Counting takes too long."""
-
-
 def unreadable(error: Exception) -> str:
     """Say why a file cannot be read, given one of `UNREADABLE`."""
     return getattr(error, "strerror", None) or one_line(error)
@@ -103,22 +95,9 @@ def trouble(option: str, message: str) -> Survey:
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """Yield a file's lines with their line feeds, of Parquet and JSON Lines as in a CSV.
-
-    Raises:
-        DataError: It is no text, or is damaged.
-        TooSlowError: A line is too long for a text file.
-        OSError: It cannot be read.
-    """
+    """Yield a file's lines; raise `DataError` if it is no text, or what is in `UNREADABLE`."""
     with opened(str(path)) as file:
-        if is_row_file(path.name):
-            yield from csv_lines(user_path(path), file)
-            return
-        with opened_text(file, user_path(path)) as lines:
-            while line := lines.readline(_LONGEST_LINE):
-                if len(line) == _LONGEST_LINE:
-                    raise TooSlowError
-                yield line
+        yield from lines_of(file, user_path(path))
 
 
 def read_as(options: Section) -> tuple[str, ...]:
@@ -131,23 +110,11 @@ def read_as(options: Section) -> tuple[str, ...]:
     return tuple(facts)
 
 
-def count_values(path: Path, heading: Sequence[str], rows: Iterable[Sequence[str]], column: str) -> Counter[str]:
-    """Count the rows that `open_columns` opened by their value in a column, or all; raise `TooSlowError` if it must."""
-    if is_parquet(path.name):
-        with opened(str(path)) as file:
-            counts = parquet_counts(user_path(path), file, column)
-        if counts is None:
-            raise TooSlowError
-        return counts
-    place = heading.index(column) if column else len(heading)
-    return Counter(row[place].strip() if place < len(row) else "" for row in in_time(rows, deadline()))
-
-
 def in_time(entries: Iterable[_T], ends_at: float) -> Iterator[_T]:
     """Yield entries while there is time; raise `TooSlowError` if the time is over."""
     for number, entry in enumerate(entries):
         if number % _EACH == 0 and time.monotonic() > ends_at:
-            raise TooSlowError
+            raise TooSlowError("Reading it takes too long.")
         yield entry
 
 
@@ -174,22 +141,22 @@ def first_rows(table: Path) -> tuple[list[str], list[list[str]]]:
     is_text = _NAMED.isdisjoint(table.suffixes)  # which may be a table that is separated by tabs
     if table.is_dir() or (is_text and (table.suffix not in {"", ".txt"} or "\t" not in next(text_lines(table), ""))):
         return [], []
-    heading, rows = _open_rows(table)
-    return heading, [*itertools.islice(rows, _SAMPLED)]
+    with opened(str(table)) as file:
+        found = open_rows(file, user_path(table))
+        return found.heading, [row for _, row in islice(found.rows, _SAMPLED)]
 
 
-def _open_rows(path: Path) -> tuple[list[str], Iterator[list[str]]]:
-    """Return the header of a table, empty if the file is, and its other rows."""
-    lines = text_lines(path)
-    first = next(lines, "")
-    separator = separator_of(first)[:1]
-    cells = csv.reader(itertools.chain([first], lines), delimiter=separator, skipinitialspace=True)
-    rows: Iterator[list[str]] = filter(None, cells)
-    if separator == ";":
-        rows = ([re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] for row in rows)
-    looked_at = [*itertools.islice(rows, 1 if is_row_file(path.name) else LOOKED_AT)]
-    heading, is_named = heading_of(looked_at)
-    return heading, itertools.chain(looked_at[is_named:], rows)
+def last_rows(table: Path) -> list[list[str]]:
+    """Return some rows of the end of a long CSV, which may be sorted by its labels."""
+    size = table.stat().st_size
+    if size < 2 * CHUNK or is_row_file(table.name) or table.suffix == ".gz":
+        return []
+    with opened(str(table)) as file:
+        found = open_rows(file, user_path(table))
+        file.seek(size - CHUNK)
+        lines = file.read().decode(found.encoding, "replace").splitlines(keepends=True)
+        rows = [row for _, row in split_rows(lines[1:], found.separator)]
+    return [row for row in rows if len(row) == len(found.heading)]  # a cell of several lines may have been cut
 
 
 def nearly_longest(words: Sequence[int], least: int, most: int) -> tuple[int, str]:
@@ -218,33 +185,51 @@ def column_named(heading: Sequence[str], names: Sequence[str]) -> str:
     return next((column for name in names for column in heading if column.strip().lower() == name), "")
 
 
-def open_columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iterator[list[str]], tuple[Problem, ...]]:
-    """Start to read a table: return its header, its rows, and the problems of `missing_columns`."""
-    names, rows = _open_rows(path)
-    heading = [*map(shown, names)]
-    if not heading:
-        return [], rows, (Problem("data.options.path", f"{user_path(path)} is empty"),)
-    return heading, rows, missing_columns(path, heading, wanted)
-
-
 def missing_columns(path: Path, heading: list[str], wanted: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Return a problem for each column that a table lacks, given the option that names it."""
-    missing = {
-        name: f"no column '{name}'; {did_you_mean(name, heading)[:_SHOWN]}" for name in wanted if name not in heading
-    }
+    """Return a problem for each column that a table lacks, given the option that names it, or one if it is empty."""
+    if not heading:
+        return (Problem("data.options.path", f"{user_path(path)} is empty"),)
+    missing = [(name, option) for name, option in wanted.items() if name not in heading]
+    nearest = {name: did_you_mean(name, heading)[:_SHOWN] for name, _ in missing}
     return tuple(
-        Problem(f"data.options.{wanted[name]}", f"{user_path(path)} has {what}") for name, what in missing.items()
+        Problem(f"data.options.{option}", f"{user_path(path)} has no column '{name}'; {nearest[name]}")
+        for name, option in missing
     )
 
 
-def count_classes(path: Path, wanted: Mapping[str, str], column: str) -> Survey:
-    """Count the rows of a table by a column, or all, given the option that names each column that it has to have."""
-    heading, rows, problems = open_columns(path, wanted)
-    return Survey(problems=problems) if problems else of_classes(count_values(path, heading, rows, column), path)
+def count_classes(
+    path: Path, wanted: Mapping[str, str], columns: Sequence[str], names: Sequence[str] = (), ids: str | None = None
+) -> Survey:
+    """Count the rows of a table by a column, by that of several which has the largest number, or all.
+
+    `ids` is the column of a table of images that has their names, or empty for the first one; without `columns`, they
+    are all others. The other arguments are as for `read_table`.
+    """
+    with opened(str(path)) as file:
+        found = open_rows(file, user_path(path), names)
+        heading = [*map(shown, found.heading)]
+        if problems := missing_columns(path, heading, wanted):
+            return Survey(problems=problems)
+        if ids is not None and not columns:
+            columns = [name for name in heading if name != (ids or heading[0])]
+            if not columns:
+                return trouble("path", f"{user_path(path)} has no label column besides '{heading[0]}'")
+        if is_parquet(path.name) and len(columns) < 2:
+            counts = parquet_counts(file, user_path(path), "".join(columns))
+        else:
+            places = [heading.index(name) for name in columns]
+            counts = Counter(dict.fromkeys(columns, 0) if len(columns) > 1 else ())
+            for _, row in in_time(found.rows, deadline()):
+                cells = [row[place].strip() if place < len(row) else "" for place in places]
+                shares = [float(cell) if is_number(cell) else 0.0 for cell in cells]  # the loader refuses others
+                counts["".join(cells) if len(cells) < 2 else columns[shares.index(max(shares))]] += 1
+    if counts is None:
+        raise TooSlowError("It has too many classes to count.")
+    return of_classes(counts, path) if columns else replace(of_classes(counts, path), classes={})
 
 
 def of_classes(counts: Counter[str], path: Path) -> Survey:
-    """Return what is known about a table, given the number of rows of each class."""
+    """Return what is known about a table, given the number of rows of each class; a problem if it has none."""
     if not counts.total():
         return trouble("path", f"{user_path(path)} has no rows")
     return Survey(total=counts.total(), classes={shown(name): counts[name] for name in sorted(counts)})

@@ -20,7 +20,8 @@ from ..cached_facts import function_record_of
 from ..kinds.named_kind import NamedKind
 from ..kinds.table import KINDS
 from ..places import candidates, is_remote, locate, not_there
-from .skimming import UNREADABLE, Survey, TooSlowError, read_as, trouble, unreadable
+from ..row_files import UNREADABLE, TooSlowError
+from .skimming import Survey, read_as, trouble, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

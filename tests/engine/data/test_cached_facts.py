@@ -52,12 +52,45 @@ def test_a_record_is_read_back_unchanged(file: Path, private_home: Path) -> None
     assert function_record_of(config_of(file)) is None
 
 
+_OWN = """import numpy as np
+SIZE = 4
+def examples():
+    return np.ones((SIZE, 2))
+def data():
+    return examples(), np.zeros(SIZE)
+def build(shape, classes):
+    return "a model"
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_known"),
+    [
+        ("a model", "another", True),
+        ("def build", "# what is trained\ndef build", True),
+        ("SIZE = 4", "SIZE = 4\nRATE = 5", True),
+        ("np.zeros(SIZE)", "np.ones(SIZE)", False),
+        ("(SIZE, 2)", "(SIZE, 3)", False),
+        ("SIZE = 4", "SIZE = 5", False),
+        ("import numpy as np", "import other as np", False),
+        ("SIZE = 4", "SIZE = 4\nnp.random.seed(1)", False),
+        ("return examples()", "return globals()['examples']()", False),  # which may be anything
+    ],
+)
+def test_only_the_function_and_what_it_uses_count(file: Path, old: str, new: str, is_known: bool) -> None:
+    file.write_text(_OWN, encoding="utf-8")
+    save_function_record(config_of(file), RECORD)
+    file.write_text(_OWN.replace(old, new), encoding="utf-8")
+    assert (function_record_of(config_of(file)) is not None) is is_known
+
+
 def test_the_plan_uses_the_record_of_the_last_call_and_says_so(file: Path) -> None:
     save_function_record(config_of(file), RECORD)
     plan = make_plan(config_of(file, batch_size=8), Hardware())
     assert (plan.train_examples, plan.steps_per_epoch) == (40, 5)
     assert any("returned 40 examples" in item.text and "2026-03-01" in item.text for item in plan.advice)
     assert train_examples_of(config_of(file, data={"options": {"size": 3}})) is None
+    assert make_plan(config_of(file, batch_size=64), Hardware()).is_possible  # the next call may return more
 
 
 PARTS = [{"name": "reading", "per_s": 9.0}, {"name": "first", "per_s": 120.0}, {"name": "later", "per_s": 900.5}]

@@ -212,6 +212,30 @@ def test_tables_that_people_have_are_trained_on(tmp_path: Path, name: str) -> No
     assert len(examples.class_names) > 1
 
 
+def test_a_long_table_that_is_sorted_by_its_labels_is_recognized(tmp_path: Path) -> None:
+    path = tmp_path / "sorted.csv"
+    path.write_text(
+        "".join(f"{n // 30_000},nothing,it was day {n} of a long year, and then some\n" for n in range(60_000))
+    )
+    options = guess(str(path))[1]
+    assert (options["label"], options["inputs"]) == ("column_1", "column_3")
+    path.write_text("day,label\n" + "".join(f"{n // 3000},{n // 3000}\n" for n in range(400_000)))
+    assert guess(str(path))[1] == {"path": str(path), "left_out": (), "label": "label", "label_type": "number"}
+
+
+def test_thousands_are_numbers(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "towns.csv", ["people", "label"], [[f"{n * 1234:,}", "ab"[n % 2]] for n in ROWS])
+    record = load_examples(first_run(str(path)).config, lambda _: None).record
+    assert record["numbers"]["people"]["mean"] > 10_000
+
+
+def test_numbers_are_no_names_of_images_that_lie_beside_them(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "photos", ["daisy"], per_class=1)
+    (tmp_path / "photos" / "daisy" / "daisy_0.jpg").rename(tmp_path / "photos" / "1.jpg")
+    table = write_table(tmp_path / "houses.csv", ["rooms", "price"], [[1 + n % 6, n * 1.5] for n in ROWS])
+    assert guess(str(table), [("data.options.label", "price")])[0] == "table-csv"
+
+
 def test_the_label_of_a_competition_is_what_its_test_table_lacks(tmp_path: Path) -> None:
     write_table(
         tmp_path / "train.csv", ["Id", "Survived", "Sex", "Age"], [[n, n % 2, "fm"[n % 2], n % 50] for n in ROWS]

@@ -184,12 +184,21 @@ def test_texts_are_read_from_a_stream(films: Path) -> None:
     assert (texts.train_count, texts.validation_count, texts.class_names) == (40, 10, ("no", "yes"))
 
 
-def test_that_no_model_here_learns_conversations_is_said(tmp_path: Path) -> None:
-    row = {"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}
-    datasets.Dataset.from_list([row] * 20).to_parquet(tmp_path / "data" / "train-00000-of-00001.parquet")
-    with pytest.raises(DataError, match="messages") as caught:
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}, "messages"),
+        ({"prompt": "two and two?", "completion": "four"}, "prompt and completion"),
+    ],
+)
+def test_that_no_model_here_learns_to_write_text_is_said(row: dict[str, Any], said: str, tmp_path: Path) -> None:
+    place = tmp_path / "data" / "train-00000-of-00001.parquet"
+    datasets.Dataset.from_list([row] * 20).to_parquet(place)
+    with pytest.raises(DataError, match=said) as caught:
         started("talk", tmp_path)
     assert "docs/own-code.md" in caught.value.remedy
+    datasets.Dataset.from_list([{"prompt": "x", "response": "y", "label": n % 2} for n in range(40)]).to_parquet(place)
+    assert started("judged", tmp_path).model == "mlp"  # with a label, answers are judged, not written
 
 
 def test_texts_are_validated_on_their_test_split_and_predicted(films: Path, tmp_path: Path) -> None:
@@ -264,6 +273,7 @@ def test_a_name_is_planned_by_what_the_hub_says_and_downloaded_by_the_run(
         config = first_run("hf:critics/films").config
         plan = make_plan(config, Hardware())
         assert config.model == "text"
+        assert config.data.options.get("streaming", False) == (card not in {CARD, ""})  # larger than any disk
         assert plan.train_examples == (32 if card else None)
         assert any("from 127.0.0.1" in advice.text for advice in plan.advice)
         assert any("3.0 MB" in advice.text for advice in plan.advice) == (card == CARD)

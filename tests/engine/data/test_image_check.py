@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,6 +78,20 @@ def test_every_cut_of_a_jpeg_or_png_is_found(tmp_path: Path) -> None:
         for length in range(0, len(content) - 1, 23):
             path.write_bytes(content[:length])
             assert check_image(str(path)).problem, f"{name} of {length} bytes"
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.gif", "a.webp", "a.bmp"])
+def test_any_content_of_a_file_is_handled(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    smooth().save(path)
+    content, dice = path.read_bytes(), random.Random(name)
+    for _ in range(40):
+        changed = bytearray(content)
+        for _ in range(dice.randint(1, 8)):
+            changed[dice.randrange(min(len(changed), 600))] = dice.randrange(256)
+        path.write_bytes(changed)
+        facts = check_image(str(path))
+        assert facts.problem or facts.width * facts.height <= 100_000_000
 
 
 def test_facts_have_the_order_of_the_files(tmp_path: Path) -> None:

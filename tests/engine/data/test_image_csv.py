@@ -60,6 +60,13 @@ def test_one_hot_columns_are_shares_of_classes(tmp_path: Path) -> None:
     assert sorted(label.numpy()) == [0, 0, 0, 1]
 
 
+def test_a_table_on_another_file_system_is_read_through_tensorflow(tmp_path: Path) -> None:
+    examples = load(f"file://{write_plant_pathology(tmp_path, per_class=3)}")
+    assert (examples.train_count, len(list(examples.train))) == (8, 8)
+    assert all_labels(examples) == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3  # class numbers, for a sparse loss
+    assert "none.csv" in refusal(f"file://{tmp_path}/none.csv").what
+
+
 def test_each_image_keeps_its_label(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / "images").mkdir(exist_ok=True)

@@ -44,6 +44,17 @@ def test_a_file_is_decoded_as_pillow_does(tmp_path: Path, kind: str) -> None:
     assert difference.mean() < 1.5
 
 
+def test_photos_are_turned_as_their_headers_say(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{orientation}.jpg" for orientation in range(1, 9)]
+    for orientation, path in enumerate(paths, 1):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        smooth(64, 96).save(path, quality=95, exif=exif)
+    for path, image in zip(paths, decode(paths, Decoding((40, 40))), strict=True):
+        upright = as_pillow_shows(path).resize((40, 40), Image.Resampling.BILINEAR)
+        assert np.abs(image - np.asarray(upright)).mean() < 2
+
+
 def test_crop_keeps_the_middle_and_pad_keeps_everything(tmp_path: Path) -> None:
     pixels = np.zeros((60, 120, 3), np.uint8)
     pixels[:, 30:90] = (250, 250, 250)

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from tests.helpers import small_config
 from tpu_console.engine.data.cached_facts import function_record_of
-from tpu_console.engine.data.examples import Examples, Input, Signature, Task
+from tpu_console.engine.data.examples import Examples, Input, PassCalls, Signature, Task
 from tpu_console.engine.data.sources import user_function
-from tpu_console.engine.data.sources.structures import read_part, split_parts
+from tpu_console.engine.data.sources.user_function import read_part, split_parts
 from tpu_console.engine.errors import UserCodeError
 from tpu_console.engine.input.pipeline import build_pipeline
 from tpu_console.engine.machine.devices import Hardware
@@ -161,6 +161,9 @@ def test_the_methods_of_a_py_dataset_are_called_before_and_after_each_pass() -> 
     next(iter(data.calibration()))
     for epoch in range(2):
         assert {int(label) // 10 for _, labels in data.validation for label in labels} == {11 * epoch + 10}
+    endless = read_part(type("Worse", (Endless,), {"on_epoch_end": print})(), "mine")
+    assert endless.notice.startswith("on_epoch_end of Worse")
+    assert (endless.pass_calls, read_part(Endless(), "mine").notice) == (PassCalls(), "")
 
 
 def test_windows_of_a_time_series_get_the_size_that_their_dataset_does_not_state() -> None:

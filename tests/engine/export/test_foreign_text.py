@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import run_forked, small_config
 from tpu_console.engine.code import Imports, docstring, literal, write
-from tpu_console.engine.data.images.tables import image_folder
+from tpu_console.engine.data.images.files import image_folder
 from tpu_console.engine.data.places import locate
 from tpu_console.engine.errors import UntrustedCodeError, UserCodeError
 from tpu_console.engine.export.export import export_run

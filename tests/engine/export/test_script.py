@@ -17,7 +17,7 @@ from tests.images import write_image_folder
 from tests.words import write_text_folder
 from tpu_console.engine.code import Imports, assigned, write
 from tpu_console.engine.config.reading import load_config
-from tpu_console.engine.data.images.tables import image_folder
+from tpu_console.engine.data.images.files import image_folder
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.export.export import export_run

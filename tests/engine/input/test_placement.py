@@ -77,6 +77,14 @@ def test_layers_in_the_model_act_in_training_only_and_are_saved_with_it(kind: st
     assert np.allclose(again.predict(images, verbose=0), before, atol=1e-5)
 
 
+def test_what_auto_places_in_the_model_compiles_with_xla() -> None:
+    body = keras.Sequential(augmentation_layers(Augmentation(**SAFE), 1.0, 1))
+    images = tf.random.uniform((8, 16, 16, 3))
+    made = tf.function(lambda batch: body(batch, training=True), jit_compile=True)(images)
+    assert made.shape == images.shape
+    assert 0 <= float(tf.reduce_min(made)) <= float(tf.reduce_max(made)) <= 1 + 1e-5
+
+
 @pytest.mark.parametrize(
     ("options", "off"),
     # Keras draws saturation unevenly, more often below than above 1, so its mean is a little off.
