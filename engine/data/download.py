@@ -82,10 +82,8 @@ class Download:
     def check(self, can_reach: Callable[[str], bool]) -> None:
         """Raise `DataError` if a host cannot be reached, and `DiskFullError` if there is too little space."""
         if host := next((host for host in self.hosts if not can_reach(host)), ""):
-            raise DataError(
-                f"{self.name} is not on this machine, and {host} cannot be reached.",
-                remedy=f"Check the connection (on Kaggle: turn on the notebook's internet), or {self.by_hand}.",
-            )
+            remedy = f"Check the connection (on Kaggle: turn on the notebook's internet), or {self.by_hand}."
+            raise DataError(f"{self.name} is not on this machine, and {host} cannot be reached.", remedy=remedy)
         if not is_remote(self.folder):
             remedy = f"Free space on that disk, or {self.otherwise}."
             check_space(Path(self.folder), max(self.size, self.needed), self.name, remedy)
@@ -118,11 +116,8 @@ class Download:
         except ConsoleError:
             raise
         except Exception as error:  # the packages raise what the servers, the archives and their own code raise
-            raise DataError(
-                f"{self.name} could not be downloaded{self._source}.",
-                why=f"{type(error).__name__}: {one_line(error, 300)}",
-                remedy=f"Try again, or {self.by_hand}.",
-            ) from error
+            what, remedy = f"{self.name} could not be downloaded{self._source}.", f"Try again, or {self.by_hand}."
+            raise DataError(what, why=f"{type(error).__name__}: {one_line(error, 300)}", remedy=remedy) from error
 
 
 def remove_leftovers(parts: Iterable[Path]) -> None:
@@ -162,10 +157,8 @@ def part_of(place: Path) -> Path:
 def fetch_file(url: str, place: Path, check: Callable[[Path], None]) -> None:
     """Download a file, going on where the last download of it stopped.
 
-    Until it is whole and `check` does not raise a `DataError`, it has another name.
-
-    Raises:
-        OSError: It cannot be downloaded, or is damaged.
+    Until it is whole and `check` does not raise a `DataError`, it has another name. Raises `OSError` if it cannot be
+    downloaded, or is damaged.
     """
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen

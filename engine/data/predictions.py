@@ -33,10 +33,8 @@ class NewData:
     def only(self) -> str:
         """Return the only file; raise `DataError` if there are several."""
         if len(self.data) > 1:
-            raise DataError(
-                f"Only images can be predicted from several files, and {len(self.data)} are given.",
-                remedy="Predict one file at a time.",
-            )
+            what = f"Only images can be predicted from several files, and {len(self.data)} are given."
+            raise DataError(what, remedy="Predict one file at a time.")
         return self.data[0]
 
 

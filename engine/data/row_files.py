@@ -52,10 +52,8 @@ class TooSlowError(DataError):
 def encoding_of(file: BinaryIO, name: str) -> str:
     """Return the encoding of a text: UTF-16 with its mark, UTF-8, or else Windows-1252; `name` is for errors.
 
-    A file on the disk is looked at once, and what is not read of it within half a second is taken to be UTF-8.
-
-    Raises:
-        DataError: It is no text.
+    A file on the disk is looked at once, and what is not read of it within half a second is taken to be UTF-8. Raises
+    `DataError` if it is no text.
     """
     try:
         status = os.fstat(file.fileno())
@@ -152,10 +150,8 @@ def is_parquet(name: str) -> bool:
 def parquet_counts(file: BinaryIO, name: str, column: str = "") -> Counter[str] | None:
     """Count the rows of Parquet by the value of a column, which alone is read; without a column, all rows as one.
 
-    None is returned if the column has very many different values.
-
-    Raises:
-        DataError: The file is damaged, or cannot be read without another package.
+    None is returned if the column has very many different values. Raises `DataError` if the file is damaged, or cannot
+    be read without another package.
     """
     with _parquet(file, name) as table:
         if not column:
@@ -179,10 +175,8 @@ def has_images(file: BinaryIO, name: str) -> bool:
 def cells_of(file: BinaryIO, name: str) -> Iterator[list[str]]:
     """Yield the names of the columns of a file that `is_row_file`, and then each row, as text.
 
-    Columns of lists, tables and bytes are left out.
-
-    Raises:
-        DataError: The file is damaged, or cannot be read without another package.
+    Columns of lists, tables and bytes are left out. Raises `DataError` if the file is damaged, or cannot be read
+    without another package.
     """
     for row in _from_parquet(file, name) if is_parquet(name) else _from_json(file, name):
         yield [*map(_cell, row)]

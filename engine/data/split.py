@@ -101,21 +101,16 @@ def split_classes(
 def split_by_label(column: pd.Series[str], path: str, config: RunConfig, parts: Parts | None = None) -> Labels:
     """Split the rows of a table by a column of labels, as `split_classes` does; `path` is for errors.
 
-    Raises:
-        DataError: There is only one class, or there are too many.
+    Raises `DataError` if there is only one class, or there are too many.
     """
     names = tuple(sorted(column.str.strip().unique().tolist(), key=class_order))
     if len(names) == 1:
-        raise DataError(
-            f"{shown(path)}: all {len(column):,} labels in column '{column.name}' are '{names[0]}'.",
-            remedy="Training needs at least two classes; set data.options.label to another column.",
-        )
+        what = f"{shown(path)}: all {len(column):,} labels in column '{column.name}' are '{names[0]}'."
+        raise DataError(what, remedy="Training needs two or more classes; set data.options.label to another column.")
     if len(names) > len(column) // 2:
-        raise DataError(
-            f"{shown(path)}: column '{column.name}' has {len(names):,} different labels in "
-            f"{len(column):,} rows, too many for a classification.",
-            remedy="Set data.options.label to the column with the classes.",
-        )
+        what = f"{shown(path)}: column '{column.name}' has {len(names):,} different labels in {len(column):,} rows"
+        remedy = "Set data.options.label to the column with the classes."
+        raise DataError(f"{what}, too many for a classification.", remedy=remedy)
     numbers = column.str.strip().map({name: number for number, name in enumerate(names)})
     return split_classes(numbers.to_numpy().astype("int32"), names, config, parts)
 
@@ -145,10 +140,8 @@ def random_split(count: int, what: str, config: RunConfig) -> Parts:
     order = np.random.default_rng(config.seed).permutation(count)
     held_out = max(1, round(count * config.data.validation_fraction))
     if held_out >= count:
-        raise DataError(
-            f"{count:,} {what} are too few to split into training and validation data with "
-            f"data.validation_fraction={config.data.validation_fraction}."
-        )
+        share = f"data.validation_fraction={config.data.validation_fraction}"
+        raise DataError(f"{count:,} {what} are too few to split into training and validation data with {share}.")
     return order[held_out:][: config.data.train_limit or None], order[:held_out]
 
 

@@ -86,21 +86,14 @@ def class_order(name: str) -> tuple[float, str]:
 
 def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: Collection[str] = METRICS) -> None:
     """Raise `DataError` if a configuration's model, loss or metrics do not fit its dataset; custom ones always do."""
-    if config.model != model and not is_user_reference(config.model):
-        raise DataError(
-            f"{config.dataset} does not work with model = '{config.model}'.",
-            remedy=f"Set model = '{model}', or use a custom model.",
-        )
-    if config.loss_name not in losses and not is_user_reference(config.loss_name):
-        raise DataError(
-            f"{config.dataset} does not work with loss = '{config.loss}'.", remedy=f"Set loss to {' or '.join(losses)}."
-        )
+    for key, value, valid in (("model", config.model, (model,)), ("loss", config.loss_name, losses)):
+        if value not in valid and not is_user_reference(value):
+            what = f"{config.dataset} does not work with {key} = '{value}'."
+            raise DataError(what, remedy=f"Set {key} to {' or '.join(valid)}, or to a function of yours.")
     for name in config.metrics:
         if (plain := parse_piece(name)).name not in metrics and not plain.is_own:
-            raise DataError(
-                f"{config.dataset} does not work with the metric '{name}'.",
-                remedy=f"Set metrics to some of: {', '.join(metrics)}.",
-            )
+            what = f"{config.dataset} does not work with the metric '{name}'."
+            raise DataError(what, remedy=f"Set metrics to some of: {', '.join(metrics)}.")
 
 
 def refuse_class_options(config: RunConfig) -> None:
@@ -125,8 +118,7 @@ class Rows:
 def open_rows(file: BinaryIO, name: str, names: Sequence[str] = ()) -> Rows:
     """Read a table from an open file; without a header, its first columns get the `names`.
 
-    Raises:
-        DataError: It is no text, is damaged, or cannot be read without another package.
+    Raises `DataError` if it is no text, is damaged, or cannot be read without another package.
     """
     if is_row_file(name):
         numbered = enumerate(cells_of(file, name))

@@ -25,15 +25,11 @@ if TYPE_CHECKING:
 def require_images(options: Augmentation, shape: tuple[int | None, ...]) -> None:
     """Raise a `DataError` if examples are not images, or not in colour if colours change."""
     if len(shape) != 3:
-        raise DataError(
-            f"augmentation needs images of shape (height, width, channels); the examples have shape {shape}.",
-            remedy="Remove the [augmentation] table, or set each of its keys to 0.",
-        )
+        what = f"augmentation needs images of shape (height, width, channels); the examples have shape {shape}."
+        raise DataError(what, remedy="Remove the [augmentation] table, or set each of its keys to 0.")
     if options.color and shape[2] != 3:
-        raise DataError(
-            f"augmentation.color needs images with 3 channels, red, green and blue; these have {shape[2]}.",
-            remedy="Set augmentation.color=0; brightness and contrast work on any image.",
-        )
+        what = f"augmentation.color needs images with 3 channels, red, green and blue; these have {shape[2]}."
+        raise DataError(what, remedy="Set augmentation.color=0; brightness and contrast work on any image.")
 
 
 def augmenter(
@@ -43,10 +39,8 @@ def augmenter(
 
     It takes the batch's number, its images of shape ``(batch, height, width, channels)``, bytes or floats, and a tuple
     of their labels and sample weights. It returns floats between 0 and `top · scale`, and the tuple, mixed like the
-    images if mixup or CutMix is on.
-
-    Raises:
-        DataError: The examples are not images, or not in colour if colours change.
+    images if mixup or CutMix is on. Raises `DataError` if the examples are not images, or not in colour if colours
+    change.
     """
     require_images(options, shape)
 

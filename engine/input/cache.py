@@ -44,10 +44,8 @@ def choose_cache(
 ) -> Cache:
     """Decide where examples are cached; `count` and `example_bytes` are None if unknown or varying.
 
-    Examples that may differ from epoch to epoch, so not `is_fixed`, are only cached if that is asked for.
-
-    Raises:
-        DataError: The cache must be on disk, and the disk is too small.
+    Examples that may differ from epoch to epoch, so not `is_fixed`, are only cached if that is asked for. Raises
+    `DataError` if the cache must be on disk, and the disk is too small.
     """
     each = None if example_bytes is None else example_bytes + _OVERHEAD_BYTES
     most = None if each is None else int(_SHUFFLE_SHARE * room.memory_bytes / each)

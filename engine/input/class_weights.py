@@ -42,10 +42,8 @@ def has_class_labels(examples: Examples) -> bool:
 def training_weights(examples: Examples, asked: str | Mapping[str, float]) -> NDArray[np.float32] | None:
     """Return the weight of each class as ``class_weight`` asks for it; None for ``none``.
 
-    The counts that balance classes come from the dataset, or from one pass over the labels.
-
-    Raises:
-        DataError: There are no classes, or the number of examples is unknown.
+    The counts that balance classes come from the dataset, or from one pass over the labels. Raises `DataError` if there
+    are no classes, or the number of examples is unknown.
     """
     if asked == "none":
         return None

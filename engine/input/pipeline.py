@@ -87,11 +87,8 @@ def build_pipeline(
 
     The name of the accelerator decides where augmentation happens. A folder for cached examples is created if needed.
     `room` is the free memory and disk space, by default measured; `share` this host's share of every batch, by default
-    all.
-
-    Raises:
-        DataError: A batch is too large, the number of steps is unknown, examples differ in size, or the
-            configuration does not fit them.
+    all. Raises `DataError` if a batch is too large, the number of steps is unknown, examples differ in size, or the
+    configuration does not fit them.
     """
     kept = examples.batches  # the user's
     if replicas > 1 and kept[1] is not None and _example_bytes(examples.validation) is not None:
@@ -182,8 +179,7 @@ def _largest_stored(examples: Examples) -> float:
 def _check(examples: Examples, config: RunConfig) -> None:
     """Check that examples, unless they are ragged, can be put into batches, and that labels can be mixed or smoothed.
 
-    Raises:
-        DataError: They cannot.
+    Raises `DataError` if they cannot.
     """
     for part in tf.nest.flatten(examples.train.element_spec[0]):
         is_batched = examples.batches[0] is not None and not config.augmentation.is_active
@@ -396,10 +392,8 @@ def _validation_batches(validation: Any, count: int | None, batch: int, replicas
 def validation_batch(count: int | None, batch: int, replicas: int) -> int:
     """Choose a batch size with which the last, smaller batch still has an example for every replica.
 
-    A strategy splits a batch into parts of ``ceil(batch / replicas)``; a replica without examples fails.
-
-    Raises:
-        DataError: There are too few validation examples for the replicas.
+    A strategy splits a batch into parts of ``ceil(batch / replicas)``; a replica without examples fails. Raises
+    `DataError` if there are too few validation examples for the replicas.
     """
     if replicas == 1 or count is None:
         return batch

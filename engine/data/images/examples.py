@@ -64,8 +64,7 @@ def image_examples(
 def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_bad: bool, remedy: str) -> str:
     """Refuse images that cannot be used, with their names and problems, or return a notice that they are skipped.
 
-    Raises:
-        DataError: They may not be skipped, or no other image is left.
+    Raises `DataError` if they may not be skipped, or no other image is left.
     """
     if len(bad) == total:
         raise DataError(f"None of the {total:,} images in {place} can be used: {named(bad)}.", remedy="Replace them.")
@@ -87,54 +86,45 @@ def make_examples(
     """Check all files and make training and validation examples from them, which are decoded during the iteration.
 
     Of a single source, a part is held out; a second one has validation images of the same classes. `is_whole` decodes
-    every file to check it, which takes long.
-
-    Raises:
-        DataError: Files cannot be used, and they are not to be skipped.
+    every file to check it, which takes long. Raises `DataError` if files cannot be used, and they are not to be
+    skipped.
     """
-    checked = [_usable(source, on_fetch, skip_bad=skip_bad, is_whole=is_whole) for source in sources]
-    source, images = sources[0], checked[0][0]
-    skipped = tuple(notice for _, _, notices in checked for notice in notices)
-    left_out = {source.place: bad for source, (_, bad, _) in zip(sources, checked, strict=True)}
-    empty = np.setdiff1d(np.arange(len(source.class_names)), images.numbers)
-    notices = [*(notice for source in sources for notice in source.notices), *skipped]
-    notices += [f"There is no image of the class '{source.class_names[number]}'." for number in empty]
-    if len(checked) == 1:
-        split = stratified_split(
-            images.numbers, source.class_names, config.data.validation_fraction, config.seed, config.data.train_limit
-        )
+    check: Callable[[str], ImageFacts] = (lambda path: check_whole(path)[0]) if is_whole else check_image
+    doing = "decoding" if is_whole else "checking"
+    checked = [replace(one, facts=tuple(check_images(one.paths, on_fetch, check, doing))) for one in sources]
+    skipped = tuple(
+        refuse_bad(one.bad, len(one.facts), one.place, skip_bad=skip_bad, remedy=SKIP_REMEDY)
+        for one in checked
+        if one.bad
+    )
+    left_out = {one.place: [name for name, _ in one.bad] for one in checked if one.bad}
+    images, *others = (one.usable for one in checked)
+    empty = np.setdiff1d(np.arange(len(images.class_names)), images.numbers)
+    notices = [*(notice for one in sources for notice in one.notices), *skipped]
+    notices += [f"There is no image of the class '{images.class_names[number]}'." for number in empty]
+    data = config.data
+    if others:
+        mixed = np.random.default_rng(config.seed).permutation(len(images.facts))
+        train, held_out = images.chosen(mixed[: data.train_limit or None]), others[0]
+    else:
+        fraction, limit = data.validation_fraction, data.train_limit
+        split = stratified_split(images.numbers, images.class_names, fraction, config.seed, limit)
         train, held_out = images.chosen(split.train), images.chosen(split.validation)
         notices += split.notices
-    else:
-        mixed = np.random.default_rng(config.seed).permutation(len(images.facts))
-        train, held_out = images.chosen(mixed[: config.data.train_limit or None]), checked[1][0]
-    record = {"format": config.dataset, **source.record, **({"left_out": left_out} if any(left_out.values()) else {})}
-    counts = counts_by_class(train.numbers, held_out.numbers, len(source.class_names))
+    counts = counts_by_class(train.numbers, held_out.numbers, len(images.class_names))
+    record = {"format": config.dataset, "class_counts": counts, **images.record}
     parts = [decoded(part.facts, decoding, part.labels) if part.facts else None for part in (train, held_out)]
-    again = partial(make_examples, config, decoding, sources, skip_bad=skip_bad, is_whole=True)
     return image_examples(
         (parts[0], parts[1]),
         (len(train.facts), len(held_out.facts)),
         decoding,
-        source.class_names,
-        {"class_counts": counts, **record},
+        images.class_names,
+        record | ({"left_out": left_out} if left_out else {}),
         has_shares=train.labels.ndim > 1,
         notices=tuple(notices),
         skipped=skipped,
-        without_damaged=again,
+        without_damaged=partial(make_examples, config, decoding, sources, skip_bad=skip_bad, is_whole=True),
     )
-
-
-def _usable(
-    source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool, is_whole: bool
-) -> tuple[Source, list[str], tuple[str, ...]]:
-    """Return the files that passed the check, the names of the others, and a notice about these."""
-    check: Callable[[str], ImageFacts] = (lambda path: check_whole(path)[0]) if is_whole else check_image
-    facts = check_images(source.paths, on_fetch, check, "decoding" if is_whole else "checking")
-    bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
-    notices = (refuse_bad(bad, len(facts), source.place, skip_bad=skip_bad, remedy=SKIP_REMEDY),) if bad else ()
-    good = np.array([index for index, fact in enumerate(facts) if not fact.problem], np.intp)
-    return replace(source, facts=tuple(facts)).chosen(good), [name for name, _ in bad], notices
 
 
 def describe_images(source: Source, reporter: Reporter) -> dict[str, Any]:
@@ -145,9 +135,8 @@ def describe_images(source: Source, reporter: Reporter) -> dict[str, Any]:
         each of the ``formats``, and how many are ``turned`` upright; ``bad``: the ``count`` of files that cannot be
         used, and ``file`` and ``problem`` of the ``first`` ones.
     """
-    facts = check_all(check_image, source.paths, reporter)
-    bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
-    good = [fact for fact in facts if not fact.problem]
+    source = replace(source, facts=tuple(check_all(check_image, source.paths, reporter)))
+    good, bad = source.usable.facts, source.bad
     sides = {side: spread(np.array([getattr(fact, side) for fact in good])) for side in ("height", "width") if good}
     size = sum(Path(fact.path).stat().st_size for fact in good if not is_remote(fact.path))
     return {
@@ -209,6 +198,8 @@ def _find(trained: TrainedModel, request: NewData) -> tuple[list[str], list[str]
         folder = image_folder(first, str(record.get("images") or "images"))
         if request.images is not None:
             folder = locate(request.images)
+            if not tf.io.gfile.isdir(folder):
+                raise DataError(f"There is no folder {shown(request.images)}.", remedy="Correct --images.")
         elif not tf.io.gfile.isdir(folder):
             folder = first.rpartition("/")[0]
         return names, find_images(folder, names, folder)[0], str(table.columns[0])

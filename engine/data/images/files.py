@@ -9,21 +9,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DataError, did_you_mean, one_line
+from ...errors import DataError, one_line
 from ..places import is_image_name, is_remote, join, locate, not_there, shown
-from ..tables import class_order, read_table, refuse_lines
+from ..tables import read_table, refuse_lines, refuse_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
     from .check import ImageFacts
-
-
-_SUM_TOLERANCE = 1e-3  # of probabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +38,21 @@ class Source:
     facts: tuple[ImageFacts, ...] = ()  # what a check found; empty before
 
     @property
+    def bad(self) -> list[tuple[str, str]]:
+        """The names of the files that cannot be used, and what is wrong with them."""
+        return [(name, fact.problem) for name, fact in zip(self.names, self.facts, strict=True) if fact.problem]
+
+    @property
     def numbers(self) -> NDArray[Any]:
         """The class number of each image; with probabilities, that of the most probable class."""
         return self.labels if self.labels.ndim == 1 else self.labels.argmax(axis=1)
+
+    @property
+    def usable(self) -> Source:
+        """The files that passed the check."""
+        import numpy as np
+
+        return self.chosen(np.flatnonzero([not fact.problem for fact in self.facts]))
 
     def chosen(self, indices: NDArray[Any]) -> Source:
         """Return a selection of checked files, in the order of the indices."""
@@ -91,23 +99,19 @@ def _walk_remote(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def read_ids(path: str, id_column: str, option: str) -> pd.DataFrame:
-    """Read a table of images; without `id_column`, which an option of training names, the first one has their names.
+    """Read a table of images as `read_table` does; the column of their names, by default the first, becomes the first.
 
-    The result is text, the column of image names first, indexed by line number, with the header as line 1.
-
-    Raises:
-        DataError: It cannot be read, has no such column, or an image name is missing or repeated.
+    Raises `DataError` if it cannot be read, has no such column, which an option names, or a name is missing or
+    repeated.
     """
-    place = shown(path)
     cells = read_table(path, {id_column: option} if id_column else {}, ["", "nan", "NaN"])
     table: pd.DataFrame = cells.apply(lambda column: column.str.strip())
     name = id_column or table.columns[0]
     ids = table[name]
-    refuse_lines(place, ids.index[ids.isna()], f"no image in column '{name}'", "Fill it in or remove the line.")
+    refuse_missing(path, table, [name])
     twice = ids[ids.duplicated()]
-    if len(twice):
-        what = f"an image that an earlier line names too, such as '{twice.iloc[0]}'"
-        refuse_lines(place, twice.index, what, "Remove it: an image could be in both parts of the data.")
+    what = f"an image that an earlier line names too, such as '{next(iter(twice), '')}'"
+    refuse_lines(shown(path), twice.index, what, "Remove it: an image could be in both parts of the data.")
     table.insert(0, name, table.pop(name))
     return table
 
@@ -151,79 +155,8 @@ def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str]
     return [join(folder, file) for file in files], added.most_common(1)[0][0]
 
 
-def class_labels(
-    column: pd.Series[str], classes: Sequence[str], place: str
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return the class number of each line of a column, indexed by line number, and the names of the classes.
-
-    `classes` are in the order of their numbers; without them, those that occur are taken in their usual order.
-
-    Raises:
-        DataError: A label is missing or unknown, or there is only one class.
-    """
-    import numpy as np
-
-    _refuse_empty(column, place)
-    names = tuple(classes) or tuple(sorted(column.unique(), key=class_order))
-    unknown = column[~column.isin(names)]
-    if len(unknown):
-        first = str(unknown.iloc[0])
-        what = f"the label '{first}' is not in data.options.classes; {did_you_mean(first, names)}"
-        refuse_lines(place, unknown.index, what, "Correct it or add it to data.options.classes.")
-    if len(names) < 2:
-        what = f"{place}: every label in column '{column.name}' is '{names[0]}'; training needs at least two classes."
-        raise DataError(what, remedy="Set data.options.label to the column with the classes.")
-    numbers = {name: number for number, name in enumerate(names)}
-    return np.array([numbers[name] for name in column], np.int32), names
-
-
-def share_labels(table: pd.DataFrame, place: str) -> NDArray[np.float32]:
-    """Read the probability of each class from one column per class, indexed by line number: ``(lines, classes)``.
-
-    Raises:
-        DataError: One is missing or not between 0 and 1, or a line does not add up to 1.
-    """
-    import numpy as np
-    import pandas as pd
-
-    for name in table.columns:
-        column = table[name]
-        _refuse_empty(column, place)
-        numbers = pd.to_numeric(column, errors="coerce")
-        wrong = column[numbers.isna() | ~numbers.between(0, 1)]
-        if len(wrong):
-            what = f"'{wrong.iloc[0]}' in column '{name}' is not a probability between 0 and 1"
-            remedy = "Set data.options.label to the label column, or to the columns of the classes' probabilities."
-            refuse_lines(place, wrong.index, what, remedy)
-    shares = table.astype(np.float64).to_numpy()
-    sums = shares.sum(axis=1)
-    wrong_sum = np.abs(sums - 1) > _SUM_TOLERANCE
-    if wrong_sum.any():
-        what = f"the probabilities of the classes add up to {sums[wrong_sum][0]:g}, not 1"
-        refuse_lines(place, table.index[wrong_sum], what, "Correct them.")
-    return shares.astype(np.float32)
-
-
 def refuse_sparse(loss: str, place: str) -> None:
     """Raise a `DataError` if the loss is sparse, which cannot learn a probability for each class."""
     if loss.startswith("sparse_"):
-        raise DataError(
-            f"{place} gives some images a probability for each class, which loss = '{loss}' cannot learn.",
-            remedy="Set loss = 'categorical_crossentropy'.",
-        )
-
-
-def for_loss(shares: NDArray[np.float32], loss: str, place: str) -> NDArray[Any]:
-    """Return class numbers for a sparse loss, else probabilities; raise `DataError` if an image has several classes."""
-    import numpy as np
-
-    if not loss.startswith("sparse_"):
-        return shares
-    if not np.isin(shares, (0.0, 1.0)).all():
-        refuse_sparse(loss, place)
-    return np.asarray(shares.argmax(axis=1), np.int32)
-
-
-def _refuse_empty(column: pd.Series[str], place: str) -> None:
-    what = f"no label in column '{column.name}'"
-    refuse_lines(place, column.index[column.isna()], what, "Fill it in or remove the line.")
+        what = f"{place} gives some images a probability for each class, which loss = '{loss}' cannot learn."
+        raise DataError(what, remedy="Set loss = 'categorical_crossentropy'.")

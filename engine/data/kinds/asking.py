@@ -34,10 +34,8 @@ _NOWHERE = "http://nowhere.invalid:1"  # a proxy that no request gets through
 def ask(kind: str, options: dict[str, Any], on_fetch: OnFetch = lambda _: None) -> dict[str, Any]:
     """Return what `NamedKind.ask` of a kind, or `download_from_kaggle`, returns: plain values, with texts safe to show.
 
-    Without options it is what `Tfds.list_names` returns; no server is reached for that.
-
-    Raises:
-        ConsoleError: It failed.
+    Without options it is what `Tfds.list_names` returns; no server is reached for that. Raises `ConsoleError` if it
+    failed.
     """
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | ({} if options else {"https_proxy": _NOWHERE})
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}

@@ -117,27 +117,17 @@ class Hf(NamedKind[HfOptions]):
 
         The first rows are read if the hub does not say what the features are, or if a column of numbers may be a class.
         """
-        is_here = Path(builder.cache_dir).is_dir()
-        parts: dict[str, Any] = dict(builder.as_dataset()) if is_here else {}
-        known = next(iter(parts.values())).features if parts else builder.info.features
-        features = {name: _feature(feature) for name, feature in (known or {}).items()}
-        if is_here:
-            labels = [name for name, feature in features.items() if feature.kind == "class"]
-            for split, part in [*parts.items()]:  # those of competitions may lack the labels
-                first = part.select_columns(labels)[:_SAMPLED]
-                if labels and all({*first[name]} == {_NO_CLASS} for name in labels):
-                    del parts[split]
-            for name, feature in features.items():
-                if feature.kind in {"text", "integer"}:
-                    names = _values([*parts.values()], name)
-                    features[name] = replace(feature, names=names, is_few=bool(names))
-        elif not features or any(feature.kind == "integer" for feature in features.values()):
-            features = _first_rows(builder, options)
-        info, download = builder.info, None
-        sizes = {name: split.num_examples for name, split in (info.splits or {}).items()}
-        if not is_here:
-            import datasets
+        import datasets
 
+        info, is_here = builder.info, Path(builder.cache_dir).is_dir()
+        about = described(info, licence=str(info.license or ""), folder=user_path(Path(builder.cache_dir)))
+        parts: dict[str, Any] = dict(builder.as_dataset()) if is_here else {}
+        known = next(iter(parts.values())).features if parts else info.features
+        features = {name: _feature(feature) for name, feature in (known or {}).items()}
+        if not is_here:
+            if not features or any(feature.kind == "integer" for feature in features.values()):
+                features = _first_rows(builder, options)
+            sizes = {name: split.num_examples for name, split in (info.splits or {}).items()}
             size = int(info.download_size or 0)
             download = Download(
                 options.full_name,
@@ -148,12 +138,17 @@ class Hf(NamedKind[HfOptions]):
                 size=size,
                 needed=size + int(info.dataset_size or 0),
             )
-        return NamedFacts(
-            features=features,
-            splits={name: len(part) for name, part in parts.items()} or (sizes if all(sizes.values()) else {}),
-            about=described(info, licence=str(info.license or ""), folder=user_path(Path(builder.cache_dir))),
-            download=download,
-        )
+            return NamedFacts(features, sizes if all(sizes.values()) else {}, about=about, download=download)
+        labels = [name for name, feature in features.items() if feature.kind == "class"]
+        for split, part in [*parts.items()]:  # those of competitions may lack the labels
+            first = part.select_columns(labels)[:_SAMPLED]
+            if labels and all({*first[name]} == {_NO_CLASS} for name in labels):
+                del parts[split]
+        for name, feature in features.items():
+            if feature.kind in {"text", "integer"}:
+                names = _values([*parts.values()], name)
+                features[name] = replace(feature, names=names, is_few=bool(names))
+        return NamedFacts(features, {name: len(part) for name, part in parts.items()}, about=about)
 
     def facts(self, options: HfOptions) -> NamedFacts | None:
         """Return what is known without asking; a stream is not downloaded."""
@@ -198,26 +193,28 @@ class Hf(NamedKind[HfOptions]):
         import datasets
         import tensorflow as tf
 
-        (image,), label, classes = use.inputs, use.label, use.classes
-        if not classes:
+        (image,), label = use.inputs, use.label
+        if not use.classes:
             what = f"'{label}' of {options.full_name} is no class: it has too many different values."
             if options.streaming:
                 what = f"The classes of {options.full_name} are unknown until all examples are read."
             raise DataError(what, remedy="Set data.options.label.")
         rows = _ordered(self._splits(options), part, (image, label))
-        numbers = {name: number for number, name in enumerate(classes)}
-        what = f"{options.full_name} has examples without a label in its split '{part.split}'."
-        no_label = DataError(what, remedy="Set data.options.split and data.options.validation_split.")
-        if not options.streaming and not {*_columns(rows, [label])[label]} <= {*classes}:
-            raise no_label
         files = rows.cast_column(image, datasets.Image(decode=False))
+        numbers = {name: number for number, name in enumerate(use.classes)}
+
+        def check(labels: Sequence[str]) -> None:
+            if not {*labels} <= numbers.keys():
+                what = f"{options.full_name} has examples without a label in its split '{part.split}'."
+                raise DataError(what, remedy="Set data.options.split and data.options.validation_split.")
 
         def batches() -> Iterator[tuple[list[bytes], list[int]]]:
             for batch in files.iter(_BATCH):
-                labels = _texts(batch[label], rows.features[label])
-                if not {*labels} <= {*classes}:
-                    raise no_label
+                check(labels := _texts(batch[label], rows.features[label]))
                 yield [_readable(entry) for entry in batch[image]], [numbers[name] for name in labels]
+
+        if not options.streaming:
+            check(_columns(rows, [label])[label])
 
         signature = tf.TensorSpec((None,), tf.string), tf.TensorSpec((None,), tf.int32)
         pairs = tf.data.Dataset.from_generator(batches, output_signature=signature).unbatch()
@@ -248,20 +245,14 @@ class Hf(NamedKind[HfOptions]):
 
         imports.add("load_dataset", "datasets")
         config = [literal(options.config)] if options.config and not options.data_dir else []
-        mixed, chosen, given = f"seed={_SEED}", "select(range({start}, {stop}))", {}
-        if options.streaming:
-            mixed, chosen, given = f"{mixed}, buffer_size={_MIXED}", "skip({start}).take({size})", {"streaming": "True"}
-        chosen_lines = (
-            f"    data[{literal(part.split)}].shuffle({mixed})."
-            f"{chosen.format(start=part.start, stop=part.stop, size=part.size)},"
-            for part in parts
-        )
-        return [
-            write(call("load_dataset", literal(options.data_dir or options.name), *config, **given), 0, "data = "),
-            "parts = [",
-            *chosen_lines,
-            "]",
-        ]
+        given = {"streaming": "True"} if options.streaming else {}
+        lines = [write(call("load_dataset", literal(options.data_dir or options.name), *config, **given), 0, "data = ")]
+        lines.append("parts = [")
+        for split, start, stop in parts:
+            mixed = f"seed={_SEED}" + (f", buffer_size={_MIXED}" if options.streaming else "")
+            chosen = f"skip({start}).take({stop - start})" if options.streaming else f"select(range({start}, {stop}))"
+            lines.append(f"    data[{literal(split)}].shuffle({mixed}).{chosen},")
+        return [*lines, "]"]
 
 
 def _cache() -> Path:
@@ -289,25 +280,18 @@ def _columns(rows: Any, names: Sequence[str]) -> dict[str, list[str]]:
 
 def _texts(values: Sequence[Any], feature: Any) -> list[str]:
     """Return values as text: classes by name, and nothing where one is missing."""
-    if classes := _names(feature):
+    if classes := getattr(feature, "names", None):
         return [classes[value] if value is not None and value != _NO_CLASS else "" for value in values]
     return ["" if value is None or value != value else str(value) for value in values]  # NaN
 
 
-def _names(feature: Any) -> tuple[str, ...]:
-    return tuple(getattr(feature, "names", None) or ())
-
-
 def _values(parts: Sequence[Any], name: str) -> tuple[str, ...]:
     """Return the different values of a column as text, in order; nothing if they are too many for classes."""
-    found: set[Any] = set()
-    for part in parts:
-        first = part.select_columns([name])[:_SAMPLED][name]
-        if not _are_few({*first}, len(first)):
-            return ()
-        found |= {*part.unique(name)}
-    count = sum(map(len, parts))
-    return tuple(map(str, sorted(found - {None}))) if _are_few(found - {None}, count) else ()
+    firsts = (part.select_columns([name])[:_SAMPLED][name] for part in parts)
+    if not all(_are_few({*first}, len(first)) for first in firsts):
+        return ()
+    found = {value for part in parts for value in part.unique(name) if value is not None}
+    return tuple(map(str, sorted(found))) if _are_few(found, sum(map(len, parts))) else ()
 
 
 def _are_few(values: set[Any], count: int) -> bool:
@@ -365,7 +349,7 @@ def _feature(feature: Any) -> Feature:
     if isinstance(feature, datasets.Image):
         return Feature("image")
     if isinstance(feature, datasets.ClassLabel):
-        return Feature("class", (), _names(feature))
+        return Feature("class", (), tuple(feature.names))
     if not isinstance(feature, datasets.Value):
         messages = getattr(feature, "feature", None)
         return Feature("messages" if isinstance(messages, dict) and len(messages) > 1 else "other")

@@ -13,13 +13,17 @@ from ...errors import DataError, did_you_mean
 from ..examples import Input, Signature, Task
 from ..places import IMAGE_ENDINGS, locate, shown
 from ..survey.skimming import Survey, count_classes, first_rows, label_columns
-from ..tables import UNNAMED, is_number, noted
+from ..tables import UNNAMED, class_order, is_number, noted, refuse_lines, refuse_missing
 from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import Column, FilePath, Question, Recognized, class_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
 
     from ...code import Imports
     from ...config.run_config import RunConfig
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from ..images.files import Source
 
 _MOST_BESIDE = 50  # folders beside a table that are looked at
+_SUM_TOLERANCE = 1e-3  # of probabilities
 _MOSTLY = 0.9  # the share of rows that name another image than all before; the loader refuses the others
 
 
@@ -99,7 +104,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
 
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """Read the table and find the files of its images; a sparse loss needs class numbers."""
-        from ..images.files import Source, class_labels, find_images, for_loss, image_folder, read_ids, share_labels
+        from ..images.files import Source, find_images, image_folder, read_ids
 
         options = self.options(config)
         place = shown(options.path)
@@ -114,15 +119,14 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
             what = f"{place} has no label column besides '{table.columns[0]}'."
             raise DataError(what, remedy="Set data.options.path to the table with the labels.")
         columns = list(options.label) or others
+        refuse_missing(options.path, table, columns)
         if len(columns) == 1:
-            labels, names = class_labels(table[columns[0]], options.classes, place)
+            labels, names = _class_numbers(table[columns[0]], options.classes, place)
         elif options.classes:
-            raise DataError(
-                f"data.options.classes needs one label column, but {place} is read with {len(columns)}.",
-                remedy="Remove it, or name the column in data.options.label.",
-            )
+            what = f"data.options.classes needs one label column, but {place} is read with {len(columns)}."
+            raise DataError(what, remedy="Remove it, or name the column in data.options.label.")
         else:
-            labels, names = for_loss(share_labels(table[columns], place), config.loss, place), tuple(columns)
+            labels, names = _probabilities(table[columns], config.loss, place), tuple(columns)
         ids = table.iloc[:, 0].tolist()
         folder = image_folder(options.path, options.images)
         paths, suffix = find_images(folder, ids, options.images)
@@ -164,3 +168,52 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         code = image_code(lines, self.decoding(config), folder, labels)
         code.are_shares = are_shares
         return code
+
+
+def _class_numbers(
+    column: pd.Series[str], classes: Sequence[str], place: str
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Return the class number of each row, and the names of the classes, in the order of `classes` if there are any.
+
+    Raises `DataError` if a label is unknown, or there is only one class.
+    """
+    import numpy as np
+
+    names = tuple(classes) or tuple(sorted(column.unique(), key=class_order))
+    unknown = column[~column.isin(names)]
+    if len(unknown):
+        what = f"the label '{unknown.iloc[0]}' is not in data.options.classes; {did_you_mean(unknown.iloc[0], names)}"
+        refuse_lines(place, unknown.index, what, "Correct it or add it to data.options.classes.")
+    if len(names) < 2:
+        what = f"{place}: every label in column '{column.name}' is '{names[0]}'; training needs at least two classes."
+        raise DataError(what, remedy="Set data.options.label to the column with the classes.")
+    numbers = {name: number for number, name in enumerate(names)}
+    return np.array([numbers[name] for name in column], np.int32), names
+
+
+def _probabilities(table: pd.DataFrame, loss: str, place: str) -> NDArray[Any]:
+    """Return the probability of each class, of shape (rows, classes); for a sparse loss, class numbers.
+
+    Raises `DataError` if one is not between 0 and 1, a row does not add up to 1, or has several classes for a sparse
+    loss.
+    """
+    import numpy as np
+    import pandas as pd
+
+    from ..images.files import refuse_sparse
+
+    for name, column in table.items():
+        wrong = column[~pd.to_numeric(column, errors="coerce").between(0, 1)]
+        what = f"'{next(iter(wrong), '')}' in column '{name}' is not a probability between 0 and 1"
+        remedy = "Set data.options.label to the label column, or to the columns of the classes' probabilities."
+        refuse_lines(place, wrong.index, what, remedy)
+    shares = table.astype(np.float64)
+    sums = shares.sum(axis=1)
+    wrong = sums[(sums - 1).abs() > _SUM_TOLERANCE]
+    what = f"the probabilities of the classes add up to {next(iter(wrong), 0):g}, not 1"
+    refuse_lines(place, wrong.index, what, "Correct them.")
+    if not loss.startswith("sparse_"):
+        return np.asarray(shares, np.float32)
+    if not shares.isin((0.0, 1.0)).all(axis=None):
+        refuse_sparse(loss, place)
+    return np.asarray(np.asarray(shares).argmax(axis=1), np.int32)

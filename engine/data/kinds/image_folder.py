@@ -12,7 +12,7 @@ from ...errors import DataError, did_you_mean
 from ...storage.paths import user_path
 from ..images.files import files_below, list_folder
 from ..places import is_image_name, is_remote, join, locate, not_there
-from ..survey.skimming import Survey, deadline, in_time, shown, trouble
+from ..survey.skimming import Survey, deadline, in_time, short_text, trouble
 from ..tables import first_of
 from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
 from .kind import FilePath, Recognized
@@ -69,9 +69,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         """List the images and their classes; raise `DataError` if there are not at least two folders of images."""
         source = _listed(self.options(config).path, "path", on_fetch)
         if {*_TRAINING, *_OTHERS}.issuperset(name.lower() for name in source.class_names):
-            what = (
-                f"The folders in {source.place}, {', '.join(source.class_names)}, are parts of a dataset, not classes."
-            )
+            what = f"{', '.join(source.class_names)} in {source.place} are parts of a dataset, not classes."
             raise DataError(what, remedy="Name the training folder, and set data.options.validation_path to the other.")
         if len(source.class_names) < 2:
             what = f"{source.place} has one folder with images, '{source.class_names[0]}': training needs two or more."
@@ -175,8 +173,10 @@ def files_by_class(path: Path, ends_at: float, is_wanted: Callable[[str], bool])
     """Count such files of each class."""
     if not path.is_dir():
         raise DataError(f"{user_path(path)} is a file, not a folder.")
-    folders = sorted(entry for entry in path.iterdir() if not entry.name.startswith(".") and entry.is_dir())
-    counts = {shown(folder.name): sum(map(is_wanted, in_time(files_below(str(folder)), ends_at))) for folder in folders}
+    counts = {}
+    for folder in sorted(path.iterdir()):
+        if folder.is_dir() and not folder.name.startswith("."):
+            counts[short_text(folder.name)] = sum(map(is_wanted, in_time(files_below(str(folder)), ends_at)))
     return {name: count for name, count in counts.items() if count}
 
 
@@ -194,10 +194,8 @@ def list_classes(path: str, option: str, on_fetch: Callable[[str], None]) -> tup
 def refuse_other_classes(validation: str, names: Iterable[str], place: str, known: Collection[str]) -> None:
     """Raise `DataError` if a folder for validation has a class that the one for training does not have."""
     if unknown := next((name for name in names if name not in known), None):
-        raise DataError(
-            f"{validation} has a folder '{unknown}' that {place} does not have; {did_you_mean(unknown, known)}",
-            remedy="Both need the same classes.",
-        )
+        what = f"{validation} has a folder '{unknown}' that {place} does not have; {did_you_mean(unknown, known)}"
+        raise DataError(what, remedy="Both need the same classes.")
 
 
 def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:

@@ -124,10 +124,8 @@ class DatasetKind(ABC, Generic[OptionsT]):
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Return the shapes of the examples, and what was assumed, in a sentence.
 
-        The files are loaded, unless a kind knows the shapes without that.
-
-        Raises:
-            UnknownShapesError: The files have to be there first.
+        The files are loaded, unless a kind knows the shapes without that. Raises `UnknownShapesError` if the files have
+        to be there first.
         """
         if found.problems:
             what = "The shapes of the examples are unknown until the files can be read."
@@ -137,8 +135,7 @@ class DatasetKind(ABC, Generic[OptionsT]):
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Return how to train on local files that were surveyed, given their options; loads no framework.
 
-        Raises:
-            DataError: They are damaged.
+        Raises `DataError` if they are damaged.
         """
         return Start({})
 
@@ -146,8 +143,7 @@ class DatasetKind(ABC, Generic[OptionsT]):
     def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
         """Load the examples; `on_fetch` is called with a sentence, or how much has arrived, while that takes a while.
 
-        Raises:
-            DataError: The files are missing or damaged, or do not fit the configuration.
+        Raises `DataError` if the files are missing or damaged, or do not fit the configuration.
         """
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:

@@ -14,11 +14,10 @@ from pydantic import Field
 from ...config.values import Section
 from ...errors import DataError, one_line
 from ..examples import Examples, Input, Signature
-from ..places import locate, open_file
-from ..places import shown as shown_path
+from ..places import locate, open_file, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
 from ..split import LabelScale, signature_of
-from ..survey.skimming import Survey, of_classes, shown
+from ..survey.skimming import Survey, of_classes, short_text
 from ..tables import check_there, first_of
 from .image_kind import cnn_options
 from .kind import DatasetKind, FilePath, InputsRecord, LabelType, Recognized, Start
@@ -107,7 +106,7 @@ class Npz(DatasetKind[NpzOptions]):
 
         from ..split import parts_of, split_classes, split_numbers
 
-        options, place = self.options(config), shown_path(self.options(config).path)
+        options, place = self.options(config), shown(self.options(config).path)
         is_number = options.label_type == "number"
         if is_number:
             check_label(config, "number", config.model)
@@ -124,7 +123,7 @@ class Npz(DatasetKind[NpzOptions]):
                 what = f"The {len(y[0]):,} labels in {place} are not classes: {len(classes):,} of them differ."
                 remedy = "Set data.options.label to the array of classes, or data.options.label_type=number."
                 raise DataError(what, remedy=remedy)
-            names = tuple(shown(str(value)) for value in classes)
+            names = tuple(short_text(str(value)) for value in classes)
             labels = split_classes(numbers.astype(np.int32), names, config, given)
         record: dict[str, Any] = {"kind": config.dataset, "inputs": x_names, "labels": y_names, "shape": x.shape[1:]}
         train = x[labels.parts[0]]
@@ -139,7 +138,7 @@ class Npz(DatasetKind[NpzOptions]):
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe each array."""
         with _opened(self.options(config)) as (archive, *_):
-            arrays = {shown(name): _header(archive, name) for name in archive.files}
+            arrays = {short_text(name): _header(archive, name) for name in archive.files}
         return {"facts": {name: f"{'×'.join(map(str, shape))} {dtype}" for name, (shape, dtype) in arrays.items()}}
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
@@ -151,7 +150,7 @@ class Npz(DatasetKind[NpzOptions]):
             shapes = {name: list(_header(archive, name)[0][1:]) for name in archive.files}
             fitting = [name for name in dict.fromkeys([*record.inputs, *shapes]) if shapes.get(name) == record.shape]
             if not fitting:
-                raise DataError(f"{shown_path(path)} has no array of examples of shape {tuple(record.shape)}.")
+                raise DataError(f"{shown(path)} has no array of examples of shape {tuple(record.shape)}.")
             inputs = _inputs(archive, fitting[0])
         if record.mean:
             inputs = _scaled(inputs, trained.record)
@@ -205,19 +204,18 @@ def open_arrays(path: str) -> Iterator[Any]:
         with open_file(locate(path)) as file, NpzFile(file, allow_pickle=False) as archive:
             yield archive
     except (ValueError, KeyError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{shown_path(path)} cannot be read as a NumPy file.", why=one_line(error, 200)) from error
+        raise DataError(f"{shown(path)} cannot be read as a NumPy file.", why=one_line(error, 200)) from error
 
 
 @contextmanager
 def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
     """Open a dataset's arrays, with the names of inputs and labels: for training, and for validation if there are any.
 
-    Raises:
-        DataError: The arrays are damaged, it is unclear which they are, or they do not fit each other.
+    Raises `DataError` if the arrays are damaged, it is unclear which they are, or they do not fit each other.
     """
     with open_arrays(options.path) as archive:
         by_name = {name.lower(): name for name in archive.files}
-        shapes = {shown(name): _header(archive, name)[0] for name in archive.files}
+        shapes = {short_text(name): _header(archive, name)[0] for name in archive.files}
         pairs = [[options.inputs, options.label]] if options.inputs or options.label else []
         for known in () if pairs else (_TRAINING, _VALIDATION):
             found = (pair.split() for pair in known if {*pair.split()} <= {*by_name})
@@ -225,7 +223,7 @@ def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
         labels = [name for name, shape in shapes.items() if len(shape) == 1]
         if not pairs and len(shapes) == 2 and len(labels) == 1:
             pairs = [[next(name for name in shapes if name not in labels), labels[0]]]
-        has = f"{shown_path(options.path)} has {first_of([f'{name} {shape}' for name, shape in shapes.items()])}"
+        has = f"{shown(options.path)} has {first_of([f'{name} {shape}' for name, shape in shapes.items()])}"
         if not pairs or not {*pairs[0]} <= {*shapes}:
             what = f"{has}: which are the inputs and the labels is unclear."
             raise DataError(what, remedy="Set data.options.inputs and data.options.label.")
@@ -259,15 +257,14 @@ def _inputs(archive: Any, name: str) -> NDArray[Any]:
 
     shape, dtype = _header(archive, name)
     if len(shape) not in {2, 4} or dtype.kind not in "biuf":
-        raise DataError(
-            f"The array '{shown(name)}' has shape {shape} and type {dtype}.",
-            remedy="Save images of shape (examples, height, width, channels), or rows of shape (examples, numbers).",
-        )
+        remedy = "Save images of shape (examples, height, width, channels), or rows of shape (examples, numbers)."
+        raise DataError(f"The array '{short_text(name)}' has shape {shape} and type {dtype}.", remedy=remedy)
     values: NDArray[Any] = archive[name].reshape(shape)
     values = values.astype(np.uint8 if len(shape) == 4 and dtype == np.uint8 else np.float32)
     broken = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
     if len(broken):
-        raise DataError(f"Example {broken[0]:,} of '{shown(name)}', counted from 0, has a value that is not a number.")
+        what = f"Example {broken[0]:,} of '{short_text(name)}', counted from 0, has a value that is not a number."
+        raise DataError(what)
     return values
 
 
@@ -280,10 +277,9 @@ def _labels(archive: Any, name: str, options: NpzOptions) -> NDArray[Any]:
     if options.label_type == "number" and kind in {*"biuf"} and np.isfinite(values).all():
         return values.reshape(-1).astype(np.float32)
     if kind not in {*"biuUf"} or (kind == "f" and (values % 1).any()):
-        raise DataError(
-            f"The labels '{shown(name)}' have shape {values.shape} and type {values.dtype}.",
-            remedy="Save one whole number or word for each example, as in y.argmax(axis=1) or y.astype(int).",
-        )
+        what = f"The labels '{short_text(name)}' have shape {values.shape} and type {values.dtype}."
+        remedy = "Save one whole number or word for each example, as in y.argmax(axis=1) or y.astype(int)."
+        raise DataError(what, remedy=remedy)
     return values.reshape(-1).astype(np.int64) if kind == "f" else values.reshape(-1)
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from ...config.pieces import listed
 from ...config.values import Section
 from ..examples import Examples, Input, Signature, Task, of_arrays
-from ..places import shown as shown_path
+from ..places import shown
 from ..predictions import NewData, Table, TrainedModel, number
 from ..split import deviation_notice
 from ..survey.skimming import Survey, column_named, count_classes, first_rows
@@ -101,7 +101,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         options = self.options(config)
         require(config, self.model, _LOSSES, _METRICS)
         refuse_class_options(config)
-        on_fetch(f"reading {shown_path(options.path)}")
+        on_fetch(f"reading {shown(options.path)}")
         table = _read(options)
         user, item, rating = options.columns
         ratings = table[rating].to_numpy(np.float32)
@@ -187,7 +187,7 @@ def _read(options: RatingsCsvOptions) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    place, rating = shown_path(options.path), options.columns[2]
+    place, rating = shown(options.path), options.columns[2]
     table = read_table(options.path, dict.fromkeys(options.columns, "columns"), names=options.names)
     refuse_missing(options.path, table, options.columns[:2])
     table[rating] = pd.to_numeric(table[rating], errors="coerce").astype(np.float64)

@@ -95,10 +95,8 @@ def new_data(config: RunConfig, record: dict[str, Any]) -> str:
 def read_record(path: Path, dataset: str) -> dict[str, Any]:
     """Read the ``inputs.json`` of a run on a dataset, which turns new data into the model's inputs.
 
-    It is empty for a dataset without one whose configuration says everything.
-
-    Raises:
-        DataError: It is missing, not a regular file, too large, or lacks what the dataset needs.
+    It is empty for a dataset without one whose configuration says everything. Raises `DataError` if it is missing, not
+    a regular file, too large, or lacks what the dataset needs.
     """
     shown, kind = user_path(path), KINDS.get(dataset)
     try:

@@ -12,11 +12,10 @@ from pydantic import BaseModel, ConfigDict
 from ...config.values import Section
 from ...errors import DataError
 from ..examples import Examples, Input
-from ..places import locate
-from ..places import shown as shown_path
+from ..places import locate, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
 from ..split import LabelScale, scale_of
-from ..survey.skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, shown
+from ..survey.skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, short_text
 from ..tables import (
     first_of,
     kept_columns,
@@ -109,7 +108,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a CSV with names of columns that has no texts, ratings or file names."""
         names, rows = first_rows(place)
-        heading = [*map(shown, names)]
+        heading = [*map(short_text, names)]
         if len(heading) < 2 or len({*heading}) < len(heading):
             return None
         columns, ends = (_columns(heading, part) for part in (rows, last_rows(place)))
@@ -147,7 +146,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         """Read the table, split it, and learn from the training rows how to scale numbers, and which categories are."""
         options = self.options(config)
         check_label(config, options.label_type, self.model)
-        on_fetch(f"reading {shown_path(options.path)}")
+        on_fetch(f"reading {shown(options.path)}")
         return table_examples(config, options, _read(options))
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
@@ -316,7 +315,7 @@ def _numbers(column: pd.Series[str], path: str) -> pd.Series[float]:
     if broken.any():  # 1,234 may be a number
         numbers[broken] = column[broken].map(_value).astype("float64")
         broken &= ~np.isfinite(numbers)
-    refuse_lines(shown_path(path), column.index[broken], f"no number in column '{column.name}'")
+    refuse_lines(shown(path), column.index[broken], f"no number in column '{column.name}'")
     return numbers
 
 
@@ -341,7 +340,7 @@ def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOpti
             cut = f"the model knows the {_MOST_CATEGORIES} most frequent ones"
             notices.append(f"Column '{name}' has {len(counts):,} different values; {cut}.")
     if not inputs.numbers and not inputs.categories:
-        raise DataError(f"{shown_path(options.path)} has no column to learn from.", remedy="Set data.options.left_out.")
+        raise DataError(f"{shown(options.path)} has no column to learn from.", remedy="Set data.options.left_out.")
     return inputs, tuple(notices)
 
 

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from ...config.values import Section
 from ..examples import Examples, Input, Signature, Task
-from ..places import locate
-from ..places import shown as shown_path
+from ..places import locate, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
 from ..survey.skimming import (
     Survey,
@@ -150,7 +149,7 @@ class TextCsv(TextKind[TextCsvOptions]):
         """Read the table, split it class by class, and learn the vocabulary from the training texts."""
         options = self.options(config)
         check_texts(config)
-        on_fetch(f"reading {shown_path(options.path)}")
+        on_fetch(f"reading {shown(options.path)}")
         table = read_table(options.path, options.columns)
         refuse_missing(options.path, table, options.columns)
         return text_examples(config, options, table)
@@ -238,8 +237,7 @@ def text_examples(
 ) -> Examples:
     """Return the examples in a table with a text and a label in each row, with the rows of both parts if given.
 
-    Raises:
-        DataError: The labels are no classes.
+    Raises `DataError` if the labels are no classes.
     """
     from ..split import split_by_label
     from ..vocabulary import Vocabulary, length_notice, without_markup

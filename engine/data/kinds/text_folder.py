@@ -176,10 +176,8 @@ def _read(
 ) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
     """Return the texts and labels, those for training first, how many these are, and what the user should know.
 
-    `most` limits the texts of each part, which are the first ones of each class.
-
-    Raises:
-        DataError: There are not two classes, validation has others, or no file can be read.
+    `most` limits the texts of each part, which are the first ones of each class. Raises `DataError` if there are not
+    two classes, validation has others, or no file can be read.
     """
     import pandas as pd
 

@@ -14,11 +14,10 @@ from ...config.values import Section
 from ...errors import DataError
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task, of_arrays
-from ..places import IMAGE_ENDINGS, locate
-from ..places import shown as shown_path
+from ..places import IMAGE_ENDINGS, locate, shown
 from ..predictions import NewData, Table, TrainedModel
 from ..row_files import TABLES, decoded
-from ..survey.skimming import Survey, deadline, in_time, nearly_longest, shown, text_lines, trouble
+from ..survey.skimming import Survey, deadline, in_time, nearly_longest, short_text, text_lines, trouble
 from ..tables import check_there, refuse_class_options, refuse_lines, require
 from .kind import DatasetKind, FilePath, InputsRecord, Length, Recognized, Start, VocabularySize, WordCount
 
@@ -96,7 +95,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
             source, _, rest = line.partition("\t")
             if not (source.strip() and rest.partition("\t")[0].strip()):
                 what = f"{user_path(path)}, line {number + 1:,} has no tab between a source and a target sentence"
-                return trouble("path", f"{what}: '{shown(line.strip())}'")
+                return trouble("path", f"{what}: '{short_text(line.strip())}'")
         return Survey(total=lines) if lines else trouble("path", f"{user_path(path)} is empty")
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
@@ -127,7 +126,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         options = self.options(config)
         require(config, self.model, _LOSSES, _METRICS)
         refuse_class_options(config)
-        on_fetch(f"reading {shown_path(options.path)}")
+        on_fetch(f"reading {shown(options.path)}")
         pairs = read_pairs(options)
         rows = random_split(len(pairs), "pairs of sentences", config)
         train, validation = ([pairs[row] for row in part] for part in rows)
@@ -165,7 +164,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         check_there(path)
         sentences = [line.partition("\t")[0].strip() for line in decoded(path)[0].removesuffix("\n").split("\n")]
         if not any(sentences):
-            raise DataError(f"{shown_path(path)} has no sentences.")
+            raise DataError(f"{shown(path)} has no sentences.")
         translations = trained.translations_of(trained.load_model(), sentences, reporter)
         rows = ((source, said if source else "") for source, said in zip(sentences, translations, strict=True))
         return Table(("source", "translation"), rows)
@@ -180,17 +179,14 @@ def _signature(options: TextPairsOptions, source_words: int, target_words: int) 
 def read_pairs(options: TextPairsOptions) -> list[Pair]:
     """Read pairs of sentences; further columns, such as Anki's attribution, are ignored.
 
-    Raises:
-        DataError: A file cannot be read or has a line without two sentences, or two files differ in length.
+    Raises `DataError` if a file cannot be read or has a line without two sentences, or two files differ in length.
     """
     path, pairs, broken = options.path, [], []
     lines = decoded(path)[0].rstrip("\n").split("\n")
     targets = decoded(options.target_path)[0].rstrip("\n").split("\n") if options.target_path else [""] * len(lines)
     if len(lines) != len(targets):
-        raise DataError(
-            f"{shown_path(path)} has {len(lines):,} lines, and {shown_path(options.target_path)} {len(targets):,}.",
-            remedy="Each line of one is the translation of the same line of the other.",
-        )
+        what = f"{shown(path)} has {len(lines):,} lines, and {shown(options.target_path)} {len(targets):,}."
+        raise DataError(what, remedy="Each line of one is the translation of the same line of the other.")
     for number, (line, other) in enumerate(zip(lines, targets, strict=True), 1):
         if not line.strip() and not other.strip():
             continue
@@ -201,5 +197,5 @@ def read_pairs(options: TextPairsOptions) -> list[Pair]:
         else:
             broken.append(number)
     remedy = "Each line is a source sentence, a tab and a target sentence."
-    refuse_lines(shown_path(path), broken, "no source and target sentence", remedy)
+    refuse_lines(shown(path), broken, "no source and target sentence", remedy)
     return pairs

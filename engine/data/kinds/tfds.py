@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
     from ...code import Imports
 
-_NAME = re.compile(
-    r"\w+(/[\w.+-]+)?(:[\d.]+)?", re.ASCII
-)  # no path and no address: neither is a dataset of the package
+# No path and no address: neither is a dataset of the package.
+_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.]+)?", re.ASCII)
 _BATCH = 1024
 _NAMES = KeyedStore[dict[str, str]]("names.json", dict[str, str])  # of each version of the package
 

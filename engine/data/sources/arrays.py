@@ -120,11 +120,8 @@ def _check_file(file: CachedFile, place: Path) -> None:
                 if (bad := archive.testzip()) is not None:
                     raise zipfile.BadZipFile(bad)
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError) as error:
-        raise DataError(
-            f"{place} is damaged or was not downloaded completely.",
-            why=f"{type(error).__name__}: {error}.",
-            remedy=f"Delete it; it is downloaded again from {file.url}",
-        ) from error
+        what, why = f"{place} is damaged or was not downloaded completely.", f"{type(error).__name__}: {error}."
+        raise DataError(what, why=why, remedy=f"Delete it; it is downloaded again from {file.url}") from error
 
 
 def _digits(config: RunConfig) -> _Arrays:
@@ -138,7 +135,6 @@ def _digits(config: RunConfig) -> _Arrays:
             images, labels, test_size=config.data.validation_fraction, random_state=config.seed, stratify=labels
         )
     except ValueError as error:
-        raise DataError(
-            f"digits cannot be split with data.validation_fraction={config.data.validation_fraction}.", why=str(error)
-        ) from error
+        what = f"digits cannot be split with data.validation_fraction={config.data.validation_fraction}."
+        raise DataError(what, why=str(error)) from error
     return x_train, y_train.astype(np.int32), x_val, y_val.astype(np.int32)

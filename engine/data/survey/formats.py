@@ -75,24 +75,31 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFe
         raise ConfigError(found.problems)
     start = kind.start(config, found)
     called = path.partition(":")[2] if is_name(path) else Path(locate(path)).resolve().name.partition(".")[0]
-    called = re.sub(r"[^A-Za-z0-9._-]+", "-", called).strip("-._")[:_LONGEST_NAME] or "mine"
     train = found.train(config.data.validation_fraction) or _MANY
     batch = 1 << (max(1, min(kind.most_per_step, train // 8)).bit_length() - 1)
     epochs = min(max(round(_STEPS * batch / train), 5), 60)
-    settings = {"name": called, "metrics": list(kind.goals(options)[2]), "batch_size": batch, "epochs": epochs}
-    reasons = [text for key, text in start.reasons.items() if key not in chosen]
+    settings: dict[str, Any] = {"name": _name_for(called), "batch_size": batch, "epochs": epochs}
+    settings["metrics"] = list(kind.goals(options)[2])
+    reasons = dict(start.reasons)
     if found.held_out(config.data.validation_fraction) != 0:
         patience = settings["early_stopping.patience"] = max(3, epochs // 5)
-        if "early_stopping.patience" not in chosen:
-            reasons.append(f"training stops when val_loss has not improved for {patience} epochs")
+        reasons["early_stopping.patience"] = f"training stops when val_loss has not improved for {patience} epochs"
     named = [f"{name}={value_text(f'{_OPTIONS}{name}', value)}" for name, value in options.items() if name in _COLUMNS]
-    notes = [("data", f"{path}: {kind.name}, {_what(kind, found)}"), ("columns", ", ".join(named))]
-    said = {"read": found.facts, "samples": start.samples, "start": reasons, "skipped": start.skipped}
-    for label, texts in said.items():
-        notes += [("" if number else label, text) for number, text in enumerate(texts)]
-    return FirstRun(
-        with_changes(config, [*(settings | start.settings).items()]), tuple(note for note in notes if note[1])
-    )
+    said = {
+        "data": [f"{path}: {kind.name}, {_what(kind, found)}"],
+        "columns": [", ".join(named)] if named else [],
+        "read": found.facts,
+        "samples": start.samples,
+        "start": [text for key, text in reasons.items() if key not in chosen],
+        "skipped": start.skipped,
+    }
+    notes = [("" if number else label, text) for label, texts in said.items() for number, text in enumerate(texts)]
+    return FirstRun(with_changes(config, [*(settings | start.settings).items()]), tuple(notes))
+
+
+def _name_for(text: str) -> str:
+    """Return what a run on some data may be called."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:_LONGEST_NAME] or "mine"
 
 
 def _what(kind: DatasetKind[Any], found: Survey) -> str:
@@ -155,8 +162,7 @@ def guess(
             with suppress(DataError, OSError), opened(str(tables[0])) as table:
                 are_images = has_images(table, tables[0].name)
         if are_images:
-            name = re.sub(r"[^A-Za-z0-9._-]+", "-", top.name).strip("-._") or "mine"
-            return guess(f"{Hf.name}:{name}", [("data.options.data_dir", str(top)), *changes])
+            return guess(f"{Hf.name}:{_name_for(top.name)}", [("data.options.data_dir", str(top)), *changes])
     return _recognized(path, given)
 
 
@@ -181,9 +187,9 @@ def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
             raise UndecidedError(user_path(place), question)
         return name, {**options, **given}
     if columns and "\0" not in "".join(columns):
+        named = first_of([printable(name) for name in columns], 8)
         raise DataError(
-            f"{user_path(place)} is a table of which no column can be learned from the others: "
-            f"{', '.join(printable(name) for name in columns[:8])}.",
+            f"{user_path(place)} is a table of which no column can be learned from the others: {named}.",
             why="The first line has to name the columns, and two of them have to tell the rows apart; "
             "lists and bytes of Parquet and JSON Lines are left out.",
             remedy="Add a first line such as age,height,label, or write a label beside each text or row.",

@@ -123,7 +123,7 @@ def deadline() -> float:
     return time.monotonic() + LONGEST_S
 
 
-def shown(text: str) -> str:
+def short_text(text: str) -> str:
     """Return text from a file, safe to show and short enough for a sentence."""
     return printable(text[:_SHOWN])
 
@@ -133,7 +133,7 @@ def samples_of(entries: Sequence[_T], line: Callable[[_T], str]) -> tuple[str, .
     last = len(entries) - 1
     places = sorted({0, last // 2, last}) if entries else []
     lines = (" ".join(line(entries[place]).split()) for place in places)
-    return tuple(shown(text if len(text) <= _SAMPLE else f"{text[: _SAMPLE - 1]}…") for text in lines)
+    return tuple(short_text(text if len(text) <= _SAMPLE else f"{text[: _SAMPLE - 1]}…") for text in lines)
 
 
 def first_rows(table: Path) -> tuple[list[str], list[list[str]]]:
@@ -207,7 +207,7 @@ def count_classes(
     """
     with opened(str(path)) as file:
         found = open_rows(file, user_path(path), names)
-        heading = [*map(shown, found.heading)]
+        heading = [*map(short_text, found.heading)]
         if problems := missing_columns(path, heading, wanted):
             return Survey(problems=problems)
         if ids is not None and not columns:
@@ -232,4 +232,4 @@ def of_classes(counts: Counter[str], path: Path) -> Survey:
     """Return what is known about a table, given the number of rows of each class; a problem if it has none."""
     if not counts.total():
         return trouble("path", f"{user_path(path)} has no rows")
-    return Survey(total=counts.total(), classes={shown(name): counts[name] for name in sorted(counts)})
+    return Survey(total=counts.total(), classes={short_text(name): counts[name] for name in sorted(counts)})

@@ -146,14 +146,14 @@ def test_shares_are_kept_for_a_loss_that_can_learn_them(tmp_path: Path) -> None:
         ("", "is empty"),
         ("id,label\n", "has a header but no rows"),
         ("id\na\nb\n", "has no label column besides 'id'"),
-        ("id,label\na,x\nb,\nc,y\nd,NaN\n", "2 lines: 3, 5: no label in column 'label'"),
-        ("id,label\na,x\n,y\n", "line 3: no image in column 'id'"),
+        ("id,label\na,x\nb,\nc,y\nd,NaN\n", "2 lines: 3, 5: nothing in column 'label'"),
+        ("id,label\na,x\n,y\n", "line 3: nothing in column 'id'"),
         ("id,label\na,x\n\na,y\nb,x\n", "line 4: an image that an earlier line names too, such as 'a'"),
         ("id,label\na,x\nb,x\n", "every label in column 'label' is 'x'"),
-        ("id,x,y\na,1,0\nb,,1\n", "line 3: no label in column 'x'"),
+        ("id,x,y\na,1,0\nb,,1\n", "line 3: nothing in column 'x'"),
         ("id,x,y\na,1,0\nb,yes,1\n", "line 3: 'yes' in column 'x' is not a probability between 0 and 1"),
         ("id,x,y\na,1,0\nb,1,1\n", "line 3: the probabilities of the classes add up to 2, not 1"),
-        ("id,label\na,x\nb,y,z,1\n", "is not a CSV table"),
+        ("id,label\na,x\nb,y,z,1\n", "line 3: 4 cells"),
         (b"\xff\xd8\xff\xe0\0 a photo", "is not text: its byte 5 is 0x00"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_table_that_cannot_be_used_is_named_with_the_line(tmp_path: Path, cont
 
 def test_of_many_bad_lines_the_first_ten_are_named(tmp_path: Path) -> None:
     error = refusal(table(tmp_path, "id,label\n" + "".join(f"{number},\n" for number in range(15))))
-    assert "15 lines: 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 5 more: no label" in error.what
+    assert "15 lines: 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 5 more: nothing" in error.what
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_ratings_that_are_no_numbers(tmp_path: Path, rating: str) -> None:
 @pytest.mark.parametrize(
     ("dataset", "changes", "told"),
     [
-        ("text-pairs", {"model": "mlp"}, "text-pairs does not work with model = 'mlp'. Set model = 'transformer'"),
+        ("text-pairs", {"model": "mlp"}, "text-pairs does not work with model = 'mlp'. Set model to transformer"),
         ("text-csv", {"loss": "mean_squared_error"}, "categorical_crossentropy"),
         ("ratings-csv", {"metrics": ["accuracy"]}, "'accuracy'"),
         ("ratings-csv", {"class_weight": "balanced"}, "ratings-csv has no classes, which class_weight needs."),
