@@ -53,10 +53,9 @@ def choose_cache(
     size = "examples of unknown size" if needed is None else f"{count:,} examples ({size_text(needed)})"
     fits_disk = needed is not None and needed <= _DISK_SHARE * room.disk_bytes
     if asked == "disk" and needed is not None and not fits_disk:
-        raise DataError(
-            f"data.cache is disk, but {size} do not fit: {size_text(room.disk_bytes)} are free on the run's disk.",
-            remedy="Free space, set data.cache=off, or set TPU_CONSOLE_HOME to a folder on a larger disk.",
-        )
+        what = f"data.cache is disk, but {size} do not fit: {size_text(room.disk_bytes)} are free on the run's disk."
+        remedy = "Free space, set data.cache=off, or set TPU_CONSOLE_HOME to a folder on a larger disk."
+        raise DataError(what, remedy=remedy)
     kind, why = asked, f" (data.cache={asked})"
     if asked == "auto" and not is_fixed:
         kind, why = "off", ": your data may give other examples in each epoch"

@@ -59,18 +59,15 @@ def training_weights(examples: Examples, asked: str | Mapping[str, float]) -> ND
             weights[int(number)] = weight
         return weights
     if not has_class_labels(examples):
-        raise DataError(
-            "class_weight=balanced needs labels that are class numbers or a probability for each class.",
-            remedy="Set class_weight=none.",
-        )
+        what = "class_weight=balanced needs labels that are class numbers or a probability for each class."
+        raise DataError(what, remedy="Set class_weight=none.")
     counted = examples.record.get("class_counts", {}).get("train")
     if counted is not None:
         return balanced_weights(np.asarray(counted, np.float64))
     if examples.train_count is None:
-        raise DataError(
-            "class_weight=balanced has to count the classes, but the dataset has an unknown number of examples.",
-            remedy="Set the number with tf.data.experimental.assert_cardinality, or set class_weight=none.",
-        )
+        what = "class_weight=balanced has to count the classes, but the dataset has an unknown number of examples."
+        remedy = "Set the number with tf.data.experimental.assert_cardinality, or set class_weight=none."
+        raise DataError(what, remedy=remedy)
     return balanced_weights(class_totals(examples.train, classes))
 
 

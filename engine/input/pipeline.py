@@ -192,10 +192,8 @@ def _check(examples: Examples, config: RunConfig) -> None:
             )
     if config.effective_loss != config.loss_name and not has_class_labels(examples):
         key = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
-        raise DataError(
-            f"{key} needs one class for each example of {config.dataset}, and a known number of classes.",
-            remedy="Set it to 0, or return one-hot labels from the dataset function.",
-        )
+        what = f"{key} needs one class for each example of {config.dataset}, and a known number of classes."
+        raise DataError(what, remedy="Set it to 0, or return one-hot labels from the dataset function.")
 
 
 def _example_bytes(dataset: Any) -> int | None:
@@ -339,27 +337,19 @@ def _steps(examples: Examples, config: RunConfig, batch: int, replicas: int) -> 
     """Return the steps of an epoch, and how many examples it drops."""
     kept, count = examples.batches[0], examples.train_count
     if kept is not None and not batch:
-        raise DataError(
-            f"The batches of {config.dataset} cannot be split over {replicas} replicas: they have {examples.batch:,} "
-            "examples.",
-            remedy="Return larger batches, or use fewer replicas.",
-        )
+        what = f"The batches of {examples.batch:,} examples of {config.dataset} cannot be split over {replicas} replicas."
+        raise DataError(what, remedy="Return larger batches, or use fewer replicas.")
     if kept is None and count is not None and count < batch:
         largest = count // replicas
         fits = f"The largest batch size that fits is {largest}." if largest else "Use fewer replicas."
-        raise DataError(
-            f"A global batch of {batch:,} ({batch // replicas:,} × {replicas}) is larger than the {count:,} "
-            "training examples.",
-            remedy=fits,
-        )
+        batches = f"A global batch of {batch:,} ({batch // replicas:,} × {replicas})"
+        raise DataError(f"{batches} is larger than the {count:,} training examples.", remedy=fits)
     if config.steps_per_epoch != "all":
         return config.steps_per_epoch, 0
     steps = _batches_in_pass(examples, batch)
     if steps is None:
-        raise DataError(
-            f"{config.dataset} has an unknown number of examples.",
-            remedy="Set steps_per_epoch, or set the number with tf.data.experimental.assert_cardinality.",
-        )
+        remedy = "Set steps_per_epoch, or set the number with tf.data.experimental.assert_cardinality."
+        raise DataError(f"{config.dataset} has an unknown number of examples.", remedy=remedy)
     return steps, count % batch if kept is None and count else 0
 
 
@@ -378,9 +368,7 @@ def _validation_batches(validation: Any, count: int | None, batch: int, replicas
     """Return this host's validation batches, and a notice about skipped examples."""
     left_out = ""
     if share.is_even and count is not None and (rest := count % replicas):
-        left_out = (
-            f"Validation skips {rest} of {count:,} examples, which cannot be split evenly over {replicas} replicas."
-        )
+        left_out = f"Validation skips {rest} of {count:,} examples, which {replicas} replicas cannot share evenly."
         count -= rest
         validation = validation.take(count)
     size = validation_batch(count, batch, replicas)
@@ -401,7 +389,5 @@ def validation_batch(count: int | None, batch: int, replicas: int) -> int:
         rest = count % size
         if rest == 0 or -(-rest // replicas) * (replicas - 1) < rest:
             return size
-    raise DataError(
-        f"The {count:,} validation examples cannot be split over {replicas} replicas.",
-        remedy="Use fewer replicas or another data.validation_fraction.",
-    )
+    what = f"The {count:,} validation examples cannot be split over {replicas} replicas."
+    raise DataError(what, remedy="Use fewer replicas or another data.validation_fraction.")

@@ -37,8 +37,8 @@ def choose_placement(options: Augmentation, accelerator: str) -> Placement:
     if options.placement == "model":
         if options.moving and accelerator == "tpu":
             raise DataError(
-                f"augmentation.{options.moving[0]} cannot be placed in the model on a TPU: its compiler rejects "
-                "Keras's layer or makes it read each image a thousand times.",
+                f"augmentation.{options.moving[0]} cannot be placed in the model on a TPU.",
+                why="Its compiler rejects Keras's layer, or makes it read each image a thousand times.",
                 remedy="Set augmentation.placement to pipeline or auto.",
             )
         return Placement(True, "in the model (augmentation.placement=model)")
