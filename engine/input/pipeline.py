@@ -337,7 +337,7 @@ def _steps(examples: Examples, config: RunConfig, batch: int, replicas: int) -> 
     """Return the steps of an epoch, and how many examples it drops."""
     kept, count = examples.batches[0], examples.train_count
     if kept is not None and not batch:
-        what = f"The batches of {examples.batch:,} examples of {config.dataset} cannot be split over {replicas} replicas."
+        what = f"{config.dataset} gives batches of {examples.batch:,} examples, too small for {replicas} replicas."
         raise DataError(what, remedy="Return larger batches, or use fewer replicas.")
     if kept is None and count is not None and count < batch:
         largest = count // replicas

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ...config.values import Section
 from ...errors import DataError
 from ...storage.paths import user_path
+from ..images.files import files_below
 from ..places import is_remote, join, locate
 from ..row_files import ENCODINGS, UTF_8, decoded
 from ..survey.skimming import Survey, deadline, samples_of, trouble
@@ -104,8 +105,6 @@ class TextFolder(TextKind[TextFolderOptions]):
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict the labels of the files in a folder, of one file, or of the texts in a table."""
         import pandas as pd
-
-        from ..images.files import files_below
 
         path = request.only()
         place = Path(locate(path))
