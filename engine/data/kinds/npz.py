@@ -216,13 +216,19 @@ def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
     with open_arrays(options.path) as archive:
         by_name = {name.lower(): name for name in archive.files}
         shapes = {short_text(name): _header(archive, name)[0] for name in archive.files}
-        pairs = [[options.inputs, options.label]] if options.inputs or options.label else []
-        for known in () if pairs else (_TRAINING, _VALIDATION):
-            found = (pair.split() for pair in known if {*pair.split()} <= {*by_name})
-            pairs += [[by_name[name] for name in pair] for pair in [*found][:1]]
         labels = [name for name, shape in shapes.items() if len(shape) == 1]
-        if not pairs and len(shapes) == 2 and len(labels) == 1:
+        train, validation = (
+            next(([by_name[name] for name in pair.split()] for pair in known if {*pair.split()} <= {*by_name}), [])
+            for known in (_TRAINING, _VALIDATION)
+        )
+        if options.inputs or options.label:
+            pairs = [[options.inputs, options.label]]
+        elif train:
+            pairs = [train, validation] if validation else [train]
+        elif len(shapes) == 2 and len(labels) == 1:
             pairs = [[next(name for name in shapes if name not in labels), labels[0]]]
+        else:
+            pairs = []
         has = f"{shown(options.path)} has {first_of([f'{name} {shape}' for name, shape in shapes.items()])}"
         if not pairs or not {*pairs[0]} <= {*shapes}:
             what = f"{has}: which are the inputs and the labels is unclear."
