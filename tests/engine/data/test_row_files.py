@@ -66,7 +66,7 @@ def test_columns_that_are_no_texts_or_numbers_are_left_out(tmp_path: Path) -> No
         ("x.jsonl", b'{"text": "a b c d", "label": 1}\n\n["a", 1]\n', r"x\.jsonl, line 3"),
         ("x.jsonl", b'{"text": "\xff\0"}\n', r"x\.jsonl is not text: its byte 12"),
         ("x.jsonl", b"[" * 100_000, r"x\.jsonl, line 1"),
-        ("x.jsonl", b'{"a": 1, "b": 2}\n' * 2000 + b'{"c": 1}', r"x\.jsonl, line 2,001: .*'c'"),
+        ("x.jsonl", b'{"a": 1, "label": 2}\n' * 2000 + b'{"c": 1}', r"x\.jsonl, line 2,001: .*'c'"),
         ("x.parquet", b"PAR1\x15\t\x04", r"x\.parquet is damaged"),
         ("x.parquet", b"", r"x\.parquet is damaged"),
     ],

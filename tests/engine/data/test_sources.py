@@ -198,7 +198,8 @@ def test_how_much_of_a_download_has_arrived_is_said_until_it_ends(tmp_path: Path
     arrived = said[1]
     assert isinstance(arrived, Arrived)
     assert (arrived.done, arrived.total) == (3_000_000, 4_000_000)
-    assert str(replace(arrived, seconds=30)) == "downloading photos: ━━━━━━━━━━━━━━━───── 3 MB of 4 MB, 10 s left"
+    assert str(replace(arrived, seconds=30)) == "downloading photos: ━━━━━━━━━━━━━━━───── 3.0 MB of 4.0 MB, 10 s left"
+    assert str(replace(arrived, done=4_000_000)) == "downloading photos: unpacking"
     with pytest.raises(DataError, match="photos could not be downloaded from example"):
         download.fetch(lambda: 1 // 0, tmp_path, hear, lambda _: True)
     with pytest.raises(DataError, match=r"example\.org cannot be reached.*save them yourself"):

@@ -124,7 +124,7 @@ def test_columns_that_are_not_there_name_the_nearest(tmp_path: Path) -> None:
 
 
 def test_rows_that_cannot_be_read(tmp_path: Path) -> None:
-    assert "FILE is not" in refusal(tmp_path, "text-csv", "text,label\na,b\nc,d,e,f\n")
+    assert "line 3: 4 cells" in refusal(tmp_path, "text-csv", "text,label\na,b\nc,d,e,f\n")
     assert "no rows" in refusal(tmp_path, "text-csv", "text,label\n")
     told = refusal(tmp_path, "text-csv", REVIEWS + ",good\nfine,\n")
     assert "line 22: nothing in" in told
