@@ -88,6 +88,13 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color: #1c2430; }
 table { display: block; overflow-x: auto; }
 th, td { padding: .25rem .75rem; border-bottom: 1px solid #d5dae1; white-space: nowrap; }
 tr.best { background: #eef7ee; }
+@media (prefers-color-scheme: dark) {
+  :root { color-scheme: dark; }
+  body { color: #d8dee6; background: #12161c; }
+  th, td { border-color: #343c47; }
+  tr.best { background: #1a2b20; }
+  .js-plotly-plot { filter: invert(.88) hue-rotate(180deg); }
+}
 """
 
 
@@ -165,6 +172,8 @@ def _plots(comparison: Comparison) -> str:
     ]
     figure.update_layout(
         template="plotly_white",
+        paper_bgcolor="rgba(0,0,0,0)",  # that of the page, also in dark colors
+        plot_bgcolor="rgba(0,0,0,0)",
         hoverlabel={"namelength": -1},
         height=_PLOT_PX * len(curves) + 120,
         margin={"t": 140},

@@ -147,13 +147,13 @@ def predict(name: str | None, data: tuple[str, ...], out: str, **options: Any) -
         lines += [labelled("predictions", f"{rows}, in {user_path(Path(result['out']))}")] if is_shown else []
         lines += [labelled("unpredicted", plural(skipped, "unreadable image"))] if skipped else []
         (say if is_shown else complain)(lines)
-        if not result["is_whole"]:
-            complain(["Interrupted. The rows predicted so far are kept."])
-            return 130
         if not is_shown and path.with_suffix(".npz").exists():
             raise ConsoleError("Predicted images do not fit into a table.", remedy="Name a file with --out.")
         if not is_shown:
             say(path.read_text(encoding="utf-8").splitlines())
+        if not result["is_whole"]:
+            complain(["Interrupted. The rows predicted so far are kept."])
+            return 130
     return 0
 
 

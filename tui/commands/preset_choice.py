@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tpu_console.engine.config.catalog import is_user_reference
-from tpu_console.engine.data.places import is_remote, locate
+from tpu_console.engine.data.places import locate
 from tpu_console.engine.errors import ConfigError, Problem, UntrustedCodeError
 from tpu_console.engine.runs.run_directory import is_named
 from tpu_console.engine.sanitize import printable
@@ -49,12 +49,13 @@ def chosen_preset(name: str, extra: Sequence[Path] = (), assignments: Sequence[s
     if name.endswith(".py") or (is_user_reference(name) and not name.endswith(".toml")):
         message = "is code, not a preset. A preset can use it: tpu-console run digits-cnn --set model=FILE.py:FUNCTION"
         raise ConfigError([Problem(name, message)])
-    place = Path(locate(name))
-    is_place = place.exists() if os.sep not in name else place.suffix != ".toml"
-    if name not in preset_files(extra) and name != "" and (is_remote(name) or (is_place and place.suffix != ".toml")):
-        return _for_data(name, parsed(assignments))
-    if name.endswith(".toml") or os.sep in name:
+    presets = preset_files(extra)
+    if name.endswith(".toml"):
         preset = load_preset(Path(name).expanduser())
+    elif name and name not in presets and (os.sep in name or Path(locate(name)).exists()):
+        return _for_data(name, parsed(assignments))
+    elif name not in presets and (file := Path(f"{name}.toml")).is_file():
+        raise ConfigError([Problem("", f"There is no preset '{name}', but a file: write ./{file}")])
     else:
         preset = find_preset(name, extra)
     _check_run_of(preset)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.helpers import Host, all_of, events_of, has, small_config, the, wait_until
+from tests.helpers import Host, all_of, events_of, fork_host, has, small_config, the, wait_until
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
     EpochEnded,
@@ -125,6 +125,22 @@ def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
     assert not host.run.model.exists()
     assert not all_of(host.run, RunFinished)
     assert liveness_of(host.run) is Liveness.DEAD
+
+
+def test_a_request_before_training_began_ends_the_run_without_training(tmp_path: Path) -> None:
+    host = Host(LONG, tmp_path / "runs", start=False)
+    ask(host.run, Steering.STOP, "changed my mind")
+    host.process = fork_host(host.run)
+    assert host.wait() == 0
+    assert (the(host.run, RunFinished).outcome, all_of(host.run, Progress)) == ("stopped", [])
+
+
+def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(tmp_path: Path) -> None:
+    host = Host(small_config(), tmp_path / "runs", start=False)
+    host.run.config.write_text("epochs = 'many'\n", encoding="utf-8")
+    host.process = fork_host(host.run)
+    assert host.wait() == 1
+    assert all(f"{key}: " in the(host.run, RunFailed).what for key in ("epochs", "dataset"))
 
 
 def test_a_killed_host_is_seen_to_be_dead(start: Start) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.helpers import events_of, private_mode, run_host, small_config, wait_until
+from tests.helpers import events_of, private_mode, run_host, run_python, small_config, wait_until
 from tpu_console.engine.process.launch import launch_environment, prepare_run, start_host
 from tpu_console.engine.process.warm import FREE_BYTES, WarmHost, may_warm
 from tpu_console.engine.runs.events import RunStarted
@@ -33,6 +33,15 @@ from tpu_console.engine.process.warm import WarmHost
 host = WarmHost.start(launch_environment(), {"KERAS_BACKEND": "tensorflow"})
 print(host.process.pid, flush=True)
 time.sleep(600)
+"""
+IMPORTED = """
+from tpu_console.engine.process import warm
+
+warm._import({"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"})
+from jax._src import xla_bridge
+from tensorflow.python.eager import context
+
+print(xla_bridge.backends_are_initialized(), context.context()._initialized)
 """
 # Keras imports scikit-learn for this, if it is installed when Keras is imported.
 WRAPPED = """
@@ -79,14 +88,21 @@ def test_it_needs_memory_an_idle_machine_and_no_objection(
     assert FREE_BYTES == 4 * 1024**3
 
 
-def test_it_fits_only_where_a_new_process_would_be_the_same(warm_up: Callable[[], WarmHost]) -> None:
+def test_it_fits_only_where_a_new_process_would_be_the_same(
+    warm_up: Callable[[], WarmHost], tmp_path: Path
+) -> None:
     warm, environment = warm_up(), launch_environment()
     assert warm.fits(environment, TENSORFLOW)
     assert not warm.fits(environment | {"XLA_FLAGS": "--xla_dump_to=x"}, TENSORFLOW)
     assert not warm.fits({name: text for name, text in environment.items() if name != "PATH"}, TENSORFLOW)
     assert not warm.fits(environment, {"KERAS_BACKEND": "jax"})
-    warm.end()
+    warm.process.kill()
+    warm.process.wait()
     assert not warm.fits(environment, TENSORFLOW)
+    process = start_host(prepare_run(small_config(dataset="no:such"), tmp_path), warm=warm)
+    assert process.pid != warm.process.pid, "a run that it cannot take gets a new process"
+    process.kill()
+    process.wait()
 
 
 def test_it_ends_with_its_console_even_if_that_is_killed() -> None:
@@ -122,6 +138,11 @@ def test_it_trains_a_run_as_a_new_process_does(warm_up: Callable[[], WarmHost], 
     assert [event.config for event in events_of(run) if isinstance(event, RunStarted)] == [
         event.config for event in events_of(cold) if isinstance(event, RunStarted)
     ]
+
+
+@pytest.mark.slow
+def test_what_it_imports_connects_no_device(tmp_path: Path) -> None:
+    assert run_python(IMPORTED, cwd=tmp_path).split() == ["False", "False"]
 
 
 def _kinds(run: RunDirectory) -> list[str]:

@@ -103,7 +103,7 @@ def test_combinations_that_cannot_be_trained_are_refused_before_anything_starts(
     assert not (home / "runs").exists()
 
 
-def test_data_that_cannot_be_trained_says_what_to_type(
+def test_data_that_cannot_be_trained_and_a_file_without_its_ending_say_what_to_type(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -111,12 +111,14 @@ def test_data_that_cannot_be_trained_says_what_to_type(
     (tmp_path / "wine.csv").write_text("a,b\n1,2\n")
     films = "".join(f"{n},one more film that was seen,{n % 2},{n % 3}\n" for n in range(9))
     (tmp_path / "films.csv").write_text(f"id,what,good,stars\n{films}")
+    (tmp_path / "mine.toml").touch()
     (tmp_path / "digits-cnn").mkdir()  # a preset's name wins
     for name, expected, sentence in (
         ("my photos", 1, "is not in a known format"),
         ("./wine.csv", 1, "The first line has to name the columns"),
         ("films.csv", 1, "--set data.options.label=good"),
         ("./nothing", 1, "nothing does not exist"),
+        ("mine", 2, "write ./mine.toml"),
     ):
         code, _, err = call("run", name)
         assert (code, sentence in err) == (expected, True)
@@ -164,6 +166,13 @@ def test_the_list_of_commands_has_the_first_sentence_of_each_help(group: tuple[s
             first = (command.help or "").split("\n\n")[0].replace("\n", " ")
             (line,) = re.findall(rf"^  {name.split()[-1]}  +(.*)$", listed, re.MULTILINE)
             assert first.startswith(line.removesuffix("..."))
+
+
+def test_the_commands_fit_in_a_head_and_work_under_their_earlier_names() -> None:
+    context = click.Context(cli)
+    assert len(cli.list_commands(context)) <= 20
+    for earlier, today in (("show", "runs show"), ("annotate", "runs tag"), ("profile", "runs profile")):
+        assert cli.get_command(context, earlier) is all_commands()[today]
 
 
 def test_runs_lists_the_runs_unless_a_command_is_named(call: Any, home: Path) -> None:

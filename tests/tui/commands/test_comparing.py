@@ -81,7 +81,7 @@ def test_the_page_needs_no_network_and_runs_nothing_that_a_run_says(call: Any) -
 
 @needs_chromium
 @pytest.mark.slow
-def test_the_page_works_in_a_browser_without_a_network(call: Any, tmp_path: Path) -> None:
+def test_the_page_works_in_a_browser_in_both_colors_and_without_a_network(call: Any, tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     evil = "</script><script>window.harmed = 1</script><img src=x onerror=window.harmed=2>"
     logs = [{"loss": 1 / epoch, f"val_{evil}": 1 / epoch} for epoch in range(1, 9)]
@@ -92,6 +92,13 @@ def test_the_page_works_in_a_browser_without_a_network(call: Any, tmp_path: Path
     with chromium() as browser:
         browser.get(page.as_uri())
         wait_until(lambda: len(browser.find_elements("css selector", ".xy, .x2y2")) >= 2, "the plots")
+        look = "return ['body', '.js-plotly-plot'].map(name => getComputedStyle(document.querySelector(name)))"
+        look += ".map(style => style.backgroundColor + style.filter)"
+        before = browser.execute_script(look)
+        dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+        pairs = zip(before, browser.execute_script(look), strict=True)
+        assert all(light != dark for light, dark in pairs), "the page and its plots have dark colors"
         plot = browser.find_element("css selector", ".nsewdrag")
         mouse, places = webdriver.ActionChains(browser), cycle((20, 60))
 

@@ -207,6 +207,15 @@ def test_what_cannot_be_loaded_says_why_after_what_was_found(call: Call, tmp_pat
     assert "line 2" in json.loads(out)["trouble"]["what"]
 
 
+def test_a_preset_without_its_data_names_the_source(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    code, _, err = call("inspect", "nmt-transformer")
+    assert (code, "Data source" in err) == (1, True)
+
+
 def page_of(found: dict[str, Any], width: int = 80) -> list[str]:
     return page("mine.py:data", {}, found, width)
 

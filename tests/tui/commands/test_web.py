@@ -205,6 +205,14 @@ def test_nothing_that_others_send_is_written_to_the_terminal(served: subprocess.
     assert served.stderr.read() == ""
 
 
+def test_a_port_in_use_is_one_sentence(call: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, out, err = call("web", "--port", port)
+    assert (code, out) == (1, "")
+    assert f"Port {port} " in err
+
+
 @pytest.fixture
 def served() -> Iterator[subprocess.Popen[str]]:
     """A real `tpu-console web`, which prints its address."""
