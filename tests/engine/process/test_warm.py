@@ -88,9 +88,7 @@ def test_it_needs_memory_an_idle_machine_and_no_objection(
     assert FREE_BYTES == 4 * 1024**3
 
 
-def test_it_fits_only_where_a_new_process_would_be_the_same(
-    warm_up: Callable[[], WarmHost], tmp_path: Path
-) -> None:
+def test_it_fits_only_where_a_new_process_would_be_the_same(warm_up: Callable[[], WarmHost], tmp_path: Path) -> None:
     warm, environment = warm_up(), launch_environment()
     assert warm.fits(environment, TENSORFLOW)
     assert not warm.fits(environment | {"XLA_FLAGS": "--xla_dump_to=x"}, TENSORFLOW)

@@ -1,13 +1,19 @@
-"""`tpu-console export` as a person calls it: a real run, real processes, real files."""
+"""`tpu-console export` and `predict` as a person calls them: a real run, real processes, real files."""
 
 from __future__ import annotations
 
+import csv
+import io
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from tests.helpers import run_host, small_config
+from tests.tui.forked_program import FORKED, forking
+from tests.tui.terminal_driver import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,3 +66,96 @@ def test_exactly_one_form_is_chosen(call: Call, digits: RunDirectory) -> None:
         code, _, err = call("export", str(digits.path), *options)
         assert code == 2
         assert all(form in err for form in ("--script", "--notebook", "--savedmodel", "--tflite", "--onnx"))
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    np.save(tmp_path / "scans.npy", np.full((3, 8, 8), 7.0))
+    return tmp_path / "scans.npy"
+
+
+def test_a_file_is_written_once_and_replaced_when_forced(
+    call: Call, digits: RunDirectory, scans: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(scans.parent)
+    command = ["predict", str(digits.path), "--data", "scans.npy", "--out", "labels.csv"]
+    code, out, err = call(*command)
+    assert (code, out.splitlines()[0].split()[0]) == (0, "run")
+    assert "3 rows: " in out
+    assert "3 examples" in err
+    rows = list(csv.reader((scans.parent / "labels.csv").open()))
+    assert rows[0] == ["index", "label", "probability"]
+    assert len(rows) == 4
+    code, out, err = call(*command)
+    assert (code, out) == (1, "")
+    assert "labels.csv exists" in err
+    assert call(*command, "--force")[0] == 0
+
+
+def test_standard_output_holds_the_predictions_and_nothing_else(call: Call, digits: RunDirectory, scans: Path) -> None:
+    code, out, err = call("predict", str(digits.path), "--data", str(scans), "--out", "-")
+    assert code == 0
+    rows = list(csv.reader(io.StringIO(out)))
+    assert [row[0] for row in rows] == ["index", "0", "1", "2"]
+    assert "model.keras" in err
+
+
+def test_unpredictable_inputs_are_reported_in_a_sentence(call: Call, digits: RunDirectory, tmp_path: Path) -> None:
+    np.save(tmp_path / "wrong.npy", np.zeros((3, 28, 28)))
+    code, out, err = call("predict", str(digits.path), "--data", str(tmp_path / "wrong.npy"), "--out", "-")
+    assert (code, out) == (1, "")
+    assert "8×8×1" in err
+    assert "Traceback" not in err
+
+
+def test_code_in_a_foreign_model_runs_only_with_trust(call: Call, scans: Path, tmp_path: Path) -> None:
+    from tests.hostile_models import lambda_run
+
+    marker, out = tmp_path / "marker", tmp_path / "out.csv"
+    run = lambda_run(tmp_path / "run", marker)
+    command = ["predict", str(run.path), "--data", str(scans), "--out", str(out)]
+    code, said, err = call(*command)
+    assert (code, said) == (1, "")
+    assert "layer 'innocent' in " in err
+    assert "/run/model.keras" in err
+    assert "--trust" in err
+    assert "Traceback" not in err
+    assert not marker.exists()
+    assert not out.exists()
+    assert call(*command, "--trust")[0] == 0
+    assert marker.exists()
+    assert len(out.read_text().splitlines()) == 4
+
+
+def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(scans: Path, tmp_path: Path, private_home: Path) -> None:
+    from tests.hostile_models import lambda_run
+
+    marker, out = tmp_path / "marker", tmp_path / "out.csv"
+    run = lambda_run(tmp_path / "run", marker)
+    command = ["predict", str(run.path), "--data", str(scans), "--out", str(out)]
+    terminal = Terminal(
+        *FORKED, *command, home=private_home, size=(120, 40), program=sys.executable, environment=forking()
+    )
+    try:
+        terminal.wait_for("Allow it to run? [y/N]")
+        assert "layer 'innocent' in" in terminal.flat
+        assert not marker.exists()
+        terminal.press("n", "enter")
+        assert terminal.wait() == 1
+    finally:
+        terminal.close()
+    assert not marker.exists()
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--data", "x.npy"], "--out"),
+        (["--data", "x.npy", "--out", "x.csv", "--out", "y.csv"], "--out is given 2 times; it has one value"),
+    ],
+)
+def test_bad_usage(call: Call, options: list[str], said: str) -> None:
+    code, _, err = call("predict", *options)
+    assert code == 2
+    assert said in err

@@ -1,4 +1,4 @@
-"""The commands on runs, in this process: runs, show, attach, stop."""
+"""The commands on runs, in this process: runs and what it has, show, attach, stop."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import json
 import os
 import re
 import shutil
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.helpers import leave_dead, small_config
 from tests.made_verdicts import FITS
+from tests.tui.made_runs import made_run
+from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.config.run_config import RunConfig, to_toml
 from tpu_console.engine.preflight.cache import save_verdict
+from tpu_console.engine.runs.annotations import Annotations, read_annotations, write_annotations
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     EpochEnded,
@@ -36,6 +41,8 @@ from tpu_console.tui.following.run_settings import read_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 @pytest.fixture(autouse=True)
@@ -247,3 +254,132 @@ def test_hosts_and_backends_that_cannot_be_are_refused_before_anything_starts(
     assert (code, out) == (2, "")
     assert problem in err
     assert json.loads(call("runs", "--json")[1]) == []
+
+
+SCORE = {"name": "zero", "precision": 1.0, "recall": 1.0, "f1": 1.0, "examples": 2}
+REPORT = {
+    "examples": 2,
+    "accuracy": 1.0,
+    "balanced_accuracy": 1.0,
+    "not_numbers": 0,
+    "is_partial": False,
+    "classes": [SCORE],
+    "mistakes": [{"label": "zero", "taken_for": "zero", "count": 1, "share": 0.5}],
+    "matrix": [[2]],
+}
+
+
+@pytest.fixture
+def scored() -> RunDirectory:
+    run = make_run(*FINISHED, DONE, epochs=7)
+    write_whole(run.report, json.dumps(REPORT))
+    return run
+
+
+def test_class_scores_notes_and_outputs_are_shown(call: Any, scored: RunDirectory) -> None:
+    write_annotations(scored.path, Annotations(title="best one", archived=True))
+    scored.history.touch()
+    out = call("show")[1]
+    assert out.startswith(f"{scored.run_id} (archived)\n")
+    assert "  title    best one\n" in out
+    assert "(1×, 50% of them)" in out
+    assert str(scored.history) in out
+    values = json.loads(call("show", "--json")[1])
+    assert (values["title"], values["classes"]["classes"][0]["name"]) == ("best one", "zero")
+
+
+def test_times_are_local(call: Any, scored: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = [json.loads(call("show", "--json")[1])["started"]]
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        hours.append(json.loads(call("show", "--json")[1])["started"])
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert hours[0] != hours[1]
+
+
+def test_curves_are_printed_as_plain_text(call: Any, scored: RunDirectory) -> None:
+    code, out = call("show", "--plot")[:2]
+    assert code == 0
+    assert "loss" in out
+    assert "┤" in out
+    assert "\x1b" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def listed(call: Any, *args: str) -> list[str]:
+    code, out, _ = call("runs", "--json", *args)
+    assert code == 0
+    return [run["preset"] for run in json.loads(out)]
+
+
+def test_a_title_is_shown_in_place_of_the_name_and_found(call: Any) -> None:
+    run = made_run()
+    assert "'the best one'" in call("rename", run.run_id, " the best one ")[1]
+    assert "title " in call("show")[1]
+    assert json.loads(call("show", "the best", "--json")[1])["run"] == run.run_id
+    assert call("rename", run.run_id, "")[1] == f"{run.run_id} has no title.\n"
+    assert not run.annotations.exists()
+
+
+def test_tags_a_note_and_the_archive(call: Any) -> None:
+    one, two = made_run(label="one"), made_run(label="two")
+    call("annotate", "one", "two", "--tag", "base line", "--tag", "x")
+    call("annotate", "one", "--untag", "x", "--note", "slow", "--archive")
+    assert read_annotations(one.path) == Annotations("", ("base-line",), "slow", archived=True)
+    assert listed(call, "--tag", "base-line") == ["two"]
+    assert listed(call, "--tag", "base-line", "--archived") == ["two", "one"]
+    assert listed(call, "--tag", "base-line", "--tag", "x") == ["two"]
+    assert call("annotate", "one")[1] == f"{one.run_id}: #base-line · slow · archived\n"
+    call("annotate", "one", "--unarchive", "--note", "")
+    assert read_annotations(one.path) == Annotations("", ("base-line",))
+    assert two.annotations.exists()
+
+
+def test_runs_are_sorted(call: Any) -> None:
+    made_run([{"val_accuracy": 0.5}] * 3, label="slow", speed=10.0)
+    made_run([{"val_accuracy": 0.9}], label="good")
+    made_run([], label="empty")
+    assert listed(call) == ["empty", "good", "slow"]
+    assert listed(call, "--sort", "best") == ["good", "slow", "empty"]
+    assert listed(call, "--sort", "speed") == ["good", "slow", "empty"]
+    assert listed(call, "--sort", "time") == ["empty", "good", "slow"]
+    assert listed(call, "--sort", "preset") == ["empty", "good", "slow"]
+
+
+def test_runs_are_deleted_restored_and_deleted_for_good(call: Any) -> None:
+    run = made_run(label="one")
+    made_run(label="two")
+    code, out, _ = call("delete", "one")
+    assert (code, run.run_id in out.splitlines()[0]) == (0, True)
+    assert (listed(call), listed(call, "--deleted")) == (["two"], ["one"])
+    assert call("delete", "--restore", "one")[1] == f"Restored: {run.run_id}\n"
+    call("delete", "one", "two")
+    assert call("delete", "--empty-trash", "--yes")[1] == "Deleted for good: 2\n"
+    assert (listed(call), listed(call, "--deleted")) == ([], [])
+
+
+def test_what_cannot_be_deleted_is_refused(call: Any) -> None:
+    live = made_run(end=None)
+    write_heartbeat(live, os.getpid())
+    assert f"{live.run_id} is still training." in call("delete", live.run_id)[2]
+    assert listed(call) == ["digits-cnn"]
+    assert call("delete")[0] == 2
+    assert call("delete", "--empty-trash", "one")[0] == 2
+    code, _, err = call("delete", "--restore", "x")
+    assert code == 2
+    assert "'x'" in err
+
+
+def test_a_notebook_cell_gets_plain_lines_although_it_has_a_terminal(home: Path) -> None:
+    made_run()
+    cell = {"JPY_PARENT_PID": "1", "TERM": "xterm-color"}
+    terminal = Terminal("attach", home=home, size=(120, 40), environment=cell)
+    try:
+        assert terminal.wait() == 0
+        assert "finished" in terminal.text
+        assert b"\x1b[?1049h" not in terminal.raw
+    finally:
+        terminal.close()
