@@ -21,16 +21,11 @@ from ..text.tables import labelled
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-EVERY_S = 5.0
-"""Longest time between two lines in a pipe while there is progress."""
-
+_EVERY_S = 5.0  # longest time between two lines in a pipe while there is progress
 _REDRAW_S = 0.1
 _TICK_S = 0.5
-_SETTLED_S = 0.5
-"""How long a step runs before its rate is meaningful."""
-
+_SETTLED_S = 0.5  # how long a step runs before its rate is meaningful
 _BAR_CELLS = 24
-_BYTES = "bytes"
 _CLEAR = "\r\x1b[K"
 
 
@@ -58,6 +53,20 @@ class Step:
         """Whether everything is done."""
         return self.total is not None and self.done >= self.total and not self.only_takes_time
 
+    def amount(self, count: float) -> str:
+        """Write an amount of what it counts, such as ``3 images``."""
+        if self.unit == "bytes":
+            return size(int(count))
+        return f"{count:.1f} {self.unit}" if isinstance(count, float) and count < 10 else f"{count:,.0f} {self.unit}"
+
+    @property
+    def share(self) -> str:
+        """How much of it is done."""
+        if self.total is None:
+            return self.amount(self.done)
+        done = size(self.done) if self.unit == "bytes" else f"{self.done:,}"
+        return f"{done} of {self.amount(self.total)} ({100 * self.done // self.total if self.total else 100}%)"
+
 
 class JobProgress:
     """The step that a job is at, since when, and how much of it was done then."""
@@ -67,18 +76,9 @@ class JobProgress:
         self._clock = clock
         self._began_at, self._began_with = 0.0, 0
 
-    @property
-    def seconds(self) -> float:
-        """How long the step has taken so far."""
-        return self._clock() - self._began_at
-
-    def begins(self, step: Step) -> bool:
-        """Return whether this is another step than before."""
-        return self.step is None or step.what != self.step.what
-
     def feed(self, step: Step) -> None:
         """Take in a step's progress."""
-        if self.begins(step):
+        if self.step is None or step.what != self.step.what:
             self._began_at, self._began_with = self._clock(), step.done
         self.step = step
 
@@ -89,32 +89,28 @@ class JobProgress:
         """
         if (step := self.step) is None:
             return ""
-        seconds, drawn = self.seconds, ""
-        moved, is_settled = step.done - self._began_with, seconds >= _SETTLED_S
-        parts = [] if step.only_takes_time else [_share(step)]
-        if is_settled and (step.only_takes_time or not moved):
-            parts.append(duration(seconds) if step.only_takes_time else f"{duration(seconds)} so far")
-        elif is_settled and moved > 0:
-            parts.append(_rate(moved / seconds, step.unit))
+        seconds, moved = self._clock() - self._began_at, step.done - self._began_with
+        parts = [] if step.only_takes_time else [step.share]
+        if seconds >= _SETTLED_S and step.only_takes_time:
+            parts.append(duration(seconds))
+        elif seconds >= _SETTLED_S:
+            parts.append(f"{step.amount(moved / seconds)}/s" if moved > 0 else f"{duration(seconds)} so far")
         if step.only_takes_time and step.total is not None:
             left = step.total - seconds
             parts.append(f"about {whole_duration(left)} left" if left > 0 else "longer than expected")
-        elif is_settled and moved > 0 and step.total is not None:
+        elif seconds >= _SETTLED_S and moved > 0 and step.total is not None:
             parts.append(f"{duration((step.total - step.done) * seconds / moved)} left")
-        if bar and step.total:
-            filled = _BAR_CELLS * min(step.done, step.total) // step.total
-            drawn = f"{'█' * filled}{'░' * (_BAR_CELLS - filled)}  "
+        filled = _BAR_CELLS * min(step.done, step.total) // step.total if bar and step.total else None
+        drawn = "" if filled is None else f"{'█' * filled}{'░' * (_BAR_CELLS - filled)}  "
         return f"{step.what}  {drawn}{', '.join(parts)}".rstrip()
 
     def ended(self) -> str:
         """Say what the step did and how long it took; empty if it did not take long enough to say so."""
-        step, seconds = self.step, self.seconds
+        step, seconds = self.step, self._clock() - self._began_at
         if step is None or (seconds < _SETTLED_S and step.only_takes_time):
             return ""
-        if step.only_takes_time:
-            return f"{step.what}  {duration(seconds)}"
-        share = _amount(step.done, step.unit) if step.is_over else _share(step)
-        return f"{step.what}  {share} in {duration(seconds)}"
+        done = "" if step.only_takes_time else f"{step.amount(step.done) if step.is_over else step.share} in "
+        return f"{step.what}  {done}{duration(seconds)}"
 
 
 class ProgressLines:
@@ -141,7 +137,8 @@ class ProgressLines:
 
     def feed(self, step: Step) -> None:
         """Show a step's progress."""
-        begins = self._progress.begins(step)
+        before = self._progress.step
+        begins = before is None or step.what != before.what
         if begins:
             self.finish()
             self._is_open = True
@@ -149,11 +146,11 @@ class ProgressLines:
         if step.is_over:
             self.finish()
         else:
-            self._write(0.0 if begins else _REDRAW_S if self._is_terminal else EVERY_S)
+            self._write(0.0 if begins else _REDRAW_S if self._is_terminal else _EVERY_S)
 
     def tick(self) -> None:
         """Update the elapsed time while no progress arrives."""
-        self._write(_TICK_S if self._is_terminal else EVERY_S)
+        self._write(_TICK_S if self._is_terminal else _EVERY_S)
 
     def wait(self, text: str) -> None:
         """Show on a terminal what the job is waiting for before it reports progress."""
@@ -197,21 +194,3 @@ class ProgressLines:
             with suppress(OSError):
                 sys.stderr.write(_CLEAR)
                 sys.stderr.flush()
-
-
-def _share(step: Step) -> str:
-    if step.total is None:
-        return _amount(step.done, step.unit)
-    percent = 100 * step.done // step.total if step.total else 100
-    whole = _amount(step.total, step.unit)
-    return f"{size(step.done) if step.unit == _BYTES else f'{step.done:,}'} of {whole} ({percent}%)"
-
-
-def _amount(count: int, unit: str) -> str:
-    return size(count) if unit == _BYTES else f"{count:,} {unit}"
-
-
-def _rate(rate: float, unit: str) -> str:
-    if unit == _BYTES:
-        return f"{size(int(rate))}/s"
-    return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.1f} {unit}/s"
