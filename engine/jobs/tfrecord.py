@@ -19,16 +19,7 @@ from ..data.images.check import ImageFacts, check_all
 from ..data.images.decode import as_png, check_whole
 from ..data.images.examples import refuse_bad
 from ..data.kinds.table import KINDS
-from ..data.kinds.tfrecord import (
-    MANIFEST_NAME,
-    SCHEMA_NAME,
-    VERSION,
-    Schema,
-    Shard,
-    checksum,
-    shard_name,
-    write_schema,
-)
+from ..data.kinds.tfrecord import MANIFEST_NAME, SCHEMA_NAME, VERSION, Schema, Shard, checksum, shard_name, write_schema
 from ..data.places import is_remote, join, open_file
 from ..data.survey.formats import config_for
 from ..errors import ConsoleError, DataError, one_line

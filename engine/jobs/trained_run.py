@@ -13,14 +13,7 @@ from ..config.user_code import call_model_function
 from ..data.kinds.table import read_record
 from ..data.predictions import BATCH
 from ..errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line
-from ..models.saved_code import (
-    Architecture,
-    find_code,
-    has_graph,
-    is_own,
-    move_graphs,
-    read_architecture,
-)
+from ..models.saved_code import Architecture, find_code, has_graph, is_own, move_graphs, read_architecture
 from ..runs.class_report import read_report
 from ..runs.run_directory import RunDirectory, find_run, is_named, list_runs
 from ..storage.files import open_regular, require_plain

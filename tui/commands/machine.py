@@ -133,10 +133,7 @@ def cache(clear: bool, as_json: bool) -> int:
     old = runs_with_old_caches()
     files = compiled_files()
     sizes = {COMPILED: [file.stat().st_size for file in files], "runs": [folder_size(run.cache) for run in old]}
-    holds = {
-        COMPILED: "programs compiled by JAX",
-        "runs": "images decoded by runs that were killed, in their folders",
-    }
+    holds = {COMPILED: "programs compiled by JAX", "runs": "images decoded by runs that were killed, in their folders"}
     if clear:
         for file in files:
             file.unlink(missing_ok=True)

@@ -19,15 +19,7 @@ from tpu_console.engine.runs.run_directory import RunDirectory, find_run
 
 from ..terminal.native_output import native_output_diverted
 from ..terminal.output import complain, say, speaks_utf8
-from .options import (
-    PROGRAM,
-    command,
-    json_option,
-    preset_file_option,
-    run_argument,
-    screen_choices,
-    screen_options,
-)
+from .options import PROGRAM, command, json_option, preset_file_option, run_argument, screen_choices, screen_options
 from .preset_choice import check_files
 
 if TYPE_CHECKING:
@@ -211,12 +203,7 @@ def _attach_over_ssh(address: str, options: list[str], *, has_screen: bool) -> i
 )
 @preset_file_option
 @screen_options
-def web(
-    port: int,
-    host: str,
-    names: tuple[str, ...],
-    preset_files: tuple[Path, ...],
-) -> int:
+def web(port: int, host: str, names: tuple[str, ...], preset_files: tuple[Path, ...]) -> int:
     """Open the console in a browser.
 
     It prints an address with a secret in it. Whoever has the address can start and stop runs as you. Closing the page

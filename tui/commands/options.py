@@ -180,11 +180,7 @@ screen_options = together(
         help="Characters for curves. [default: braille; ascii without a UTF-8 locale]",
     ),
     click.option(
-        "--theme",
-        metavar="NAME",
-        expose_value=False,
-        callback=_keep,
-        help="A Textual theme, such as textual-light.",
+        "--theme", metavar="NAME", expose_value=False, callback=_keep, help="A Textual theme, such as textual-light."
     ),
 )
 """The options of commands that open a screen."""

@@ -67,11 +67,7 @@ class How:
 @preset_argument
 @training_options
 @click.option(
-    "--hosts",
-    "hosts__count",
-    type=int,
-    metavar="N",
-    help="Number of machines. [default: from the TPU pod, else 1]",
+    "--hosts", "hosts__count", type=int, metavar="N", help="Number of machines. [default: from the TPU pod, else 1]"
 )
 @click.option("--host-index", "hosts__index", type=int, metavar="I", help="Index of this machine, from 0.")
 @click.option(
@@ -183,12 +179,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
 @run_argument
 @training_options
 def resume(
-    name: str | None,
-    assignments: tuple[str, ...],
-    detach: bool,
-    in_process: bool,
-    as_json: bool,
-    **options: Any,
+    name: str | None, assignments: tuple[str, ...], detach: bool, in_process: bool, as_json: bool, **options: Any
 ) -> int:
     """Continue RUN after it stopped, crashed or was killed; by default the newest.
 

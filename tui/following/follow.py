@@ -84,11 +84,7 @@ Records = list[dict[str, Any]]
 
 
 def follow(  # noqa: C901  one loop and its end
-    run: RunDirectory,
-    *,
-    as_json: bool = False,
-    kill: Callable[[], object] | None = None,
-    resumed: int = 0,
+    run: RunDirectory, *, as_json: bool = False, kill: Callable[[], object] | None = None, resumed: int = 0
 ) -> int:
     """Print a run's progress to standard output until it ends.
 

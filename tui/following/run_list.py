@@ -88,12 +88,7 @@ COLUMNS_IN_FULL = (
 
 SCREEN_COLUMNS = (
     COLUMNS[0],
-    replace(
-        COLUMNS[1],
-        width=10,
-        value=lambda one: " ".join(_state_of(one)[:2]),
-        look=lambda one: _state_of(one)[2],
-    ),
+    replace(COLUMNS[1], width=10, value=lambda one: " ".join(_state_of(one)[:2]), look=lambda one: _state_of(one)[2]),
     COLUMNS[2],
     replace(COLUMNS[3], right=False, value=lambda one: one.best, text=lambda best: f"{metric(best[1])} {best[0]}"),
     *COLUMNS[5:],

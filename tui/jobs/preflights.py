@@ -81,12 +81,7 @@ class Choices:
         values = {"config": config.model_dump(mode="json")}
         is_unknown = is_user_reference(config.dataset) and function_record_of(config) is None
         first = [(CALL, values)] if is_unknown and calls else []
-        options = {
-            **values,
-            "on": list(self.tpus),
-            "batches": list(self.batches),
-            "precisions": list(self.precisions),
-        }
+        options = {**values, "on": list(self.tpus), "batches": list(self.batches), "precisions": list(self.precisions)}
         if missing is not None:
             return [*first, (LEAST_MEMORY, {**options, "reason": str(missing)})]
         asked = {"search": self.search, "use_cache": self.use_cache, "limit_s": self.limit_s}

@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.images import (
-    BAD_FILES,
-    ODD_FILES,
-    write_bad,
-    write_image_folder,
-    write_odd,
-    write_plant_pathology,
-)
+from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
 from tpu_console.engine.data.images.check import check_image
 from tpu_console.engine.data.images.decode import Decoding, decode_bytes, decoded
 from tpu_console.engine.data.kinds.tfrecord import open_schema, shard_name

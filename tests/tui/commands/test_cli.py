@@ -146,10 +146,7 @@ def test_presets_are_marked_as_built_in_or_yours(call: Any, home: Path) -> None:
     assert "mine" in out
     assert next(line.split()[1] for line in out.splitlines() if line.startswith("mine")) == "yours"
     found = json.loads(call("presets", "--json")[1])
-    assert {preset["name"]: preset["yours"] for preset in found} == {
-        **dict.fromkeys(BUILTIN, False),
-        "mine": True,
-    }
+    assert {preset["name"]: preset["yours"] for preset in found} == {**dict.fromkeys(BUILTIN, False), "mine": True}
 
 
 def test_unwritable_home_is_one_clear_error(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

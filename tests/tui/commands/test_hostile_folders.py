@@ -111,9 +111,7 @@ USES: dict[str, list[Use]] = {
     "runs profile": [Use("runs profile -- {run}", is_silent=True, is_form=True)],
     "resume": [Use("resume --epochs 9 -- {run}"), Use("resume --trust --epochs 9 --set seed=3 -- {run}", is_form=True)],
     "sweep": [Use("sweep --resume {sweep}")],
-    "predict": [
-        Use("predict --data {data} --out out.csv --force --checkpoint best -- {model}", JOB),
-    ],
+    "predict": [Use("predict --data {data} --out out.csv --force --checkpoint best -- {model}", JOB)],
     "export": [Use("export --script out.py --force -- {run}", JOB)],
     "presets": [Use("presets")],
     "inspect": [Use("inspect {home}", JOB), Use("inspect -- {run}", JOB)],
@@ -135,10 +133,7 @@ USES: dict[str, list[Use]] = {
     ],
     "runs mirror": [Use("runs mirror -- {run}", JOB)],
     "runs import": [Use("runs import -- {run}", JOB)],
-    "runs sweeps": [
-        Use("runs sweeps --csv -- {sweep}"),
-        Use("runs sweeps --stop -- {sweep}"),
-    ],
+    "runs sweeps": [Use("runs sweeps --csv -- {sweep}"), Use("runs sweeps --stop -- {sweep}")],
 }
 
 TOGETHER = (

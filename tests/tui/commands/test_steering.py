@@ -106,11 +106,7 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
         code, out, _ = call("set", run.run_id, assignment)
         assert code == 0
         assert change in out
-    for assignment, why in {
-        "epochs=0": "0 epochs",
-        "epochs=many": "'many'",
-        "learning_rate=-1": "'-1'",
-    }.items():
+    for assignment, why in {"epochs=0": "0 epochs", "epochs=many": "'many'", "learning_rate=-1": "'-1'"}.items():
         code, _, err = call("set", run.run_id, assignment)
         assert code == 1
         assert why in err
@@ -186,8 +182,7 @@ def test_a_run_is_killed_at_once(host: Host, call: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "args",
-    [("set", "epochs"), ("set", "batch_size=3"), ("set", "a", "b", "epochs=3"), ("set", "epochs="), ("set",)],
+    "args", [("set", "epochs"), ("set", "batch_size=3"), ("set", "a", "b", "epochs=3"), ("set", "epochs="), ("set",)]
 )
 def test_set_says_what_it_takes(call: Any, args: tuple[str, ...]) -> None:
     code, _, err = call(*args)

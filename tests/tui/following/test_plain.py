@@ -217,10 +217,7 @@ def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) ->
     ("changes", "line"),
     [
         ({}, "about 1m 02s, from a similar run here on 2026-03-01"),
-        (
-            {"batch_size": 16},
-            "roughly 1m 02s, from a similar run here on 2026-03-01 with batch 32",
-        ),
+        ({"batch_size": 16}, "roughly 1m 02s, from a similar run here on 2026-03-01 with batch 32"),
         ({"early_stopping": {"patience": 1}}, "at most about 1m 02s, from a similar run here on 2026-03-01"),
         ({"dataset": "somewhere.data:load"}, ""),
     ],

@@ -16,15 +16,7 @@ from tpu_console.engine.runs.events import RunFinished, RunStarted
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
-from tpu_console.tui.text.confusion import (
-    clean,
-    headline,
-    layout_of,
-    matrix_lines,
-    mistake_text,
-    ordered,
-    score_lines,
-)
+from tpu_console.tui.text.confusion import clean, headline, layout_of, matrix_lines, mistake_text, ordered, score_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

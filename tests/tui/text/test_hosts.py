@@ -97,12 +97,7 @@ def test_each_missing_figure_says_why(tmp_path: Path) -> None:
         ReplicaMemory(2, None, None, 16 * GIB, "only the limit is known", None, NO_DUTY),
     ]
     table = table_of(state_of(trained(tmp_path, 1, 4, memory=memory, rates=[None])), 120, 0)
-    assert [row["memory"] for row in rows_of(table)] == [
-        "3.0/16.0 GiB",
-        "–",
-        "–",
-        "–",
-    ]
+    assert [row["memory"] for row in rows_of(table)] == ["3.0/16.0 GiB", "–", "–", "–"]
     assert {"examples/s", "duty"}.isdisjoint(rows_of(table)[0]), "a column without any figure is left out"
     assert list(table.remarks)[-6:] == [
         "examples/s: the batch size is unknown",
@@ -163,10 +158,7 @@ def test_many_replicas_are_a_row_a_host_and_the_chosen_ones_replicas(tmp_path: P
             "input-bound (38% waiting for data). Cache it.",
         ),
         (InputMeasured(1, 9, 9.0, 10, 0.02, 1.0, "accelerator"), "compute-bound (2% waiting for data)"),
-        (
-            InputMeasured(1, 9, 9.0, 10, 0.1, 1.0, "balanced"),
-            "input and compute are balanced (10% waiting for data)",
-        ),
+        (InputMeasured(1, 9, 9.0, 10, 0.1, 1.0, "balanced"), "input and compute are balanced (10% waiting for data)"),
         (InputMeasured(1, 9, 9.0, 0, 0.0, 0.0, "accelerator"), "compute-bound (not measured)"),
     ],
 )

@@ -74,8 +74,7 @@ def test_metric(value: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.001, "0.001"), (0.5, "0.5"), (1.953e-4, "2e-4"), (0.00196, "0.00196"), (None, "")],
+    ("value", "text"), [(0.001, "0.001"), (0.5, "0.5"), (1.953e-4, "2e-4"), (0.00196, "0.00196"), (None, "")]
 )
 def test_learning_rate(value: float | None, text: str) -> None:
     assert learning_rate(value) == text

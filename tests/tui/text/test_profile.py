@@ -85,8 +85,7 @@ def test_steps_that_compile_again_come_first_if_that_takes_a_tenth_of_the_time()
 
 
 @pytest.mark.parametrize(
-    ("step_s", "words"),
-    [(0.008, ("20% less", "computing")), (0.015, ("50% more", "input")), (0.0101, ("as long as",))],
+    ("step_s", "words"), [(0.008, ("20% less", "computing")), (0.015, ("50% more", "input")), (0.0101, ("as long as",))]
 )
 def test_two_traces_are_compared_in_a_sentence(step_s: float, words: tuple[str, ...]) -> None:
     later = replace(COMPUTED, step_s=step_s, spent={Spent.COMPUTING: min(step_s, 0.009), Spent.INPUT: step_s - 0.009})
