@@ -10,12 +10,12 @@ import textual._wait
 from textual.css import parse, stylesheet, tokenize
 
 from tests.forks import Forked, fork
+from tests.tui.calling import Call
 from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.storage.files import make_private_folder
-from tpu_console.tui.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from textual.css.model import RuleSet
@@ -47,15 +47,9 @@ def engine() -> FakeEngine:
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line; return its exit code, standard output and standard error."""
-
-    def run(*args: str) -> tuple[int, str, str]:
-        code = main(args)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Return what runs the command line in this process."""
+    return Call(capsys)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -26,6 +25,7 @@ from tpu_console.tui.commands.options import absolute
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.tui.calling import Call
     from tpu_console.engine.config.run_config import RunConfig
 
 BUILTIN = [path.stem for path in (ROOT / "presets").glob("*.toml")]
@@ -55,28 +55,24 @@ def test_every_help_has_examples_and_exit_codes(command: list[str]) -> None:
         (["run", "digits-cnn", "--epoch-s", "3"], "--epochs"),
     ],
 )
-def test_misspelt_commands_and_options_name_the_nearest(call: Any, args: list[str], nearest: str) -> None:
-    code, out, err = call(*args)
-    assert (code, out) == (2, "")
+def test_misspelt_commands_and_options_name_the_nearest(call: Call, args: list[str], nearest: str) -> None:
+    err = call.refused(*args)
     assert nearest in err
 
 
-def test_options_before_a_command_are_not_lost_in_silence(call: Any) -> None:
-    code, _, err = call("--theme", "nord", "runs")
-    assert code == 2
+def test_options_before_a_command_are_not_lost_in_silence(call: Call) -> None:
+    err = call.refused("--theme", "nord", "runs")
     assert "'runs'" in err
 
 
-def test_no_terminal_says_what_to_use_instead(call: Any) -> None:
-    code, out, err = call()
-    assert (code, out) == (2, "")
+def test_no_terminal_says_what_to_use_instead(call: Call) -> None:
+    err = call.refused()
     assert "needs a terminal" in err
     assert " run PRESET" in err
 
 
-def test_all_problems_of_a_command_are_reported_together(call: Any, home: Path) -> None:
-    code, out, err = call("run", "digits-cnn", "--epochs", "-1", "--set", "optimizer.nme=3", "--set", "batchsize=7")
-    assert (code, out) == (2, "")
+def test_all_problems_of_a_command_are_reported_together(call: Call, home: Path) -> None:
+    err = call.refused("run", "digits-cnn", "--epochs", "-1", "--set", "optimizer.nme=3", "--set", "batchsize=7")
     lines = err.splitlines()
     assert len(lines) == 3
     assert all(line.startswith("Error: ") for line in lines)
@@ -99,16 +95,15 @@ def test_all_problems_of_a_command_are_reported_together(call: Any, home: Path) 
     ],
 )
 def test_combinations_that_cannot_be_trained_are_refused_before_anything_starts(
-    call: Any, home: Path, args: list[str], sentence: str
+    call: Call, home: Path, args: list[str], sentence: str
 ) -> None:
-    code, out, err = call("run", *args)
-    assert (code, out) == (2, "")
+    err = call.refused("run", *args)
     assert sentence in err
     assert not (home / "runs").exists()
 
 
 def test_data_that_cannot_be_trained_and_a_file_without_its_ending_say_what_to_type(
-    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my photos").mkdir()
@@ -129,7 +124,7 @@ def test_data_that_cannot_be_trained_and_a_file_without_its_ending_say_what_to_t
     assert "epochs:" in call("run", "digits-cnn", "--epochs", "0")[2]
 
 
-def test_broken_preset_file_is_reported_and_the_rest_is_listed(call: Any, tmp_path: Path) -> None:
+def test_broken_preset_file_is_reported_and_the_rest_is_listed(call: Call, tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text('dataset = "digits"\nmodel = "cnn"\nbatch_size = 0\nepohs = 3\n')
     code, out, err = call("presets", "--preset-file", str(broken))
@@ -139,22 +134,21 @@ def test_broken_preset_file_is_reported_and_the_rest_is_listed(call: Any, tmp_pa
     assert err.count("broken.toml: ") == 3
 
 
-def test_presets_are_marked_as_built_in_or_yours(call: Any, home: Path) -> None:
+def test_presets_are_marked_as_built_in_or_yours(call: Call, home: Path) -> None:
     (home / "presets").mkdir()
     (home / "presets" / "mine.toml").write_text('dataset = "digits"\nmodel = "mlp"\nbatch_size = 8\nepochs = 1\n')
     _, out, _ = call("presets")
     assert "mine" in out
     assert next(line.split()[1] for line in out.splitlines() if line.startswith("mine")) == "yours"
-    found = json.loads(call("presets", "--json")[1])
+    found = call.json("presets")
     assert {preset["name"]: preset["yours"] for preset in found} == {**dict.fromkeys(BUILTIN, False), "mine": True}
 
 
-def test_unwritable_home_is_one_clear_error(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_home_is_one_clear_error(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(blocked))
-    code, _, err = call("run", "digits-cnn", "--json")
-    assert code == 1
+    err = call.refused("run", "digits-cnn", "--json", code=1)
     assert "cannot be written" in err
     assert "Traceback" not in err
 
@@ -176,39 +170,36 @@ def test_the_commands_fit_in_a_head_and_work_under_their_earlier_names() -> None
         assert cli.get_command(context, earlier) is all_commands()[today]
 
 
-def test_runs_lists_the_runs_unless_a_command_is_named(call: Any, home: Path) -> None:
+def test_runs_lists_the_runs_unless_a_command_is_named(call: Call, home: Path) -> None:
     create_run("one").journal.touch()
     assert call("runs", "--json") == call("runs", "list", "--json")
     assert call("runs", "shwo")[0] == 2
     assert "'show'" in call("runs", "shwo")[2]
 
 
-def test_trouble_of_the_machine_is_one_sentence(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trouble_of_the_machine_is_one_sentence(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "/data/x")
 
     monkeypatch.setattr(all_commands()["runs list"], "callback", full)
-    code, out, err = call("runs")
-    assert (code, out) == (1, "")
+    err = call.refused("runs", code=1)
     assert "/data/x: No space left" in err
 
 
-def test_a_bug_prints_a_sentence_and_writes_a_log(call: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_prints_a_sentence_and_writes_a_log(call: Call, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by design")
 
     monkeypatch.setattr(all_commands()["runs list"], "callback", broken)
-    code, out, err = call("runs")
-    assert (code, out) == (1, "")
+    err = call.refused("runs", code=1)
     assert len(err.splitlines()) == 2
     assert str(home / "errors.log") in err
     assert "ZeroDivisionError: by design" in (home / "errors.log").read_text()
 
 
 @pytest.mark.parametrize(("shell", "needed"), [("bash", "complete -o nosort"), ("fish", "complete")])
-def test_completion_script_comes_with_instructions(call: Any, shell: str, needed: str) -> None:
-    code, out, _ = call("completion", shell)
-    assert code == 0
+def test_completion_script_comes_with_instructions(call: Call, shell: str, needed: str) -> None:
+    out = call.out("completion", shell)
     assert out.startswith("# ")
     assert f"tpu-console completion {shell}" in out.splitlines()[0]
     assert needed in out
@@ -295,11 +286,10 @@ def test_completing_a_name_imports_little(words: str, home: Path) -> None:
     assert not {name.partition(".")[0] for name in modules.split()} & (HEAVY | {"pydantic", "psutil"})
 
 
-def test_missing_data_of_a_preset_names_its_source(call: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_of_a_preset_names_its_source(call: Call, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
     monkeypatch.setenv("KERAS_HOME", str(home))
-    code, _, err = call("run", "imdb-text")
-    assert code == 2
+    err = call.refused("run", "imdb-text")
     assert f"looked for at {home / 'IMDB Dataset.csv'}" in err
     assert "'IMDB Dataset.csv' of https:" in err
     assert f"{home}/datasets" in err  # of the KERAS_HOME that is set

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from selenium import webdriver
@@ -18,56 +18,54 @@ from tests.tui.made_runs import made_run
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.tui.calling import Call
+
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
 
 
-def compared(call: Any, *args: str) -> list[str]:
-    code, out, _ = call("compare", *args, "--json")
-    assert code == 0
+def compared(call: Call, *args: str) -> list[str]:
+    out = call.out("compare", *args, "--json")
     return [run["run"] for run in json.loads(out)["runs"]]
 
 
-def test_runs_are_compared_in_the_order_in_which_they_are_named(call: Any) -> None:
+def test_runs_are_compared_in_the_order_in_which_they_are_named(call: Call) -> None:
     first, second = made_run(label="first"), made_run(label="second")
     assert compared(call, "second", str(first.path)) == [second.run_id, first.run_id]
 
 
-def test_without_a_name_the_newest_run_is_compared_with_others_of_its_preset(call: Any) -> None:
+def test_without_a_name_the_newest_run_is_compared_with_others_of_its_preset(call: Call) -> None:
     old, _, new = made_run(), made_run(label="other"), made_run()
     assert compared(call) == [new.run_id, old.run_id]
     assert compared(call, old.run_id) == [old.run_id, new.run_id]
 
 
-def test_in_a_pipe_the_tables_are_printed(call: Any) -> None:
+def test_in_a_pipe_the_tables_are_printed(call: Call) -> None:
     made_run()
     made_run(batch_size=64)
-    code, out, _ = call("compare")
-    assert code == 0
+    out = call.out("compare")
     assert "best val_accuracy" in out
     assert "\nbatch_size " in out
     assert "| --- |" in call("compare", "--markdown")[1]
     assert call("compare", "--csv")[1].startswith("mark,run,metric,")
 
 
-def test_what_cannot_be_compared_is_refused(call: Any) -> None:
+def test_what_cannot_be_compared_is_refused(call: Call) -> None:
     assert call("compare")[0] == 2
     run = made_run(label="alone")
-    code, out, err = call("compare")
-    assert (code, out) == (1, "")
+    err = call.refused("compare", code=1)
     assert run.run_id in err
     others = [made_run(label=f"other-{number}").run_id for number in range(20)]
     assert "2 to 20" in call("compare", run.run_id, *others)[2]
     assert "'x'" in call("compare", *others[:2], "--metric", "x")[2]
 
 
-def test_the_page_needs_no_network_and_runs_nothing_that_a_run_says(call: Any) -> None:
+def test_the_page_needs_no_network_and_runs_nothing_that_a_run_says(call: Call) -> None:
     pytest.importorskip("plotly")
     calm = [made_run([{"loss": 1.0, "val_x": 0.5}], label="calm") for _ in range(2)]
-    code, page, _ = call("compare", *(run.run_id for run in calm), "--html")
-    assert code == 0
+    page = call.out("compare", *(run.run_id for run in calm), "--html")
     assert page.count(">finished<") == 2
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -81,7 +79,7 @@ def test_the_page_needs_no_network_and_runs_nothing_that_a_run_says(call: Any) -
 
 @needs_chromium
 @pytest.mark.slow
-def test_the_page_works_in_a_browser_in_both_colors_and_without_a_network(call: Any, tmp_path: Path) -> None:
+def test_the_page_works_in_a_browser_in_both_colors_and_without_a_network(call: Call, tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     evil = "</script><script>window.harmed = 1</script><img src=x onerror=window.harmed=2>"
     logs = [{"loss": 1 / epoch, f"val_{evil}": 1 / epoch} for epoch in range(1, 9)]
@@ -117,11 +115,10 @@ def test_the_page_works_in_a_browser_in_both_colors_and_without_a_network(call: 
         assert browser.get_log("browser") == []
 
 
-def test_without_plotly_the_page_is_refused(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_plotly_the_page_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     made_run()
     made_run()
     for name in ("plotly", "plotly.graph_objects", "plotly.subplots"):
         monkeypatch.setitem(sys.modules, name, None)
-    code, out, err = call("compare", "--html")
-    assert (code, out) == (1, "")
+    err = call.refused("compare", "--html", code=1)
     assert re.search("install .*plotly", err)

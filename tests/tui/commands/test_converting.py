@@ -21,9 +21,8 @@ from tests.tui.forked_program import FORKED, forking
 from tests.tui.terminal_driver import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from tests.tui.calling import Call
 
-    Call = Callable[..., tuple[int, str, str]]
 
 pytestmark = pytest.mark.usefixtures("forked_jobs")
 
@@ -63,8 +62,7 @@ def test_a_preset_is_converted_and_bad_images_left_out_when_that_is_allowed(call
         path = "{table}"
         """
     )
-    code, out, err = call("tfrecord", str(preset), str(tmp_path / "shards"))
-    assert (code, out) == (1, "")
+    err = call.refused("tfrecord", str(preset), str(tmp_path / "shards"), code=1)
     assert "1 of 12 images" in err
     assert "Train_1 is empty" in err
     assert "--skip-bad" in err
@@ -78,16 +76,14 @@ def test_a_preset_is_converted_and_bad_images_left_out_when_that_is_allowed(call
 
 def test_what_is_wrong_with_a_table_is_said_with_the_command_s_own_options(call: Call, tmp_path: Path) -> None:
     table = write_plant_pathology(tmp_path / "plants", per_class=3)
-    code, out, err = call("tfrecord", str(table), str(tmp_path / "shards"), "--label-column", "rost")
-    assert (code, out) == (1, "")
+    err = call.refused("tfrecord", str(table), str(tmp_path / "shards"), "--label-column", "rost", code=1)
     assert "'rost'" in err
     assert "'rust'" in err
     assert "--label-column" in err
 
 
 def test_a_source_that_is_not_there_is_named(call: Call, tmp_path: Path) -> None:
-    code, out, err = call("tfrecord", f"{tmp_path}/nothing", f"{tmp_path}/shards")
-    assert (code, out) == (1, "")
+    err = call.refused("tfrecord", f"{tmp_path}/nothing", f"{tmp_path}/shards", code=1)
     assert f"{tmp_path}/nothing" in err
     assert "Traceback" not in err
 
@@ -106,8 +102,7 @@ def test_a_source_that_is_not_there_is_named(call: Call, tmp_path: Path) -> None
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_2(call: Call, arguments: list[str], message: str) -> None:
-    code, out, err = call("tfrecord", *arguments)
-    assert (code, out) == (2, "")
+    err = call.refused("tfrecord", *arguments)
     assert message in " ".join(err.split())
 
 
@@ -165,8 +160,7 @@ def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(call: Call, tmp_
     assert 1 <= kept < 6
     written = first.stat().st_mtime_ns
 
-    code, out, _ = call(*command)
-    assert code == 0
+    out = call.out(*command)
     assert f", {kept} of them already" in " ".join(out.split())
     assert json.loads((shards / "schema.json").read_text())["class_counts"] == [100, 100]
     assert first.stat().st_mtime_ns == written

@@ -17,9 +17,8 @@ from tests.helpers import LIMIT_S, fork_host, wait_until
 from tpu_console.tui.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from tests.tui.calling import Call
 
-    Call = Callable[..., tuple[int, str, str]]
 
 _BROKEN = """
 import os, signal, time

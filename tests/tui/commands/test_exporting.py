@@ -16,12 +16,11 @@ from tests.tui.forked_program import FORKED, forking
 from tests.tui.terminal_driver import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
+    from tests.tui.calling import Call
     from tpu_console.engine.runs.run_directory import RunDirectory
 
-    Call = Callable[..., tuple[int, str, str]]
 
 pytestmark = [pytest.mark.usefixtures("forked_jobs"), pytest.mark.slow]
 
@@ -36,14 +35,12 @@ def test_a_script_is_named_like_the_run_and_replaced_only_when_forced(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["export", str(digits.path), "--script"]
-    code, out, _ = call(*command)
-    assert code == 0
+    out = call.out(*command)
     assert "small.py" in out
     assert "changed at random" in out
     written = (tmp_path / "small.py").read_text()
     assert "import keras" in written
-    code, _, err = call(*command)
-    assert code == 1
+    err = call.refused(*command, code=1)
     assert "small.py exists" in err
     code, out, _ = call(*command, "-")
     assert (code, out) == (0, written)
@@ -55,16 +52,14 @@ def test_a_presets_name_stands_for_its_newest_run(
     monkeypatch.chdir(tmp_path)
     for name in ("20260101-000000-small", "20260102-000000-small", "20260103-000000-small-too"):
         shutil.copytree(digits.path, private_home / "runs" / name)
-    code, out, _ = call("export", "small", "--script")
-    assert code == 0
+    out = call.out("export", "small", "--script")
     assert "20260102-000000-small, the newest" in out
     assert "20260102-000000-small" in (tmp_path / "small.py").read_text()
 
 
 def test_exactly_one_form_is_chosen(call: Call, digits: RunDirectory) -> None:
     for options in ([], ["--script", "--notebook"]):
-        code, _, err = call("export", str(digits.path), *options)
-        assert code == 2
+        err = call.refused("export", str(digits.path), *options)
         assert all(form in err for form in ("--script", "--notebook", "--savedmodel", "--tflite", "--onnx"))
 
 
@@ -86,8 +81,7 @@ def test_a_file_is_written_once_and_replaced_when_forced(
     rows = list(csv.reader((scans.parent / "labels.csv").open()))
     assert rows[0] == ["index", "label", "probability"]
     assert len(rows) == 4
-    code, out, err = call(*command)
-    assert (code, out) == (1, "")
+    err = call.refused(*command, code=1)
     assert "labels.csv exists" in err
     assert call(*command, "--force")[0] == 0
 
@@ -102,8 +96,7 @@ def test_standard_output_holds_the_predictions_and_nothing_else(call: Call, digi
 
 def test_unpredictable_inputs_are_reported_in_a_sentence(call: Call, digits: RunDirectory, tmp_path: Path) -> None:
     np.save(tmp_path / "wrong.npy", np.zeros((3, 28, 28)))
-    code, out, err = call("predict", str(digits.path), "--data", str(tmp_path / "wrong.npy"), "--out", "-")
-    assert (code, out) == (1, "")
+    err = call.refused("predict", str(digits.path), "--data", str(tmp_path / "wrong.npy"), "--out", "-", code=1)
     assert "8×8×1" in err
     assert "Traceback" not in err
 
@@ -156,6 +149,5 @@ def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(scans: Path, tmp_p
     ],
 )
 def test_bad_usage(call: Call, options: list[str], said: str) -> None:
-    code, _, err = call("predict", *options)
-    assert code == 2
+    err = call.refused("predict", *options)
     assert said in err

@@ -58,12 +58,12 @@ from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.record_table import RecordTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
+    from tests.tui.calling import Call
     from tpu_console.engine.runs.run_directory import RunDirectory
 
-    Call = Callable[..., tuple[int, str, str]]
 
 pytestmark = pytest.mark.slow
 

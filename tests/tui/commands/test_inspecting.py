@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    Call = Callable[..., tuple[int, str, str]]
+    from tests.tui.calling import Call
+
 
 pytestmark = pytest.mark.usefixtures("forked_jobs")
 
@@ -112,20 +113,17 @@ def test_what_looks_like_nothing_says_how_to_name_the_format(tmp_path: Path, con
 
 @pytest.mark.parametrize("name", ["digts"])
 def test_an_unknown_name_is_refused_with_the_nearest(call: Call, name: str) -> None:
-    code, out, err = call("inspect", name)
-    assert (code, out) == (2, "")
+    err = call.refused("inspect", name)
     assert f"'{name}'" in err
 
 
 def test_a_format_without_its_path_is_refused(call: Call) -> None:
-    code, _, err = call("inspect", "image-csv")
-    assert code == 2
+    err = call.refused("inspect", "image-csv")
     assert "data.options.path:" in err
 
 
 def test_digits_are_described_in_plain_text(call: Call) -> None:
-    code, out, _ = call("inspect", "digits")
-    assert code == 0
+    out = call.out("inspect", "digits")
     lines = out.splitlines()
     assert "examples     1,437 training, 360 validation" in lines
     assert "inputs       image 8×8×1, float32" in lines
@@ -165,8 +163,7 @@ def test_bad_files_are_shown_and_nothing_is_refused(call: Call, tmp_path: Path) 
 @pytest.mark.slow
 def test_a_table_of_images_is_described_with_its_classes(call: Call, tmp_path: Path) -> None:
     table = write_plant_pathology(tmp_path, 5)
-    code, out, _ = call("inspect", str(table), "--set", "data.options.image_size=[16,16]")
-    assert code == 0
+    out = call.out("inspect", str(table), "--set", "data.options.image_size=[16,16]")
     assert "4, of 5 examples each" in out
     assert "all 48×64" in out
     assert "multiple_diseases" in out
@@ -180,11 +177,9 @@ def test_texts_pairs_and_ratings_are_described(call: Call, tmp_path: Path) -> No
     assert texts["texts"]["words"]["text"]["max"] == 7
     assert {sample["label"] for sample in texts["texts"]["samples"]} <= {"positive", "negative"}
     assert 0 < texts["unknown_words"]["validation"]["text"] < 0.5
-    code, out, _ = call("inspect", str(write_ratings(tmp_path / "ratings.csv")))
-    assert code == 0
+    out = call.out("inspect", str(write_ratings(tmp_path / "ratings.csv")))
     assert all(part in out for part in ("400 by 20 users", "31 items", "64.52%", "mean 3.00"))
-    code, out, _ = call("inspect", str(write_pairs(tmp_path / "pairs.txt")))
-    assert code == 0
+    out = call.out("inspect", str(write_pairs(tmp_path / "pairs.txt")))
     assert "48 training, 12 validation" in out
     assert "source       Go 0." in out
     assert f" run {tmp_path / 'pairs.txt'}\n" in out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    Call = Callable[..., tuple[int, str, str]]
+    from tests.tui.calling import Call
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_the_exit_code_reports_a_problem(call: Call, at: Callable[[str], None], 
 
 def test_json_has_the_evidence_and_the_next_command(call: Call, at: Callable[[str], None]) -> None:
     at("tpu-lock-of-another")
-    shown = json.loads(call("doctor", "--json")[1])
+    shown = call.json("doctor")
     assert shown["environment"]["where"] == "TPU VM"
     (lock,) = [finding for finding in shown["findings"] if finding["check"] == "tpu-lock"]
     assert (lock["verdict"], lock["group"]) == ("problem", "Accelerator")
@@ -93,7 +93,7 @@ def fill(name: str, size: int) -> Path:
     return path
 
 
-def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
+def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Call) -> None:
     kept = [fill("compiled/x/b-cache", 1000), fill("compiled/x/c-cache", 500)]
     foreign = fill("notes.txt", 10)
     killed = create_run("killed")
@@ -102,8 +102,7 @@ def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
     killed.cache.mkdir()
     kept[-1].write_bytes(bytes(700))
     leave_dead(killed)
-    code, out, _ = call("cache", "--json")
-    assert code == 0
+    out = call.out("cache", "--json")
     assert {part["name"]: (part["files"], part["bytes"]) for part in json.loads(out)} == {
         "compiled": (2, 1500),
         "runs": (1, 700),

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.tui.calling import Call
     from tpu_console.tui.jobs.job_process import Start
 
-    Call = Callable[..., tuple[int, str, str]]
 
 NAME = "cifar10-vgg-augmented"
 
@@ -137,12 +137,10 @@ def test_a_dataset_function_of_unknown_shapes_is_called_first(
 def test_a_custom_model_needs_only_a_dataset(call: Call, job: Callable[[Start], None], tmp_path: Path) -> None:
     job(telling([FITS]))
     model = f"{tmp_path / 'mine.py'}:build"
-    code, _, err = call("preflight", model)
-    assert code == 2
+    err = call.refused("preflight", model)
     assert "--set dataset=cifar10" in err
     settings = ("--set", "dataset=cifar10", "--set", "augmentation.flip=horizontal", "--batch-size", "64")
-    code, out, _ = call("preflight", model, *settings)
-    assert code == 0
+    out = call.out("preflight", model, *settings)
     assert "tpu-console inspect cifar10 --set augmentation.flip=horizontal --speed" in " ".join(out.split())
     config = parse_config(given()["config"])
     assert (config.model, config.dataset, given()["batches"]) == (model, "cifar10", [64])
@@ -210,8 +208,7 @@ def test_what_fails_still_gives_the_advice(call: Call, job: Callable[[Start], No
 
 def test_a_crash_of_the_compiler_is_a_sentence_with_the_log(call: Call, job: Callable[[Start], None]) -> None:
     job(speaking("reporter.progress('compiling', 0, 1, 'choices')\nos.kill(os.getpid(), 11)"))
-    code, _, err = call("preflight", "digits-cnn")
-    assert code == 1
+    err = call.refused("preflight", "digits-cnn", code=1)
     assert "SIGSEGV" in err
     assert str(log_file("preflight")) in err
 
@@ -222,8 +219,7 @@ def test_a_compiler_that_hangs_is_given_up(
     assert STUCK_S >= 10, "a busy machine needs seconds to start a job, which then ends at its limit by itself"
     monkeypatch.setattr("tpu_console.tui.jobs.preflights.STUCK_S", 2.0)
     job(speaking("reporter.progress('compiling', 0, 1, 'choices')\ntime.sleep(600)"))
-    code, _, err = call("preflight", "digits-cnn", "--limit", "0.4")
-    assert code == 1
+    err = call.refused("preflight", "digits-cnn", "--limit", "0.4", code=1)
     assert "no result after 2.40 s" in err
 
 
@@ -239,8 +235,7 @@ def test_a_compiler_that_hangs_is_given_up(
     ],
 )
 def test_bad_usage(call: Call, arguments: list[str], said: str) -> None:
-    code, out, err = call("preflight", *arguments)
-    assert (code, out) == (2, "")
+    err = call.refused("preflight", *arguments)
     assert said in err
 
 

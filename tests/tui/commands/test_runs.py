@@ -7,8 +7,7 @@ import os
 import re
 import shutil
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -42,6 +41,7 @@ from tpu_console.tui.following.run_settings import read_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.tui.calling import Call
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 
@@ -79,12 +79,12 @@ FINISHED = (FIT, Progress(1, 4, 4, 0.5, {"loss": 1.0}), epoch(1, 0.9), epoch(2, 
 DONE = RunFinished("completed", "all epochs are done", {})
 
 
-def test_runs_without_any(call: Any) -> None:
+def test_runs_without_any(call: Call) -> None:
     assert call("runs")[:2] == (0, "")
     assert call("runs", "--json")[:2] == (0, "[]\n")
 
 
-def test_runs_are_printed_with_their_state(call: Any) -> None:
+def test_runs_are_printed_with_their_state(call: Call) -> None:
     make_run(*FINISHED, DONE, label="one")
     make_run(FIT, RunFinished("stopped", "asked", {}), label="two")
     make_run(RunFailed("broke", "", "", ""), label="three")
@@ -93,7 +93,7 @@ def test_runs_are_printed_with_their_state(call: Any) -> None:
     write_heartbeat(make_run(FIT, label="five"), os.getpid())
     prepared = create_run("six")
     prepared.journal.touch()
-    found = {run["preset"]: run for run in json.loads(call("runs", "--json")[1])}
+    found = {run["preset"]: run for run in call.json("runs")}
     assert {label: run["state"] for label, run in found.items()} == {
         "one": "finished",
         "two": "stopped",
@@ -110,10 +110,9 @@ def test_runs_are_printed_with_their_state(call: Any) -> None:
     assert len(lines) == 7
 
 
-def test_show_holds_every_part_of_a_run(call: Any) -> None:
+def test_show_holds_every_part_of_a_run(call: Call) -> None:
     run = make_run(PhaseStarted("training"), *FINISHED, DONE, epochs=7)
-    code, out, _ = call("show")
-    assert code == 0
+    out = call.out("show")
     assert out.startswith(f"{run.run_id}\n  state    finished: ")
     assert re.search(r"\n  epochs +7 \(preset: 60\)\n", out)
     assert " run digits-cnn" in out
@@ -121,13 +120,13 @@ def test_show_holds_every_part_of_a_run(call: Any) -> None:
     assert "training  50.0 s" in out
     assert [line.split()[-1] for line in out.splitlines() if "0.9000" in line and "1.00 s" in line] == ["★"]
     assert str(run.path) in out
-    shown = json.loads(call("show", run.run_id, "--json")[1])
+    shown = call.json("show", run.run_id)
     assert [record["logs"]["val_accuracy"] for record in shown["epoch_records"]] == [0.9, 0.8]
     assert shown["config"]["epochs"] == 7
 
 
 @pytest.mark.parametrize("label", ["digits-cnn", "no-such-preset"])
-def test_show_prints_only_the_host_of_a_webhook(call: Any, label: str) -> None:
+def test_show_prints_only_the_host_of_a_webhook(call: Call, label: str) -> None:
     run = make_run(*FINISHED, DONE, label=label)
     alerts = Alerts(webhook="https://hooks.example.com/T123/secret")
     config = RunConfig(name=label, dataset="digits", model="cnn", batch_size=32, epochs=2, alerts=alerts)
@@ -137,10 +136,9 @@ def test_show_prints_only_the_host_of_a_webhook(call: Any, label: str) -> None:
         assert "secret" not in out
 
 
-def test_an_unknown_run_suggests_the_nearest_name(call: Any) -> None:
+def test_an_unknown_run_suggests_the_nearest_name(call: Call) -> None:
     run = make_run(DONE)
-    code, out, err = call("show", run.run_id[:-1] + "x")
-    assert (code, out) == (2, "")
+    err = call.refused("show", run.run_id[:-1] + "x")
     assert f"did you mean '{run.run_id}'?" in err
 
 
@@ -152,7 +150,9 @@ def test_an_unknown_run_suggests_the_nearest_name(call: Any) -> None:
         (RunFailed("It broke.", "", "Mend it.", ""), 1, "Error: It broke.\nMend it.\n"),
     ],
 )
-def test_attach_without_a_terminal_prints_the_run_and_ends_as_it_did(call: Any, end: Event, code: int, on: str) -> None:
+def test_attach_without_a_terminal_prints_the_run_and_ends_as_it_did(
+    call: Call, end: Event, code: int, on: str
+) -> None:
     make_run(*FINISHED, end)
     got, out, err = call("attach")
     assert got == code
@@ -161,7 +161,7 @@ def test_attach_without_a_terminal_prints_the_run_and_ends_as_it_did(call: Any, 
     assert not any(c in out for c in "\x1b\r")
 
 
-def test_attach_to_a_run_whose_process_is_gone(call: Any) -> None:
+def test_attach_to_a_run_whose_process_is_gone(call: Call) -> None:
     run = make_run(*FINISHED)
     leave_dead(run)
     code, out, err = call("attach")
@@ -170,12 +170,11 @@ def test_attach_to_a_run_whose_process_is_gone(call: Any) -> None:
     assert run.run_id in err
 
 
-def test_attach_to_a_run_that_was_never_started(call: Any) -> None:
+def test_attach_to_a_run_that_was_never_started(call: Call) -> None:
     run = create_run("left")
     run.journal.touch()
     os.utime(run.path, (0, 0))
-    code, out, err = call("attach")
-    assert (code, out) == (1, "")
+    err = call.refused("attach", code=1)
     assert "never started" in err
 
 
@@ -186,7 +185,7 @@ def test_a_run_whose_folder_is_removed_did_not_fail_to_start(capsys: pytest.Capt
     assert "removed" in capsys.readouterr().err
 
 
-def test_attach_reports_damaged_and_newer_lines(call: Any) -> None:
+def test_attach_reports_damaged_and_newer_lines(call: Call) -> None:
     run = make_run(*FINISHED)
     with run.journal.open("ab") as journal:
         journal.write(b'{"v":7,"t":1800000000.0,"type":"Teleported"}\nnot json\n')
@@ -198,35 +197,32 @@ def test_attach_reports_damaged_and_newer_lines(call: Any) -> None:
 
 
 @pytest.mark.usefixtures("unheard")
-def test_stop_asks_the_run_that_trains(call: Any) -> None:
+def test_stop_asks_the_run_that_trains(call: Call) -> None:
     make_run(DONE, label="old")
     live = make_run(FIT, label="live")
     write_heartbeat(live, os.getpid())
-    code, out, _ = call("stop")
-    assert code == 0
+    out = call.out("stop")
     assert out.startswith(f"Stopping {live.run_id}")
     asked = json.loads((live.control / "stop.json").read_text())
     assert asked["action"] == "stop"
     assert asked["by"].endswith("tpu-console stop")
 
 
-def test_stop_of_several_wants_a_name(call: Any) -> None:
+def test_stop_of_several_wants_a_name(call: Call) -> None:
     for label in ("a", "b"):
         write_heartbeat(make_run(FIT, label=label), os.getpid())
-    code, _, err = call("stop")
-    assert code == 2
+    err = call.refused("stop")
     assert "Name one" in err
 
 
-def test_stop_without_a_live_run(call: Any) -> None:
+def test_stop_without_a_live_run(call: Call) -> None:
     run = make_run(DONE)
     assert call("stop")[0] == 2
-    code, out, _ = call("stop", run.run_id)
-    assert code == 0
+    out = call.out("stop", run.run_id)
     assert "not training: finished" in out
 
 
-def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
+def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Call) -> None:
     config = small_config(accelerator="tpu")
     save_verdict(config, FITS)
     replicas = tuple(Replica(index, f"tpu:{index}", "TPU v5 lite", "host") for index in range(8))
@@ -235,7 +231,7 @@ def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
     text = "116% of the best case for v5e-8: 2.00 ms/step, 2.32 at best"
     assert re.search(rf"\n  efficiency +{text}\n", call("show")[1])
     assert f"efficiency   {text}" in call("attach")[1]
-    efficiency = json.loads(call("show", "--json")[1])["efficiency"]
+    efficiency = call.json("show")["efficiency"]
     assert efficiency == {"tpu": "v5e-8", "best_step_ms": 2.32, "measured_step_ms": 2.0}
 
 
@@ -248,12 +244,11 @@ def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
     ],
 )
 def test_hosts_and_backends_that_cannot_be_are_refused_before_anything_starts(
-    call: Any, args: list[str], problem: str
+    call: Call, args: list[str], problem: str
 ) -> None:
-    code, out, err = call("run", "digits-cnn", *args)
-    assert (code, out) == (2, "")
+    err = call.refused("run", "digits-cnn", *args)
     assert problem in err
-    assert json.loads(call("runs", "--json")[1]) == []
+    assert call.json("runs") == []
 
 
 SCORE = {"name": "zero", "precision": 1.0, "recall": 1.0, "f1": 1.0, "examples": 2}
@@ -276,7 +271,7 @@ def scored() -> RunDirectory:
     return run
 
 
-def test_class_scores_notes_and_outputs_are_shown(call: Any, scored: RunDirectory) -> None:
+def test_class_scores_notes_and_outputs_are_shown(call: Call, scored: RunDirectory) -> None:
     write_annotations(scored.path, Annotations(title="best one", archived=True))
     scored.history.touch()
     out = call("show")[1]
@@ -284,23 +279,23 @@ def test_class_scores_notes_and_outputs_are_shown(call: Any, scored: RunDirector
     assert "  title    best one\n" in out
     assert "(1×, 50% of them)" in out
     assert str(scored.history) in out
-    values = json.loads(call("show", "--json")[1])
+    values = call.json("show")
     assert (values["title"], values["classes"]["classes"][0]["name"]) == ("best one", "zero")
 
 
-def test_times_are_local(call: Any, scored: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    hours = [json.loads(call("show", "--json")[1])["started"]]
+def test_times_are_local(call: Call, scored: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = [call.json("show")["started"]]
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     try:
-        hours.append(json.loads(call("show", "--json")[1])["started"])
+        hours.append(call.json("show")["started"])
     finally:
         monkeypatch.undo()
         time.tzset()
     assert hours[0] != hours[1]
 
 
-def test_curves_are_printed_as_plain_text(call: Any, scored: RunDirectory) -> None:
+def test_curves_are_printed_as_plain_text(call: Call, scored: RunDirectory) -> None:
     code, out = call("show", "--plot")[:2]
     assert code == 0
     assert "loss" in out
@@ -309,22 +304,21 @@ def test_curves_are_printed_as_plain_text(call: Any, scored: RunDirectory) -> No
     assert max(map(len, out.splitlines())) <= 80
 
 
-def listed(call: Any, *args: str) -> list[str]:
-    code, out, _ = call("runs", "--json", *args)
-    assert code == 0
+def listed(call: Call, *args: str) -> list[str]:
+    out = call.out("runs", "--json", *args)
     return [run["preset"] for run in json.loads(out)]
 
 
-def test_a_title_is_shown_in_place_of_the_name_and_found(call: Any) -> None:
+def test_a_title_is_shown_in_place_of_the_name_and_found(call: Call) -> None:
     run = made_run()
     assert "'the best one'" in call("rename", run.run_id, " the best one ")[1]
     assert "title " in call("show")[1]
-    assert json.loads(call("show", "the best", "--json")[1])["run"] == run.run_id
+    assert call.json("show", "the best")["run"] == run.run_id
     assert call("rename", run.run_id, "")[1] == f"{run.run_id} has no title.\n"
     assert not run.annotations.exists()
 
 
-def test_tags_a_note_and_the_archive(call: Any) -> None:
+def test_tags_a_note_and_the_archive(call: Call) -> None:
     one, two = made_run(label="one"), made_run(label="two")
     call("annotate", "one", "two", "--tag", "base line", "--tag", "x")
     call("annotate", "one", "--untag", "x", "--note", "slow", "--archive")
@@ -338,7 +332,7 @@ def test_tags_a_note_and_the_archive(call: Any) -> None:
     assert two.annotations.exists()
 
 
-def test_runs_are_sorted(call: Any) -> None:
+def test_runs_are_sorted(call: Call) -> None:
     made_run([{"val_accuracy": 0.5}] * 3, label="slow", speed=10.0)
     made_run([{"val_accuracy": 0.9}], label="good")
     made_run([], label="empty")
@@ -349,7 +343,7 @@ def test_runs_are_sorted(call: Any) -> None:
     assert listed(call, "--sort", "preset") == ["empty", "good", "slow"]
 
 
-def test_runs_are_deleted_restored_and_deleted_for_good(call: Any) -> None:
+def test_runs_are_deleted_restored_and_deleted_for_good(call: Call) -> None:
     run = made_run(label="one")
     made_run(label="two")
     code, out, _ = call("delete", "one")
@@ -361,15 +355,14 @@ def test_runs_are_deleted_restored_and_deleted_for_good(call: Any) -> None:
     assert (listed(call), listed(call, "--deleted")) == ([], [])
 
 
-def test_what_cannot_be_deleted_is_refused(call: Any) -> None:
+def test_what_cannot_be_deleted_is_refused(call: Call) -> None:
     live = made_run(end=None)
     write_heartbeat(live, os.getpid())
     assert f"{live.run_id} is still training." in call("delete", live.run_id)[2]
     assert listed(call) == ["digits-cnn"]
     assert call("delete")[0] == 2
     assert call("delete", "--empty-trash", "one")[0] == 2
-    code, _, err = call("delete", "--restore", "x")
-    assert code == 2
+    err = call.refused("delete", "--restore", "x")
     assert "'x'" in err
 
 

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.tui.calling import Call
+
 
 STEPS, EPOCHS = 100, 2
 
@@ -88,27 +90,24 @@ def answered(run: RunDirectory, action: str) -> list[Steered]:
 
 
 @pytest.mark.slow
-def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host, call: Any, tmp_path: Path) -> None:
+def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host, call: Call, tmp_path: Path) -> None:
     run = host.run
     wait_until(lambda: has(run, RunStarted), "the run to start")
     # Asked before training begins, so that the run is paused before its first step. The command would wait for it.
     ask(run, Steering.PAUSE, "requested with tpu-console pause")
     (tmp_path / "open").touch()
     wait_until(lambda: answered(run, "pause"), "a pause")
-    code, _, err = call("pause", run.run_id)
-    assert code == 1
+    err = call.refused("pause", run.run_id, code=1)
     assert "already paused" in err
     for assignment, change in {
         "epochs=+3": "epochs 2 → 5",
         "epochs=+400": "epochs 5 → 405",
         "learning_rate=1e-4": "learning rate 0.001 → 1e-4",
     }.items():
-        code, out, _ = call("set", run.run_id, assignment)
-        assert code == 0
+        out = call.out("set", run.run_id, assignment)
         assert change in out
     for assignment, why in {"epochs=0": "0 epochs", "epochs=many": "'many'", "learning_rate=-1": "'-1'"}.items():
-        code, _, err = call("set", run.run_id, assignment)
-        assert code == 1
+        err = call.refused("set", run.run_id, assignment, code=1)
         assert why in err
     assert [call(command, run.run_id)[0] for command in ("checkpoint", "profile")] == [1, 1]  # no step has been done
     assert not has(run, Progress)
@@ -126,8 +125,7 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     assert all(part in out for part in ("Tracing 3 steps", "a step", "dense", "xprof"))
     wait_until(is_saved, "a checkpoint")
     assert newest_checkpoint(run) is not None
-    code, out, _ = call("stop", run.run_id, "--after", "epoch")
-    assert code == 0
+    out = call.out("stop", run.run_id, "--after", "epoch")
     assert "after this epoch" in out
     assert host.wait() == 0
 
@@ -159,18 +157,16 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     assert "epochs 2 → 5 at step 0" in out
     assert "; after this epoch\n" in out
     assert "paused at step 0" in call("show", run.run_id)[1]
-    assert json.loads(call("show", run.run_id, "--json")[1])["steered"][0]["action"] == "pause"
-    code, out, _ = call("pause", run.run_id)
-    assert code == 0
+    assert call.json("show", run.run_id)["steered"][0]["action"] == "pause"
+    out = call.out("pause", run.run_id)
     assert "not training: stopped" in out
 
 
 @pytest.mark.slow
-def test_a_run_is_killed_at_once(host: Host, call: Any) -> None:
+def test_a_run_is_killed_at_once(host: Host, call: Call) -> None:
     run = host.run
     wait_until(lambda: has(run, RunStarted), "the run to start")
-    code, _, err = call("stop", run.run_id, "--now")
-    assert code == 2
+    err = call.refused("stop", run.run_id, "--now")
     assert "add --yes" in err
     assert call("stop", run.run_id, "--now", "--yes")[0] == 0
     assert host.wait() == 1
@@ -184,23 +180,21 @@ def test_a_run_is_killed_at_once(host: Host, call: Any) -> None:
 @pytest.mark.parametrize(
     "args", [("set", "epochs"), ("set", "batch_size=3"), ("set", "a", "b", "epochs=3"), ("set", "epochs="), ("set",)]
 )
-def test_set_says_what_it_takes(call: Any, args: tuple[str, ...]) -> None:
-    code, _, err = call(*args)
-    assert code == 2
+def test_set_says_what_it_takes(call: Call, args: tuple[str, ...]) -> None:
+    err = call.refused(*args)
     assert "KEY=VALUE" in err or "Write [RUN] epochs=N" in err
 
 
-def test_a_notebooks_run_can_only_be_stopped(call: Any) -> None:
+def test_a_notebooks_run_can_only_be_stopped(call: Call) -> None:
     run = make_run(RunStarted("mine", "notebook", 1, "here"), FIT, label="mine")
     write_heartbeat(run, os.getpid())
     for args in (("pause",), ("set", "epochs=+1"), ("stop", "--after", "epoch")):
-        code, _, err = call(*args)
-        assert code == 1
+        err = call.refused(*args, code=1)
         assert "trains in a notebook" in err
     assert not list(run.control.iterdir())
 
 
-def test_traced_steps_are_compared_with_those_of_another_run(call: Any) -> None:
+def test_traced_steps_are_compared_with_those_of_another_run(call: Call) -> None:
     def traced(step_s: float, **config: Any) -> RunDirectory:
         parts = {"computing": step_s}, {"dense": step_s}, {"dot": step_s}
         trace = Profiled(1, 20, 1.0, 5, step_s, *parts, callbacks={}, optimizer="adam", weights={}, trace="")
@@ -209,24 +203,23 @@ def test_traced_steps_are_compared_with_those_of_another_run(call: Any) -> None:
     slow = traced(0.010)
     fast, other = traced(0.008, profile={"before": slow.run_id}), traced(0.008)
     for run, args in ((fast, ()), (other, ("--before", slow.run_id))):
-        code, out, _ = call("profile", run.run_id, *args)
-        assert code == 0
+        out = call.out("profile", run.run_id, *args)
         assert f"in {slow.run_id}: 20% less" in out
-    assert json.loads(call("profile", fast.run_id, "--json")[1])["before"]["step_s"] == 0.010
+    assert call.json("profile", fast.run_id)["before"]["step_s"] == 0.010
     for named in ("x", {"before": f"../runs/{slow.run_id}"}, {"before": ["x"]}):
         code, out, _ = call("profile", traced(0.008, profile=named).run_id)
         assert (code, "20% less" in out) == (0, False)
     assert call("profile", fast.run_id, "--before", make_run(FIT, DONE).run_id)[0] == 1
 
 
-def test_a_run_that_has_ended_is_not_asked(call: Any) -> None:
+def test_a_run_that_has_ended_is_not_asked(call: Call) -> None:
     run = make_run(DONE)
     assert "not training: finished" in call("set", run.run_id, "epochs=+1")[1]
     assert not list(run.control.iterdir())
 
 
 @pytest.mark.slow
-def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call: Any) -> None:
+def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call: Call) -> None:
     # Starting takes longer than this budget, so the run stops after its first execution.
     run = run_host(small_config(batch_size=1, epochs=50, budget="1s"), runs_folder())
     end, budget = the(run, RunFinished), the(run, BudgetSet)
@@ -239,7 +232,7 @@ def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call
     assert f"\nstopped      {end.reason} (total " in out
 
 
-def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Any) -> None:
+def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Call) -> None:
     beating = BeatingProcess(create_run("frozen"))
     try:
         beating.freeze(30)
@@ -249,18 +242,17 @@ def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Any)
         beating.kill()
 
 
-def test_a_process_that_cannot_be_seen_is_not_killed(call: Any) -> None:
+def test_a_process_that_cannot_be_seen_is_not_killed(call: Call) -> None:
     run = make_run(RunStarted("far", "host", 1, "elsewhere"), FIT, label="far")
     run.heartbeat.write_text(json.dumps({"pid": os.getpid(), "host": "elsewhere"}))
     at = time.time() - 12  # silent, and not yet given up
     os.utime(run.heartbeat, (at, at))
-    code, _, err = call("stop", "--now", "--yes")
-    assert code == 1
+    err = call.refused("stop", "--now", "--yes", code=1)
     assert "cannot be seen" in err
 
 
 @pytest.mark.usefixtures("unheard")
-def test_a_stop_says_what_the_run_does_first(call: Any) -> None:
+def test_a_stop_says_what_the_run_does_first(call: Call) -> None:
     run = make_run(RunStarted("busy", "host", 1, "here"), PhaseStarted(Phase.COMPILING), label="busy")
     write_heartbeat(run, os.getpid())
     out = call("stop")[1]

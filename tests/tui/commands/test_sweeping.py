@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +13,9 @@ from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.sweeps.axes import cells_of, parse_axes
 from tpu_console.engine.sweeps.folder import Sweep, list_sweeps
+
+if TYPE_CHECKING:
+    from tests.tui.calling import Call
 
 SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0, 4: 5000.0}
 
@@ -54,16 +57,15 @@ def drivers(monkeypatch: pytest.MonkeyPatch) -> list[Sweep]:
     ],
 )
 def test_what_cannot_be_swept_is_one_sentence_and_leaves_nothing(
-    call: Any, drivers: list[Sweep], args: list[str], sentence: str
+    call: Call, drivers: list[Sweep], args: list[str], sentence: str
 ) -> None:
-    code, out, err = call("sweep", *args)
-    assert (code, out) == (2, "")
+    err = call.refused("sweep", *args)
     assert sentence in err
     assert err.count("Error:") == 1
     assert (list_sweeps(), drivers) == ([], [])
 
 
-def test_the_plan_comes_first_then_each_run_then_the_results(call: Any, drivers: list[Sweep]) -> None:
+def test_the_plan_comes_first_then_each_run_then_the_results(call: Call, drivers: list[Sweep]) -> None:
     code, out, err = call("sweep", "digits-cnn", "--over", "batch_size=16,32,2048", "--epochs", "2")
     assert (code, err) == (0, "")
     assert out.index("runs         2, of 3 batch_size") < out.index("refused      batch_size=2048: A global batch")
@@ -74,7 +76,7 @@ def test_the_plan_comes_first_then_each_run_then_the_results(call: Any, drivers:
 
 
 def test_a_form_has_standard_output_for_itself_and_resuming_trains_what_is_missing(
-    call: Any, drivers: list[Sweep]
+    call: Call, drivers: list[Sweep]
 ) -> None:
     sweep = made_sweep(["batch_size=16,32"], {1: 1000.0})
     assert [*sweep.runs()] == [1]
@@ -85,29 +87,27 @@ def test_a_form_has_standard_output_for_itself_and_resuming_trains_what_is_missi
     assert "2/2    batch_size=32  finished" in err
 
 
-def test_a_detached_sweep_returns_at_once_and_a_search_says_what_it_improves(call: Any, drivers: list[Sweep]) -> None:
+def test_a_detached_sweep_returns_at_once_and_a_search_says_what_it_improves(call: Call, drivers: list[Sweep]) -> None:
     pytest.importorskip("optuna", reason="the extra [search] is not installed")
     args = ("--search", "tpe", "--over", "learning_rate=1e-4..1e-1:log", "--trials", "4", "--prune", "--detach")
-    code, out, _ = call("sweep", "digits-cnn", *args)
-    assert code == 0
+    out = call.out("sweep", "digits-cnn", *args)
     assert "(tpe)" in out
     assert "improves     val_accuracy" in out
     definition = drivers[0].read()
     assert (definition.search, definition.trials, definition.prune) == ("tpe", 4, True)
 
 
-def test_finding_a_learning_rate_is_a_sweep_of_short_runs(call: Any, drivers: list[Sweep]) -> None:
+def test_finding_a_learning_rate_is_a_sweep_of_short_runs(call: Call, drivers: list[Sweep]) -> None:
     assert call("sweep", "digits-cnn", "--lr-find", "--detach")[0] == 0
     config = drivers[0].read().config
     assert (config.epochs, config.optimizer.schedule) == (1, "constant")
     assert len(drivers[0].runs()) == 11
 
 
-def test_sweeps_are_listed_printed_and_stopped(call: Any) -> None:
+def test_sweeps_are_listed_printed_and_stopped(call: Call) -> None:
     assert "tpu-console sweep" in call("sweeps")[1]
     sweep = made_sweep(["accelerator=cpu,sim:8", "batch_size=16,32"], SPEEDS)
-    code, out, _ = call("sweeps")
-    assert code == 0
+    out = call.out("sweeps")
     assert out.splitlines()[1].split()[:3] == [sweep.name, "complete", "4/4"]
     assert out.splitlines()[1].endswith("4 finished")
     assert "█" in call("sweeps", sweep.name)[1]

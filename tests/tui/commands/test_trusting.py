@@ -22,10 +22,10 @@ from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.setup import SetupScreen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    Call = Callable[..., tuple[int, str, str]]
+    from tests.tui.calling import Call
+
 
 CODE = """
 from pathlib import Path
@@ -92,8 +92,7 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Foreign:
 )
 def test_without_a_terminal_everything_is_named_and_refused(command: str, foreign: Foreign, call: Call) -> None:
     words = {"RUN": foreign.run.run_id, "CONFIG": str(foreign.run.config), "SWEEP": foreign.sweep}
-    code, out, err = call(*(words.get(word, word) for word in command.split()))
-    assert (code, out) == (1, "")
+    err = call.refused(*(words.get(word, word) for word in command.split()), code=1)
     assert f"{foreign.code}:build" in err
     assert "alerts.webhook: http://127.0.0.1/…" in err
     assert f"mirror: {foreign.mirror}" in err
@@ -103,8 +102,7 @@ def test_without_a_terminal_everything_is_named_and_refused(command: str, foreig
 
 
 def test_what_the_user_names_needs_no_trust(foreign: Foreign, call: Call) -> None:
-    code, _, err = call("resume", foreign.run.run_id, "--set", "mirror=", "--set", "alerts.webhook=")
-    assert code == 1
+    err = call.refused("resume", foreign.run.run_id, "--set", "mirror=", "--set", "alerts.webhook=", code=1)
     assert str(foreign.code) in err
     assert "mirror" not in err
     assert "webhook" not in err

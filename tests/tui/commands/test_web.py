@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import psutil
@@ -25,6 +25,8 @@ from tpu_console.tui.commands.web_server import make_handler
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from tests.tui.calling import Call
 
     Client = TestClient[web.BaseRequest, None]
 
@@ -205,11 +207,10 @@ def test_nothing_that_others_send_is_written_to_the_terminal(served: subprocess.
     assert served.stderr.read() == ""
 
 
-def test_a_port_in_use_is_one_sentence(call: Any) -> None:
+def test_a_port_in_use_is_one_sentence(call: Call) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        code, out, err = call("web", "--port", port)
-    assert (code, out) == (1, "")
+        err = call.refused("web", "--port", port, code=1)
     assert f"Port {port} " in err
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.tui.calling import Call
+
 DAYS_S = 2 * 86_400.0
 
 # The program, in which silence is noticed sooner.
@@ -51,22 +52,21 @@ def beating(private_home: Path) -> Iterator[BeatingProcess]:
     process.kill()
 
 
-def test_lists_and_commands_say_it_and_see_it_come_back(call: Any, beating: BeatingProcess) -> None:
-    assert json.loads(call("runs", "--json")[1])[0]["state"] == "running"
+def test_lists_and_commands_say_it_and_see_it_come_back(call: Call, beating: BeatingProcess) -> None:
+    assert call.json("runs")[0]["state"] == "running"
     beating.freeze(DAYS_S)
-    (found,) = json.loads(call("runs", "--json")[1])
+    (found,) = call.json("runs")
     assert (found["state"], found["stop_waits"]) == ("not responding", False)
     assert found["silent_s"] >= DAYS_S
     assert "not responding for 2d 00h" in call("runs")[1]
     assert " 2d 00h\n" in call("show")[1]
-    code, out, _ = call("stop")
-    assert code == 0
+    out = call.out("stop")
     assert " 2d 00h; stop requested; " in out
     assert " 2d 00h; stop requested; " in call("show")[1]
-    assert json.loads(call("runs", "--json")[1])[0]["stop_waits"]
+    assert call.json("runs")[0]["stop_waits"]
     beating.thaw()
     wait_until(lambda: has(beating.run, RunFinished), "the pending stop is heard")
-    assert json.loads(call("runs", "--json")[1])[0]["state"] == "stopped"
+    assert call.json("runs")[0]["state"] == "stopped"
 
 
 def test_plain_lines_say_it_and_see_it_come_back(beating: BeatingProcess) -> None:
@@ -176,7 +176,7 @@ async def test_the_runs_screen_says_it_and_sees_it_come_back(
         assert "ot responding" not in screen_text(pilot)
 
 
-async def test_training_that_hangs_in_a_process_that_responds(call: Any, private_home: Path) -> None:
+async def test_training_that_hangs_in_a_process_that_responds(call: Call, private_home: Path) -> None:
     engine = FakeEngine(private_home / "runs")
     engine.clock -= 3600
     engine.begin()
@@ -186,7 +186,7 @@ async def test_training_that_hangs_in_a_process_that_responds(call: Any, private
     expected = r"no step for 1h 0\dm \(usually 40 ms\)"
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: re.search(f"▲ {expected}", screen_text(pilot).splitlines()[0]))
-    (found,) = json.loads(call("runs", "--json")[1])
+    (found,) = call.json("runs")
     assert (found["state"], found["silent_s"]) == ("running", None)
     assert found["no_step_s"] > 3600
     assert re.search(rf"\n  state +running, {expected}\n", call("show")[1])

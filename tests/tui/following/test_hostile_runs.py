@@ -40,10 +40,10 @@ from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.widgets.setup_parts import PresetList
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    Call = Callable[..., tuple[int, str, str]]
+    from tests.tui.calling import Call
+
 
 UNREADABLE = {
     name for name in RUNS if re.fullmatch("journal is (a folder|a pipe|a device|a link to itself|forbidden)", name)

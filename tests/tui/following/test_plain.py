@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -39,6 +38,8 @@ from tpu_console.tui.text.run_lines import crashed_lines, epoch_line, plan_lines
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tests.tui.calling import Call
 
 STARTED = RunStarted("digits-cnn", "host", 1, "here")
 FIT = FitStarted(30, 44, 32, 32, 44, "auto: fits", "val_accuracy")
@@ -294,13 +295,12 @@ def test_backend_topology_slow_and_lost_hosts_are_lines(tmp_path: Path) -> None:
     assert lines[-1].endswith(" 12 s")
 
 
-def test_show_reports_the_same(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
+def test_show_reports_the_same(tmp_path: Path, call: Call) -> None:
     run = FakeTpu(tmp_path, 2, 4)
     run.begin()
     run.second(rates=[12_000, 9_000], disk=False)
     run.lose(1)
-    code, out, _ = call("show", str(run.run.path))
-    assert code == 0
+    out = call.out("show", str(run.run.path))
     for text in (
         "JAX (a TPU is here and JAX is ready for it); DataParallel; mesh 2×4",
         "0: TPU v5 lite, TPU:0 at 0,0,0",
@@ -310,12 +310,12 @@ def test_show_reports_the_same(tmp_path: Path, call: Callable[..., tuple[int, st
         "input-bound (38% waiting for data). Cache the decoded examples in memory",
     ):
         assert text in out
-    shown = json.loads(call("show", "--json", str(run.run.path))[1])
+    shown = call.json("show", str(run.run.path))
     assert (shown["input"]["limit"], shown["lost"][0]["process"]) == ("input", 1)
     assert [host["examples_per_s"] for host in shown["hosts"]] == [12_000, 9_000]
 
 
-def test_show_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
+def test_show_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Call) -> None:
     run = FakeTpu(tmp_path, 16, 8)
     run.begin()
     out = call("show", str(run.run.path))[1]

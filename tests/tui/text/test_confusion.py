@@ -19,7 +19,7 @@ from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.text.confusion import clean, headline, layout_of, matrix_lines, mistake_text, ordered, score_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from tests.tui.calling import Call
 
 
 PLANTS = ["healthy", "multiple_diseases", "rust", "scab"]
@@ -101,18 +101,18 @@ def finished_run(report: ClassReport) -> RunDirectory:
     return run
 
 
-def test_show_has_scores_matrix_and_mistakes(call: Callable[..., tuple[int, str, str]]) -> None:
+def test_show_has_scores_matrix_and_mistakes(call: Call) -> None:
     finished_run(even_report(PLANTS))
     code, out, err = call("show")
     assert (code, err) == (0, "")
     for text in ("accuracy 0.8000", "class              precision", "scab                         10", "(50×, "):
         assert text in out
-    values = json.loads(call("show", "--json")[1])
+    values = call.json("show")
     assert values["classes"]["matrix"][0] == [50, 50, 0, 0]
     assert values["classes"]["classes"][3]["name"] == "scab"
 
 
-def test_show_has_the_report_of_every_output(call: Callable[..., tuple[int, str, str]]) -> None:
+def test_show_has_the_report_of_every_output(call: Call) -> None:
     side = replace(even_report(["left", "right"]), output="side")
     finished_run(replace(even_report(PLANTS), output="kind", others=(side,)))
     code, out, err = call("show")
@@ -121,11 +121,11 @@ def test_show_has_the_report_of_every_output(call: Callable[..., tuple[int, str,
         assert text in out
 
 
-def test_show_of_a_damaged_report_says_so_and_shows_the_rest(call: Callable[..., tuple[int, str, str]]) -> None:
+def test_show_of_a_damaged_report_says_so_and_shows_the_rest(call: Call) -> None:
     run = finished_run(even_report(PLANTS))
     run.report.write_text("{")
     code, out, err = call("show")
     assert (code, err) == (0, "")
     assert "report.json of" in out
     assert "damaged" in out
-    assert json.loads(call("show", "--json")[1])["classes"] is None
+    assert call.json("show")["classes"] is None
