@@ -98,11 +98,16 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path)
 
 
-def test_epoch_line_holds_every_figure_of_the_epoch() -> None:
+def test_an_epoch_line_holds_every_figure_of_the_epoch_and_no_compilation() -> None:
     assert epoch_line(epoch(3), FIT, is_best=True) == (
         "epoch  3/30  0.41 s    9.3 ms/step    3,434 examples/s  lr 0.0019  "
         "loss 0.1023 val 0.0811  accuracy 0.9687 val 0.9750 ★"
     )
+    first = epoch(1, seconds=3.41, compile_s=3.0, step_ms=None, examples_per_s=None)
+    assert "  0.41 s      – ms/step        – examples/s  " in epoch_line(first, FIT, is_best=False)
+    unknown = FitStarted(5, None, None, None, 1)
+    line = epoch_line(epoch(2, examples_per_s=None, learning_rate=None), unknown, is_best=False)
+    assert line.startswith("epoch 2/5  0.41 s    9.3 ms/step  loss 0.1023")
 
 
 def test_validation_is_said_once_it_takes_much_of_the_time(journal: Journal) -> None:
@@ -113,17 +118,6 @@ def test_validation_is_said_once_it_takes_much_of_the_time(journal: Journal) -> 
         [["time", "validation", "takes", "50%"]],
         [],
     ]
-
-
-def test_the_first_epoch_excludes_its_compilation() -> None:
-    first = epoch(1, seconds=3.41, compile_s=3.0, step_ms=None, examples_per_s=None)
-    assert "  0.41 s      – ms/step        – examples/s  " in epoch_line(first, FIT, is_best=False)
-
-
-def test_an_epoch_line_omits_an_unknown_batch_size_and_learning_rate() -> None:
-    unknown = FitStarted(5, None, None, None, 1)
-    line = epoch_line(epoch(2, examples_per_s=None, learning_rate=None), unknown, is_best=False)
-    assert line.startswith("epoch 2/5  0.41 s    9.3 ms/step  loss 0.1023")
 
 
 def test_star_marks_only_epochs_that_are_the_best_so_far(journal: Journal) -> None:
@@ -179,13 +173,10 @@ def test_the_pause_between_progress_lines_grows_and_restarts_each_epoch(journal:
     assert len(journal.idle(0.1)) == 1
 
 
-def test_long_phase_without_progress_says_what_it_is_busy_with(journal: Journal) -> None:
+def test_what_takes_long_without_progress_says_what_it_is_busy_with(journal: Journal) -> None:
     journal.feed(STARTED, PhaseStarted(Phase.LOADING, "fetching mnist.npz, 11 MB"))
     assert journal.idle(FIRST_SILENCE_S) == ["loading data 5.00 s  so far  fetching mnist.npz, 11 MB"]
-
-
-def test_unchanged_progress_is_not_printed_twice(journal: Journal) -> None:
-    journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING), progress(1, 11))
+    journal.feed(FIT, PhaseStarted(Phase.TRAINING), progress(1, 11))
     assert "step 11/44" in journal.idle(FIRST_SILENCE_S)[0]
     assert journal.idle(LONGEST_SILENCE_S) == ["training     35.0 s  so far"]
 
@@ -336,22 +327,12 @@ def test_what_is_left_of_an_epoch_comes_behind_its_end_and_is_not_the_next_ones(
     assert "waits 10%" in lines[2]
 
 
-def plain_lines_of(folder: Path, *events: Event) -> list[str]:
-    records = [orjson.loads(encode(event, float(number))) for number, event in enumerate(events)]
-    return PlainPrinter(RunDirectory(folder / "20261120-120000-nmt")).feed(records)
-
-
-def test_each_sample_is_a_line(tmp_path: Path) -> None:
+def test_translations_have_samples_and_neither_classes_nor_a_shape(tmp_path: Path) -> None:
     samples = (Sample("I read.", "Yo leo.", "yo leo"), Sample("Go!", "¡Ve!", ""))
-    assert plain_lines_of(tmp_path, Translated(3, samples)) == [
+    ready = PhaseStarted("loading data"), DataReady(2125, 375, (), 0), PhaseStarted("building")
+    _, data, *lines = Journal(tmp_path).feed(RunStarted("nmt", "host", 1, "here"), *ready, Translated(3, samples))
+    assert data.endswith("2,125 training examples, 375 for validation")
+    assert lines == [
         "sample       I read. → yo leo  (expected: Yo leo.)",
         "sample       Go! → …  (expected: ¡Ve!)",
     ]
-
-
-def test_data_without_classes_or_shape_claims_neither(tmp_path: Path) -> None:
-    started = RunStarted("nmt", "host", 1, "here")
-    lines = plain_lines_of(
-        tmp_path, started, PhaseStarted("loading data"), DataReady(2125, 375, (), 0), PhaseStarted("building")
-    )
-    assert lines[-1].endswith("2,125 training examples, 375 for validation")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
-import pytest
 from rich.cells import cell_len
 
 from tests.tui.class_reports import even_report
@@ -36,21 +36,18 @@ def test_a_small_matrix_has_the_names_of_the_classes() -> None:
     ]
 
 
-def test_without_room_the_columns_have_numbers() -> None:
+def test_without_room_the_columns_have_numbers_and_no_line_is_wider_than_the_terminal() -> None:
     lines = matrix_lines(even_report(PLANTS), 50)
     assert lines[1].split() == ["0", "1", "2", "3"]
     assert lines[3].split() == ["1", "multiple_dise…", "·", "90", "10", "·"]
-
-
-@pytest.mark.parametrize("count", [2, 20])
-@pytest.mark.parametrize("width", [30, 60, 118])
-@pytest.mark.parametrize("examples", [7, 12_345_678])
-def test_no_line_is_wider_than_the_terminal(count: int, width: int, examples: int) -> None:
-    report = even_report([f"a class with the number {n}" for n in range(count)], examples, wrong=examples // 7)
-    lines = matrix_lines(report, width)
-    assert all(cell_len(line) <= max(width, len(lines[0])) for line in lines[1:])
-    assert not lines or len(lines) == count + 2
-    assert all(cell_len(line) <= width for line in score_lines(report, width))
+    for count, width, examples in product((2, 20), (30, 60, 118), (7, 12_345_678)):
+        report = even_report([f"a class with the number {n}" for n in range(count)], examples, wrong=examples // 7)
+        lines = matrix_lines(report, width)
+        assert all(cell_len(line) <= max(width, len(lines[0])) for line in lines[1:])
+        assert not lines or len(lines) == count + 2
+        assert all(cell_len(line) <= width for line in score_lines(report, width))
+    assert layout_of(even_report([f"class {n}" for n in range(100)], 100_000), 78).width > 78, "in a pane that scrolls"
+    assert layout_of(even_report(PLANTS), 198).is_numbered is False
 
 
 def test_of_many_classes_the_worst_are_shown_first() -> None:
@@ -79,11 +76,6 @@ def test_wide_names_keep_the_columns_in_line() -> None:
     assert {cell_len(line) for line in lines} == {layout.width}
 
 
-def test_a_pane_that_scrolls_has_counts_of_any_number_of_classes() -> None:
-    assert layout_of(even_report([f"class {n}" for n in range(100)], 100_000), 78).width > 78
-    assert layout_of(even_report(PLANTS), 198).is_numbered is False
-
-
 def test_sentences() -> None:
     report = replace(even_report(PLANTS), not_numbers=3, is_partial=True)
     assert re.findall(r"\d[\d.]*", headline(report)) == ["400", "4", "0.8000", "0.8000", "3"]
@@ -101,31 +93,19 @@ def finished_run(report: ClassReport) -> RunDirectory:
     return run
 
 
-def test_show_has_scores_matrix_and_mistakes(call: Call) -> None:
-    finished_run(even_report(PLANTS))
-    code, out, err = call("show")
-    assert (code, err) == (0, "")
+def test_show_has_scores_matrix_and_mistakes_of_every_output_or_says_that_they_are_damaged(call: Call) -> None:
+    side = replace(even_report(["left", "right"]), output="side")
+    run = finished_run(replace(even_report(PLANTS), output="kind", others=(side,)))
+    out = call.out("show")
     for text in ("accuracy 0.8000", "class              precision", "scab                         10", "(50×, "):
+        assert text in out
+    for text in ("kind: 400 validation examples, 4 classes", "side: 200 validation examples, 2 classes", "right  "):
         assert text in out
     values = call.json("show")
     assert values["classes"]["matrix"][0] == [50, 50, 0, 0]
     assert values["classes"]["classes"][3]["name"] == "scab"
-
-
-def test_show_has_the_report_of_every_output(call: Call) -> None:
-    side = replace(even_report(["left", "right"]), output="side")
-    finished_run(replace(even_report(PLANTS), output="kind", others=(side,)))
-    code, out, err = call("show")
-    assert (code, err) == (0, "")
-    for text in ("kind: 400 validation examples, 4 classes", "side: 200 validation examples, 2 classes", "right  "):
-        assert text in out
-
-
-def test_show_of_a_damaged_report_says_so_and_shows_the_rest(call: Call) -> None:
-    run = finished_run(even_report(PLANTS))
     run.report.write_text("{")
-    code, out, err = call("show")
-    assert (code, err) == (0, "")
+    out = call.out("show")
     assert "report.json of" in out
     assert "damaged" in out
     assert call.json("show")["classes"] is None

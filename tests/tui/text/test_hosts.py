@@ -61,20 +61,16 @@ def test_a_replica_has_its_share_of_what_its_host_takes(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("rate", "is_slow"), [(9_000.0, True), (10_850.0, False)])
-def test_a_host_is_slow_more_than_a_tenth_below_the_median(tmp_path: Path, rate: float, is_slow: bool) -> None:
-    state = state_of(trained(tmp_path, 3, 4, rates=[12_000, 12_000, rate]))
-    hosts = hosts_of(state)
-    assert [bool(hosts[process].behind) for process in range(3)] == [False, False, is_slow or rate < 10_800]
-    if is_slow:
-        assert slow_text(hosts[2]).startswith("host 2 (tpu-vm-2) ")
-        assert "9,000 examples/s, 25% " in slow_text(hosts[2])
-
-
-def test_one_slow_second_does_not_make_a_slow_host(tmp_path: Path) -> None:
-    run = trained(tmp_path, 3, 4, seconds=9)
-    run.second(rates=[12_000, 12_000, 6_000])
-    assert not any(host.behind for host in hosts_of(state_of(run)).values())
+def test_a_host_is_slow_more_than_a_tenth_below_the_median_and_not_for_a_second(tmp_path: Path) -> None:
+    slow, near, once = (
+        trained(tmp_path / str(rate), 3, 4, seconds=9, rates=[12_000, 12_000, rate]) for rate in (9_000, 10_850, 12_000)
+    )
+    once.second(rates=[12_000, 12_000, 6_000])
+    for run, behind in ((slow, [2]), (near, []), (once, [])):
+        assert [host.process for host in hosts_of(state_of(run)).values() if host.behind] == behind
+    text = slow_text(hosts_of(state_of(slow))[2])
+    assert text.startswith("host 2 (tpu-vm-2) ")
+    assert "9,000 examples/s, 25% " in text
 
 
 def test_a_lost_host_has_no_figures_and_says_why(tmp_path: Path) -> None:
@@ -151,57 +147,39 @@ def test_many_replicas_are_a_row_a_host_and_the_chosen_ones_replicas(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("measured", "text"),
+    ("wait_s", "span_s", "limit", "text"),
     [
-        (
-            InputMeasured(1, 9, 9.0, 10, 0.38, 1.0, "input", "Cache it."),
-            "input-bound (38% waiting for data). Cache it.",
-        ),
-        (InputMeasured(1, 9, 9.0, 10, 0.02, 1.0, "accelerator"), "compute-bound (2% waiting for data)"),
-        (InputMeasured(1, 9, 9.0, 10, 0.1, 1.0, "balanced"), "input and compute are balanced (10% waiting for data)"),
-        (InputMeasured(1, 9, 9.0, 0, 0.0, 0.0, "accelerator"), "compute-bound (not measured)"),
+        (0.38, 1.0, "input", "input-bound (38% waiting for data). Cache it."),
+        (0.02, 1.0, "accelerator", "compute-bound (2% waiting for data)"),
+        (0.1, 1.0, "balanced", "input and compute are balanced (10% waiting for data)"),
+        (0.0, 0.0, "accelerator", "compute-bound (not measured)"),
     ],
 )
-def test_the_limit_is_shown_with_its_share(measured: InputMeasured, text: str) -> None:
-    assert input_verdict(measured) == text
+def test_the_limit_is_shown_with_its_share(wait_s: float, span_s: float, limit: str, text: str) -> None:
+    assert input_verdict(InputMeasured(1, 9, 9.0, 10, wait_s, span_s, limit, "Cache it.")) == text
 
 
-@pytest.mark.parametrize(
-    ("validation_s", "said"),
-    [
-        (0.4, ["compute-bound (2% waiting for data)"]),
-        (4.8, ["validation takes 48% of the time", "compute-bound (2% waiting for data)"]),
-    ],
-)
-def test_validation_is_part_of_where_the_time_goes(validation_s: float, said: list[str]) -> None:
-    epoch = EpochEnded(1, 9, 9, 10.0, 10.0, 0.0, validation_s, 1.0, 1.0, 1e-3, {"loss": 1.0})
-    measured = InputMeasured(1, 9, 9.0, 10, 0.02, 1.0, "accelerator")
-    state = replace(RunState(), epochs=(epoch, epoch), input=measured)
-    assert account_of(state) == said
-    assert account_of(replace(state, input=None)) == account_of(state)[:-1]
+def test_an_account_of_time_has_validation_the_input_and_what_is_possible() -> None:
     assert account_of(RunState()) == []
-
-
-def test_the_speed_stands_beside_what_the_preflight_says_is_possible() -> None:
-    epoch = EpochEnded(1, 9, 9, 10.0, 10.0, 0.0, 0.0, 4.0, 1.0, 1e-3, {"loss": 1.0})
+    epoch = EpochEnded(1, 9, 9, 10.0, 10.0, 0.0, 0.4, 4.0, 1.0, 1e-3, {"loss": 1.0})
     fit = FitStarted(2, 9, 32, 32, 1, best_step_ms=1.0)
     state = replace(RunState(), epochs=(epoch, epoch), fit=fit)
     assert ["25%" in text for text in account_of(state)] == [True]
-    assert account_of(replace(state, epochs=())) == []
-    assert account_of(replace(state, fit=replace(fit, best_step_ms=None))) == []
+    assert account_of(replace(state, epochs=())) == account_of(replace(state, fit=None)) == []
+    measured = replace(state, fit=None, input=InputMeasured(1, 9, 9.0, 10, 0.02, 1.0, "accelerator"))
+    assert account_of(measured) == ["compute-bound (2% waiting for data)"]
+    validating = replace(measured, epochs=(replace(epoch, validation_s=4.8),) * 2)
+    assert account_of(validating) == ["validation takes 48% of the time", *account_of(measured)]
 
 
-def test_gauges_name_what_the_host_does_and_why_not(tmp_path: Path) -> None:
+def test_gauges_name_what_the_host_does_and_why_not_and_the_topology_what_computes(tmp_path: Path) -> None:
     gauges = {gauge.name: gauge for gauge in gauges_of(state_of(trained(tmp_path, disk=False)), 0)}
     assert [*gauges] == ["waits", "cpu", "memory", "disk"]
     assert gauges["waits"].value == "38%"
     assert gauges["memory"].value == "20.3/188.0 GiB"
     assert (gauges["disk"].value, gauges["disk"].why_not) == ("", NO_DISK)
     assert REMEDY in input_verdict(state_of(trained(tmp_path)).input)  # type: ignore[arg-type]  # it was measured
-
-
-def test_what_computes_and_why(tmp_path: Path) -> None:
-    ready = state_of(trained(tmp_path)).accelerator
+    ready = state_of(trained(tmp_path / "other")).accelerator
     assert ready is not None
     expected = "JAX (a TPU is here and JAX is ready for it); DataParallel; mesh 2×4, 1 processes × 8 devices"
     assert topology_text(ready) == expected

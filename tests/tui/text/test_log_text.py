@@ -37,12 +37,9 @@ def test_the_usual_lines_of_a_cpu_machine_are_noise_and_no_errors() -> None:
         _CUINIT,
     ]
     assert all(message.is_noise and not message.is_error for message in read_messages(lines))
-
-
-def test_a_broken_gpu_driver_is_an_error() -> None:
+    assert read_messages(ABORT)[-1].is_noise, "the modules of a crash"
     (message,) = read_messages([_CUINIT.replace("UNKNOWN ERROR (303)", "CUDA_ERROR_UNKNOWN (999)")])
-    assert message.is_error
-    assert not message.is_noise
+    assert (message.is_error, message.is_noise) == (True, False), "a broken driver"
 
 
 def test_a_traceback_is_one_error() -> None:
@@ -59,19 +56,13 @@ def test_a_traceback_is_one_error() -> None:
         "KeyError",
         "done",
     ]
-    assert [message.text for message in read_messages(lines) if message.is_error] == [
-        "ValueError: error: bad",
-        "KeyError",
-    ]
+    errors = [message.text for message in read_messages(lines) if message.is_error]
+    assert errors == ["ValueError: error: bad", "KeyError"]
 
 
 def test_equal_neighbours_are_counted() -> None:
-    assert read_messages(["again", "again", "again", "other", "", ""]) == [
-        Message("again", count=3),
-        Message("other"),
-        Message(""),
-        Message(""),
-    ]
+    counted = [Message("again", count=3), Message("other"), Message(""), Message("")]
+    assert read_messages(["again", "again", "again", "other", "", ""]) == counted
 
 
 ABORT = [
@@ -89,10 +80,6 @@ ABORT = [
 
 
 PLACE = 'File "mine.py", line 3 in data'
-
-
-def test_the_modules_of_a_crash_are_noise() -> None:
-    assert read_messages(ABORT)[-1].is_noise
 
 
 @pytest.mark.parametrize(

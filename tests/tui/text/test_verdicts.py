@@ -39,17 +39,13 @@ def test_every_line_fits_the_terminal(width: int) -> None:
     assert "verdict" in head
 
 
-def test_a_note_names_the_choices_that_it_is_about_and_comes_once() -> None:
+def test_a_note_names_the_choices_that_it_is_about_and_why_some_fail_and_comes_once() -> None:
     text = in_one(lines_of(*ALL))
     assert text.count("Random rotation inside") == 1
     assert "v5e-8, 128 per replica, float32; v3-8, 128 per replica, float32: random_rotation: Random" in text
     assert text.count("conv2d:") == 1
     assert "dense_1" not in text  # padding of a small layer does not matter
     assert text.count("6,931 per replica fits") == 1
-
-
-def test_a_failure_shows_the_reason() -> None:
-    text = in_one(lines_of(*ALL))
     assert "too large v5e-8, 16,384 per replica, float32: A step needs 36.52 GiB" in text
     assert "RESOURCE_EXHAUSTED" not in text  # the reason has its figures
     assert "132% over" in text
@@ -64,14 +60,11 @@ def test_a_lower_bound_is_marked_as_one() -> None:
     assert ">" not in in_one(lines_of(FITS))
 
 
-def test_many_layers_show_the_worst() -> None:
+def test_the_worst_padding_is_shown_with_the_same_figure_in_every_layer() -> None:
     wastes = tuple(replace(FITS.wastes[0], layer=f"conv{n}") for n in range(20))
     text = in_one(lines_of(replace(FITS, wastes=wastes)))
     assert "conv0:" in text
     assert "conv9:" not in text
-
-
-def test_the_same_padding_is_the_same_figure_in_every_layer() -> None:
     wide = Waste("conv2d", "features", 64, 128, 0.12, 4.1e10, 128)
     text = in_one(lines_of(replace(FITS, wastes=(wide, replace(wide, layer="dense", share=0.25)))))
     assert [text.count(words) for words in ("50% wasted", "adds 8%", "adds 17%")] == [2, 1, 1]
