@@ -41,6 +41,7 @@ from tests.hostile_folders import (
 from tests.hostile_models import lambda_run
 from tests.hostile_runs import is_safe, long_ago
 from tests.made_verdicts import FITS
+from tests.tui.command_tree import all_commands
 from tests.tui.live_fakes import screen_text, until
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.config.trust import note_start
@@ -53,7 +54,6 @@ from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.sweeps.folder import Definition, create_sweep
 from tpu_console.presets.catalog import find_preset, save_preset
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.cli import cli
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.record_table import RecordTable
 
@@ -137,40 +137,20 @@ USES: dict[str, list[Use]] = {
 }
 
 TOGETHER = (
-    ("attach", "runs show", "predict"),
-    (
-        "export",
-        "inspect",
-        "presets",
-        "tfrecord",
-        "preflight",
-        "doctor",
-        "completion",
-        "runs list",
-        "runs compare",
-        "cache",
-    ),
-    ("pause", "continue", "checkpoint", "set", "runs profile"),
-    ("runs rename", "runs tag", "runs mirror", "runs import"),
+    "attach, runs show, predict",
+    "export, inspect, presets, tfrecord, preflight, doctor, completion, runs list, runs compare, cache",
+    "pause, continue, checkpoint, set, runs profile",
+    "runs rename, runs tag, runs mirror, runs import",
 )
 """Commands that leave the hostile folders to the next one as they need them, because making those takes longest."""
 
-GROUPS = [*TOGETHER, *((name,) for name in USES if USES[name] and not any(name in group for group in TOGETHER))]
-
-
-def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Every command without commands of its own."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name))
+ALONE = ("run", "stop", "resume", "sweep", "runs delete", "runs sweeps")
+GROUPS = [*(tuple(names.split(", ")) for names in TOGETHER), *((name,) for name in ALONE)]
 
 
 def test_every_command_is_held_to_it() -> None:
-    assert {*commands(cli)} == {*USES} == {"web", *(name for group in GROUPS for name in group)}
+    commands = {name for name, command in all_commands().items() if not isinstance(command, click.Group)}
+    assert commands == {*USES} == {"web", *(name for group in GROUPS for name in group)}
 
 
 class World:
@@ -206,6 +186,7 @@ class World:
         found: dict[str, object] = {}
         skipped = {*self.root.glob("home/cache"), *self.root.glob("home/runs/*"), *self.root.glob("home/sweeps/*")}
         skipped |= {path for pattern in may_change for path in self.root.glob(pattern)}
+        written_to = {self.home, self.home / "runs", self.home / "sweeps", self.work}
         folders = [self.root]
         while folders:
             for path in folders.pop().iterdir():
@@ -214,19 +195,15 @@ class World:
                 status = path.lstat()
                 is_folder = path.is_dir() and not path.is_symlink()
                 content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else ""
-                at = (
-                    0
-                    if path in {self.home, self.home / "runs", self.home / "sweeps", self.work}
-                    else status.st_mtime_ns
-                )
+                at = 0 if path in written_to else status.st_mtime_ns
                 found[str(path.relative_to(self.root))] = (status.st_mode, at, content)
                 folders += [path] * is_folder
         return found
 
-    def written(self) -> Iterator[Path]:
+    def written(self) -> list[Path]:
         """What commands have written."""
-        for folder in (self.work, self.home / "cache", self.home / "mirror"):
-            yield from (path for path in folder.rglob("*") if path.is_file())
+        folders = (self.work, self.home / "cache", self.home / "mirror")
+        return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
 
 
 class JobHere:
