@@ -1,9 +1,8 @@
-"""The table of predictions: computes its rows, also from what a user's function returns, and writes it."""
+"""The table of predictions: computes its rows from what a user's function returns, and writes it."""
 
 from __future__ import annotations
 
 import csv
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +11,14 @@ import tensorflow as tf
 from ..config.user_code import call_user_function
 from ..data.predictions import BATCH, NewData, Table, chosen, number, probabilities
 from ..data.sources.user_function import read_part
-from ..errors import ConsoleError, DataError, one_line
-from ..models.outputs import apply_activation, prepared
+from ..errors import ConsoleError, DataError
+from ..models.outputs import prepared
 from ..storage.files import is_disk_full, whole_file
 from ..storage.paths import user_path
+from .trained_run import inputs_fit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -27,70 +27,6 @@ if TYPE_CHECKING:
     from .trained_run import TrainedRun
 
 _NOT_EXACT = 0.01  # by how much the probabilities of an example may miss 1
-
-
-def outputs_of(
-    model: Any, batches: Iterable[Any], total: int, reporter: Reporter, activation: str = ""
-) -> Iterator[NDArray[np.float32]]:
-    """Yield a model's output for each example, predicting in batches; `activation` turns logits into probabilities.
-
-    Raises:
-        DataError: An input cannot be read or does not fit, or an output is not a number.
-    """
-    import keras
-
-    done = 0
-    reporter.progress("predicting", done, total, "examples")
-    step = tf.function(
-        lambda inputs: apply_activation(activation, model(prepared(model, inputs), training=False)),
-        reduce_retracing=True,
-    )
-    try:
-        for inputs in batches:
-            with inputs_fit():
-                outputs = keras.ops.convert_to_numpy(step(inputs)).astype(np.float32)
-            if not np.isfinite(outputs).all():
-                raise DataError(
-                    "The model's predictions are NaN.",
-                    why="The loss was NaN at the end of training.",
-                    remedy="Try --checkpoint best, or train again with a lower learning rate.",
-                )
-            yield from outputs
-            done += len(outputs)
-            reporter.progress("predicting", done, total, "examples")
-    except tf.errors.OpError as error:
-        raise DataError("The data cannot be predicted.", why=one_line(error)) from error
-
-
-@contextmanager
-def inputs_fit() -> Iterator[None]:
-    """Run a model on inputs that may not fit it: a run's files can come from two different runs.
-
-    Raises:
-        DataError: The model does not take such inputs, or its output is not that of such a run.
-    """
-    try:
-        yield
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise DataError(
-            "The model does not fit the run's configuration and inputs.json.",
-            why=one_line(error, 300),
-            remedy="Use an unchanged run folder.",
-        ) from error
-
-
-def class_count(model: Any) -> int:
-    """Return how many classes a model distinguishes; raise `DataError` if its output is not one value per class."""
-    try:
-        shape = model.output_shape
-    except (AttributeError, ValueError):
-        shape = None
-    if not (isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[1], int)):
-        raise DataError(
-            f"The model's output has shape {shape}, which is not a value for each class.",
-            remedy="Predict by hand with keras.models.load_model.",
-        )
-    return max(shape[1], 2)  # a single value is the probability of the second class
 
 
 def write_table(table: Table, path: Path) -> tuple[int, bool]:
@@ -179,7 +115,7 @@ def _outputs(trained: TrainedRun, inputs: Any, count: int | None, reporter: Repo
     known = list(getattr(model, "output_names", ())) if len(joined) > 1 else [""]
     if len(joined) == 1 or set(joined) == {str(number) for number in range(len(known))}:
         joined = dict(zip(known, joined.values(), strict=True))
-    return {name: np.asarray(apply_activation(trained.activation_of(name), values)) for name, values in joined.items()}
+    return {name: np.asarray(trained.probabilities_of(values, name)) for name, values in joined.items()}
 
 
 def _described(

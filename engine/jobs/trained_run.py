@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from ..config.catalog import is_user_reference
 from ..config.reading import load_config
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from ..config.run_config import RunConfig
@@ -46,15 +47,6 @@ class TrainedRun:
     def model_path(self) -> Path:
         """The saved model."""
         return self.architecture.path
-
-    def activation_of(self, output: str) -> str:
-        """Return the activation that turns an output into probabilities; empty if it gives probabilities.
-
-        The only output has no name.
-        """
-        from ..models.outputs import activation_of
-
-        return activation_of(self.record.get("activation", ""), output)
 
     def load_model(self, inputs: Any = None) -> Any:
         """Load the model; raise `ConsoleError` if it is damaged, or needs code that is missing.
@@ -125,22 +117,60 @@ class TrainedRun:
 
     def classes_of(self, model: Any) -> tuple[str, ...]:
         """Return the names of the classes that a model distinguishes; raise `DataError` if it does not."""
-        from .prediction_table import class_count
+        try:
+            shape = model.output_shape
+        except (AttributeError, ValueError):
+            shape = None
+        if not (isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[1], int)):
+            raise DataError(
+                f"The model's output has shape {shape}, which is not a value for each class.",
+                remedy="Predict by hand with keras.models.load_model.",
+            )
+        return self.class_names(max(shape[1], 2))  # a single value is the probability of the second class
 
-        return self.class_names(class_count(model))
+    def probabilities_of(self, values: Any, output: str = "") -> Any:
+        """Turn an output of the model into probabilities if it is logits; the only output has no name."""
+        from ..models.outputs import activation_of, apply_activation
+
+        return apply_activation(activation_of(self.record.get("activation", ""), output), values)
 
     def outputs_of(
         self, model: Any, batches: Iterable[Any], total: int, reporter: Reporter
     ) -> Iterator[NDArray[np.float32]]:
-        """Yield the model's output for each example in batches of inputs, probabilities rather than logits."""
-        from .prediction_table import outputs_of
+        """Yield the model's output for each example in batches of inputs, probabilities rather than logits.
 
-        return outputs_of(model, batches, total, reporter, self.activation_of(""))
+        Raises:
+            DataError: An input cannot be read or does not fit, or an output is not a number.
+        """
+        import keras
+        import tensorflow as tf
+
+        from ..models.outputs import prepared
+
+        done = 0
+        reporter.progress("predicting", done, total, "examples")
+        step = tf.function(
+            lambda inputs: self.probabilities_of(model(prepared(model, inputs), training=False)), reduce_retracing=True
+        )
+        try:
+            for inputs in batches:
+                with inputs_fit():
+                    outputs = keras.ops.convert_to_numpy(step(inputs)).astype(np.float32)
+                if not np.isfinite(outputs).all():
+                    raise DataError(
+                        "The model's predictions are NaN.",
+                        why="The loss was NaN at the end of training.",
+                        remedy="Try --checkpoint best, or train again with a lower learning rate.",
+                    )
+                yield from outputs
+                done += len(outputs)
+                reporter.progress("predicting", done, total, "examples")
+        except tf.errors.OpError as error:
+            raise DataError("The data cannot be predicted.", why=one_line(error)) from error
 
     def translations_of(self, model: Any, sentences: Sequence[str], reporter: Reporter) -> Iterator[str]:
         """Yield a sentence in the other language for each sentence."""
         from ..training.translations import Translator
-        from .prediction_table import inputs_fit
 
         translator = Translator(model, self.record)
         for start in range(0, len(sentences), BATCH):
@@ -161,6 +191,23 @@ class TrainedRun:
         if self.config.data.pixels == "raw":
             return 1.0
         return 1 / 16 if self.config.dataset == "digits" else 1 / 255
+
+
+@contextmanager
+def inputs_fit() -> Iterator[None]:
+    """Run a model on inputs that may not fit it: a run's files can come from two different runs.
+
+    Raises:
+        DataError: The model does not take such inputs, or its output is not that of such a run.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise DataError(
+            "The model does not fit the run's configuration and inputs.json.",
+            why=one_line(error, 300),
+            remedy="Use an unchanged run folder.",
+        ) from error
 
 
 def open_trained(

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import BashComplete, get_completion_class
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.doctor.doctor import Report
 
+    from ..jobs.self_test import SelfTest
 
-_COLOURS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
+
+_COLORS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
 _LIMIT_S = 300.0
 _ACCELERATOR = re.compile(r"cpu|gpu|tpu|sim:[1-9]\d?")
 
@@ -77,29 +79,25 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bo
 
     if accelerators and not train:
         raise click.UsageError("--accelerator needs --train.")
-    report = examine(look_around())
-    more: dict[str, Any] = {}
-    last: list[str] = []
-    was_interrupted = False
+    report, test, folder = examine(look_around()), None, None
     if train:
-        report, more, last, was_interrupted = _trained(report, accelerators, limit)
-    width = width_of_output()
+        test, folder = _trained(report, accelerators, limit)
+        report = replace(report, groups=(*report.groups, *test.groups))
     if as_json:
-        say_json({**report.as_dict(), **more})
+        say_json(report.as_dict() | ({"trainings": test.figures} if test is not None else {}))
     else:
-        coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        for line in report_lines(report, width):
-            label, color = line.label.rstrip(), _COLOURS.get(line.look) if coloured else None
+        is_colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        for line in report_lines(report, width_of_output()):
+            label, color = line.label.rstrip(), _COLORS.get(line.look) if is_colored else None
             painted = click.style(label, fg=color, bold=True) if color is not None else label
             say([f"{painted}{line.label[len(label) :]}{line.text}"])
-    complain(last)
-    return 130 if was_interrupted else 0 if report.is_well else 1
+    if folder is not None:
+        complain([f"The runs with their logs are kept in {folder}."])
+    return 130 if test is not None and test.was_interrupted else 0 if report.is_well else 1
 
 
-def _trained(
-    report: Report, accelerators: Sequence[str], limit: float
-) -> tuple[Report, dict[str, Any], list[str], bool]:
-    """Train; return the whole report, what ``--json`` adds, the last lines, and whether Ctrl-C ended it."""
+def _trained(report: Report, accelerators: Sequence[str], limit: float) -> tuple[SelfTest, Path | None]:
+    """Train; return the test, and the folder with its runs if something is wrong with one."""
     from tpu_console.engine.doctor.self_test import legs_of
 
     from ..jobs.self_test import SelfTest
@@ -114,12 +112,10 @@ def _trained(
     complain([f"{plural(len(legs), 'training')}, each of at most {duration(limit)}; Ctrl-C stops."])
     test = SelfTest(legs, hardware, limit)
     test.run()
-    last = [f"The runs with their logs are kept in {folder}."]
-    if replace(report, groups=tuple(test.groups)).is_well and not test.was_interrupted:
-        shutil.rmtree(folder, ignore_errors=True)
-        last = []
-    whole = replace(report, groups=(*report.groups, *test.groups))
-    return whole, {"trainings": test.figures}, last, test.was_interrupted
+    if test.was_interrupted or not replace(report, groups=tuple(test.groups)).is_well:
+        return test, folder
+    shutil.rmtree(folder, ignore_errors=True)
+    return test, None
 
 
 @command("tpu-console cache", "tpu-console cache --clear", done="listed, or cleared", failed="not all cleared")
@@ -130,21 +126,20 @@ def cache(clear: bool, as_json: bool) -> int:
 
     What is in them is computed again when it is needed. Each cache stays below a limit by itself.
     """
-    old = runs_with_old_caches()
-    files = compiled_files()
-    sizes = {COMPILED: [file.stat().st_size for file in files], "runs": [folder_size(run.cache) for run in old]}
-    holds = {COMPILED: "programs compiled by JAX", "runs": "images decoded by runs that were killed, in their folders"}
+    old, files = runs_with_old_caches(), compiled_files()
+    caches = (
+        (COMPILED, "programs compiled by JAX", [file.stat().st_size for file in files]),
+        ("runs", "images decoded by runs that were killed, in their folders", [folder_size(run.cache) for run in old]),
+    )
     if clear:
         for file in files:
             file.unlink(missing_ok=True)
         for run in old:
             discard_cache(run)
     if as_json:
-        say_json(
-            [{"name": name, "holds": holds[name], "files": len(of), "bytes": sum(of)} for name, of in sizes.items()]
-        )
+        say_json([{"name": name, "holds": of, "files": len(each), "bytes": sum(each)} for name, of, each in caches])
         return 0
-    rows = [[name, str(len(of)), size(sum(of)), holds[name]] for name, of in sizes.items()]
+    rows = [[name, str(len(each)), size(sum(each)), of] for name, of, each in caches]
     columns = [Column("cache", 3), Column("files", 1, right=True), Column("size", 2, right=True), Column("holds", 0)]
     verb = "Cleared" if clear else "Kept in"
     say([*table(columns, rows, width_of_output()), f"{verb} {user_path(cache_folder())}"])
@@ -172,12 +167,8 @@ def completion(ctx: click.Context, shell: str) -> int:
     if complete is None:  # this version of click does not support the shell
         ctx.fail(f"There is no completion for {shell}.")
     source = complete(ctx.find_root().command, {}, PROGRAM, VARIABLE).source_template
-    names = {
-        "complete_func": f"_{PROGRAM.replace('-', '_')}_completion",
-        "complete_var": VARIABLE,
-        "prog_name": PROGRAM,
-    }
-    script = (source % names).strip()
+    function = f"_{PROGRAM.replace('-', '_')}_completion"
+    script = (source % {"complete_func": function, "complete_var": VARIABLE, "prog_name": PROGRAM}).strip()
     if complete is BashComplete:  # no space after `--set key=`, so that the value can follow directly
         nospace = "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
         script = script.replace("    return 0\n", f"{nospace}    return 0\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -148,16 +148,12 @@ def tag(
 
     Without an option, prints what is written on them.
     """
+    changed = {"note": note, "archived": archive}
+    changes: dict[str, Any] = {name: value for name, value in changed.items() if value is not None}
     for run in _given(names):
         before = read_annotations(run.path)
         kept = cleaned_tags([*(tag for tag in before.tags if tag not in cleaned_tags(untags)), *tags])
-        after = replace(
-            before,
-            tags=kept,
-            note=before.note if note is None else note,
-            archived=before.archived if archive is None else archive,
-        )
-        if after != before:
+        if (after := replace(before, tags=kept, **changes)) != before:
             write_annotations(run.path, after)
         now = read_annotations(run.path)
         parts = [now.title, " ".join(f"#{tag}" for tag in now.tags), now.note, "archived" if now.archived else ""]
