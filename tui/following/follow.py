@@ -44,19 +44,17 @@ from tpu_console.engine.runs.state import RunState, best_epoch, fold
 from tpu_console.engine.storage.paths import user_path
 
 from ..terminal.output import complain, interrupts_call, say
-from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text, validating_text
+from ..text.hosts import backend_name, hosts_of, input_verdict, lost_text, slow_text, validating_text
 from ..text.numbers import duration, plural, waiting_text
 from ..text.outcome import resume_command
 from ..text.run_lines import (
-    backend_lines,
     crashed_lines,
     epoch_line,
     failed_lines,
     finished_lines,
-    phase_line,
+    found,
     progress_line,
     resumed_text,
-    sample_line,
     settled,
     waiting_line,
 )
@@ -316,7 +314,8 @@ class PlainPrinter:
                     lines.append(labelled("training", settled(self.state.fit)))
                 return lines
             case AcceleratorReady():
-                return backend_lines(event)
+                why = f"{backend_name(event)}: {event.backend_reason}" if event.backend_reason else ""
+                return [labelled(name, text) for name, text in (("backend", why), ("topology", event.topology)) if text]
             case InputMeasured() if self.state.epochs and event.epoch <= self.state.epochs[-1].epoch:
                 return self._verdict()  # the rest of an ended epoch arrives after its end
             case InputMeasured():
@@ -334,7 +333,8 @@ class PlainPrinter:
                 line = epoch_line(event, self.state.fit, is_best=self._best is event, waited_percent=waited)
                 return [line, *self._verdict()]
             case Translated():
-                return [sample_line(sample) for sample in event.samples]
+                pairs = [(f"{one.source} → {one.predicted or '…'}", one.expected) for one in event.samples]
+                return [labelled("sample", f"{text}  (expected: {expected})") for text, expected in pairs]
             case Noticed():
                 return [labelled("note", event.message)]
             case StopRequested():
@@ -350,8 +350,7 @@ class PlainPrinter:
                 is_news = known is None or known.problem != event.problem or event.left != known.left
                 return [labelled("mirror", mirror_text(self.state))] if is_news else []
             case RunFinished():
-                ended = self._phase_ended(before)
-                return [*ended, *finished_lines(self.state, self._run, event.outcome, event.reason)]
+                return [*self._phase_ended(before), *finished_lines(self.state, self._run, event)]
             case _:
                 return []
 
@@ -359,7 +358,7 @@ class PlainPrinter:
         if before.phase not in (*PREPARATION, Phase.SAVING):
             return []
         seconds = self.state.phase_s[before.phase] - self._earlier_s.get(before.phase, 0.0)
-        return [phase_line(before.phase, seconds, self.state)]
+        return [labelled(before.phase, f"{duration(seconds):>6}  {found(before.phase, self.state)}")]
 
     def _verdict(self) -> list[str]:
         """Say what limits the run if that has changed, whether much of it is validation, and which hosts are slow."""

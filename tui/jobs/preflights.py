@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
 
-JOB = "preflight"
-CALL = "call"
-"""The job that calls a dataset function whose shapes are unknown."""
-
-LEAST_MEMORY = "least-memory"
-"""The job to run if there is no TPU compiler."""
-
 DEFAULT_TPU = "v5e-8"
 """The TPU that Kaggle offers."""
 
@@ -40,9 +33,6 @@ GRACE_S = 2.0
 
 STUCK_S = 20.0
 """How long the job may take, beside its limit, to start and to end: a busy machine needs seconds to start it."""
-
-SEARCHED_S = 4 * LIMIT_S
-"""The limit with a search, which compiles several times."""
 
 _CODES = {Outcome.DOES_NOT_COMPILE: 3, Outcome.DOES_NOT_FIT: 4, Outcome.UNKNOWN: 1, Outcome.FITS: 0}
 """Exit code of each outcome, the worst first."""
@@ -61,9 +51,9 @@ class Choices:
 
     @property
     def limit_s(self) -> float:
-        """Seconds after which the choices that are not done are given up."""
+        """Seconds after which the choices that are not done are given up; a search compiles several times."""
         count = len(self.tpus) * len(self.batches) * len(self.precisions)
-        return self.limit or count * (SEARCHED_S if self.search else LIMIT_S)
+        return self.limit or count * LIMIT_S * (4 if self.search else 1)
 
     @property
     def stuck_s(self) -> float:
@@ -80,12 +70,12 @@ class Choices:
         """
         values = {"config": config.model_dump(mode="json")}
         is_unknown = is_user_reference(config.dataset) and function_record_of(config) is None
-        first = [(CALL, values)] if is_unknown and calls else []
-        options = {**values, "on": list(self.tpus), "batches": list(self.batches), "precisions": list(self.precisions)}
+        first = [("call", values)] if is_unknown and calls else []
+        choices = {"on": list(self.tpus), "batches": list(self.batches), "precisions": list(self.precisions)}
         if missing is not None:
-            return [*first, (LEAST_MEMORY, {**options, "reason": str(missing)})]
+            return [*first, ("least-memory", values | choices | {"reason": str(missing)})]
         asked = {"search": self.search, "use_cache": self.use_cache, "limit_s": self.limit_s}
-        return [*first, (JOB, {**options, **asked})]
+        return [*first, ("preflight", values | choices | asked)]
 
 
 def known_tpus(texts: Iterable[str], key: str) -> tuple[str, ...]:
@@ -131,8 +121,7 @@ def read_verdicts(config: RunConfig, found: Mapping[str, Any]) -> list[Verdict]:
 
 def advice_for(config: RunConfig, tpus: Sequence[str]) -> tuple[Finding, ...]:
     """Return the advice on a configuration for TPUs that needs no compiler, without duplicates."""
-    found = [finding for tpu in tpus for finding in static_advice(config, TOPOLOGIES[tpu].devices)]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(one for tpu in tpus for one in static_advice(config, TOPOLOGIES[tpu].devices)))
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:

@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.runs.events import (
-    AcceleratorReady,
     EpochEnded,
     FitStarted,
     Phase,
     RunFailed,
+    RunFinished,
     RunOutcome,
     RunResumed,
     RunSource,
     RunStarted,
-    Sample,
 )
 from tpu_console.engine.runs.heartbeat import HeartbeatWatch
 from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
-from .hosts import backend_name
 from .numbers import (
     NONE,
     as_compiled,
@@ -45,7 +43,6 @@ from .tables import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.planning.plan import Plan
@@ -75,29 +72,22 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
     batch = f"batch {plan.global_batch:,}"
     if plan.replicas > 1:
         batch += f" ({plan.replica_batch:,} × {plan.replicas} replicas)"
-    optimizer, rate = config.optimizer, learning_rate(plan.learning_rate)
+    optimizer, rate, speed = config.optimizer, learning_rate(plan.learning_rate), input_speed(plan)
     trains_with = as_compiled(f"{optimizer.name}, learning rate {rate} ({optimizer.schedule})", config)
-    return [
-        labelled("preset", config.name),
-        labelled("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),
-        labelled("plan", f"{batch}, {steps}"),
-        *([labelled("", time)] if (time := time_ahead(plan, config)) else []),
-        labelled("", f"{trains_with}, {config.precision}"),
-        *([labelled("", f"input {speed}")] if (speed := input_speed(plan)) else []),
-        *(labelled("", item.text) for item in plan.advice if item.key in {"structure", "outputs"}),
-        *(labelled("budget", item.text) for item in plan.advice if item.key == "budget"),
-        *([labelled("mirror", config.mirror)] if config.mirror else []),
-        *(
-            labelled(item.severity, item.text)
-            for item in plan.advice
-            if item.severity is Severity.WARNING and item.key != "budget"
-        ),
+    warnings = [item for item in plan.advice if item.severity is Severity.WARNING and item.key != "budget"]
+    facts = [
+        ("preset", config.name),
+        ("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),
+        ("plan", f"{batch}, {steps}"),
+        ("", time_ahead(plan, config)),
+        ("", f"{trains_with}, {config.precision}"),
+        ("", f"input {speed}" if speed else ""),
+        *(("", item.text) for item in plan.advice if item.key in {"structure", "outputs"}),
+        *(("budget", item.text) for item in plan.advice if item.key == "budget"),
+        ("mirror", config.mirror),
+        *(("warning", item.text) for item in warnings),
     ]
-
-
-def phase_line(phase: str, seconds: float, state: RunState) -> str:
-    """Say that a phase ended, how long it took and what it found."""
-    return labelled(phase, f"{duration(seconds):>6}  {found(phase, state)}")
+    return [labelled(name, text) for name, text in facts if text]
 
 
 def found(phase: str, state: RunState) -> str:
@@ -139,34 +129,17 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, wait
     """
     epochs = fit.epochs if fit is not None else event.epoch
     step = NONE if event.step_ms is None else f"{event.step_ms:.1f}"
+    has_batch = fit is None or fit.global_batch is not None
     parts = [
         f"epoch {event.epoch:>{len(str(epochs))}}/{epochs}",
         f"{duration(event.seconds - event.compile_s):>6}",
         f"{step:>5} ms/step",
-        *(
-            [f"{count(event.examples_per_s) or NONE:>7} examples/s"]
-            if fit is None or fit.global_batch is not None
-            else []
-        ),
-        *([f"lr {learning_rate(event.learning_rate)}"] if event.learning_rate is not None else []),
-        *([f"waits {waited_percent:>2.0f}%"] if waited_percent is not None else []),
+        f"{count(event.examples_per_s) or NONE:>7} examples/s" if has_batch else "",
+        f"lr {learning_rate(event.learning_rate)}" if event.learning_rate is not None else "",
+        f"waits {waited_percent:>2.0f}%" if waited_percent is not None else "",
         *_metrics(event.logs),
     ]
-    return "  ".join(parts) + (" ★" if is_best else "")
-
-
-def backend_lines(ready: AcceleratorReady) -> list[str]:
-    """Name the backend and why it was chosen, and a TPU's topology, if the run reports them."""
-    reason = f": {ready.backend_reason}" if ready.backend_reason else ""
-    return [
-        *([labelled("backend", f"{backend_name(ready)}{reason}")] if reason else []),
-        *([labelled("topology", ready.topology)] if ready.topology else []),
-    ]
-
-
-def sample_line(sample: Sample) -> str:
-    """Show a validation sentence, its translation and the expected one."""
-    return labelled("sample", f"{sample.source} → {sample.predicted or '…'}  (expected: {sample.expected})")
+    return "  ".join(filter(None, parts)) + (" ★" if is_best else "")
 
 
 def _metrics(logs: dict[str, float]) -> list[str]:
@@ -193,12 +166,12 @@ def progress_line(state: RunState) -> str:
     parts = [
         f"epoch {progress.epoch:>{len(str(epochs))}}/{epochs}",
         done,
-        *([f"{milliseconds(speed.step_ms):>5} ms/step"] if speed.step_ms is not None else []),
-        *([f"{speed.examples_per_s:>7,.0f} examples/s"] if speed.examples_per_s is not None else []),
+        f"{milliseconds(speed.step_ms):>5} ms/step" if speed.step_ms is not None else "",
+        f"{speed.examples_per_s:>7,.0f} examples/s" if speed.examples_per_s is not None else "",
         *_metrics(progress.logs),
-        *([f"{duration(speed.run_left_s)} left"] if speed.run_left_s is not None else []),
+        f"{duration(speed.run_left_s)} left" if speed.run_left_s is not None else "",
     ]
-    return "  ".join(parts)
+    return "  ".join(filter(None, parts))
 
 
 def waiting_line(state: RunState, now: float) -> str:
@@ -220,37 +193,34 @@ def resumed_text(event: RunResumed) -> str:
     return f"after epoch {event.epoch}{within} ({duration(event.elapsed_s)} of training so far)"
 
 
-def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str) -> list[str]:
+def finished_lines(state: RunState, run: RunDirectory, end: RunFinished) -> list[str]:
     """Describe how a saved run ended, its result, and what to do next."""
-    took = duration(state.took_s)
-    best = best_text(state)
-    return [
-        labelled("stopped" if outcome == RunOutcome.STOPPED else "finished", f"{reason or outcome} (total {took})"),
-        *([labelled("best", best)] if best else []),
-        labelled("time", ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in state.phase_s.items())),
-        *([labelled("efficiency", efficiency)] if (efficiency := efficiency_line(state)) else []),
-        *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
-        *(labelled(name, text) for name, text in mirror_facts(state, run.run_id)),
-        labelled("next", f"tpu-console attach {run.run_id}  (curves)"),
-        *(labelled("", f"{command}  ({what})") for what, command in next_commands(run, state)),
+    facts = [
+        (
+            "stopped" if end.outcome == RunOutcome.STOPPED else "finished",
+            f"{end.reason or end.outcome} (total {duration(state.took_s)})",
+        ),
+        ("best", best_text(state)),
+        ("time", ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in state.phase_s.items())),
+        ("efficiency", efficiency_line(state)),
+        *(pair for pair in output_pairs(run) if pair[0] != "log"),
+        *mirror_facts(state, run.run_id),
+        ("next", f"tpu-console attach {run.run_id}  (curves)"),
+        *(("", f"{command}  ({what})") for what, command in next_commands(run, state)),
     ]
+    return [labelled(name, text) for name, text in facts if text]
 
 
 def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
     """Say why a run failed and what to do."""
-    return [part for part in (end.what, end.why, end.remedy, _log_place(run.log)) if part]
+    log = f"Log: {user_path(run.log)}" if run.log.exists() else ""
+    return [part for part in (end.what, end.why, end.remedy, log) if part]
 
 
 def crashed_lines(run: RunDirectory, log: Sequence[str]) -> list[str]:
     """Say that the training process ended without a last event, and show the end of its log."""
-    waiting = HeartbeatWatch(run).look().waiting
-    crash, messages = crash_of(run, waiting, log)
-    last = [f"  {text}" for text in messages]
-    end = ["The end of its log:", *last] if last else []
-    return [
-        part for part in (f"{run.run_id}: {crash.what}", crash.why, *end, crash.remedy, _log_place(run.log)) if part
-    ]
-
-
-def _log_place(log: Path) -> str:
-    return f"Log: {user_path(log)}" if log.exists() else ""
+    crash, messages = crash_of(run, HeartbeatWatch(run).look().waiting, log)
+    end = ["The end of its log:", *(f"  {text}" for text in messages)] if messages else []
+    what, *others = failed_lines(crash, run)
+    why = [crash.why] if crash.why else []
+    return [f"{run.run_id}: {what}", *why, *end, *others[len(why) :]]

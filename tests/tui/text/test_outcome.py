@@ -61,10 +61,7 @@ def test_a_run_that_diverged_was_not_stopped_on_request_and_goes_on_with_a_lower
         assert changes_of_the_key(run, monkeypatch) == continue_changes(state.state)
         command = f"tpu-console resume {run.run_id}{after}"
         assert dict(outcome.facts)["to continue"] == command
-        assert any(
-            line.endswith(f"{command}  (continue)")
-            for line in finished_lines(state.state, run, end.outcome, end.reason)
-        )
+        assert any(line.endswith(f"{command}  (continue)") for line in finished_lines(state.state, run, end))
 
 
 @pytest.mark.parametrize(
