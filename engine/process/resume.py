@@ -33,11 +33,11 @@ _FIXED = ("model", "model_options.", "optimizer.name", "fine_tuning.after_epochs
 """Settings without which the variables of a checkpoint would have no place."""
 
 
+_LONGEST_EXIT_S, _LOOK_S = 15.0, 0.2
+
+
 class FinishedError(ConsoleError):
     """The run has nothing left to do."""
-
-
-_LONGEST_EXIT_S, _LOOK_S = 15.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +132,14 @@ def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, con
         if done > config.epochs:
             raise ConsoleError(f"{done} epochs are done, and only {config.epochs} were asked for.")
         return
-    if state.end.outcome == RunOutcome.EARLY:
-        waited = int(at.patience.get("wait", 0)) if at is not None else 0
-        if config.early_stopping.patience and config.early_stopping.patience <= waited:
-            raise FinishedError(
-                f"{run.run_id} has finished: {state.end.reason}.",
-                remedy=f"To train on: tpu-console resume {run.run_id} --set early_stopping.patience={2 * waited}",
-            )
-    if config.epochs <= len(state.epochs):
-        raise FinishedError(
-            f"{run.run_id} has finished: {state.end.reason}.",
-            remedy=f"To train on: tpu-console resume {run.run_id} --epochs {2 * len(state.epochs)}",
-        )
+    change, waited = "", int(at.patience.get("wait", 0)) if at is not None else 0
+    if state.end.outcome == RunOutcome.EARLY and 0 < config.early_stopping.patience <= waited:
+        change = f"--set early_stopping.patience={2 * waited}"
+    elif config.epochs <= len(state.epochs):
+        change = f"--epochs {2 * len(state.epochs)}"
+    if change:
+        what = f"{run.run_id} has finished: {state.end.reason}."
+        raise FinishedError(what, remedy=f"To train on: tpu-console resume {run.run_id} {change}")
     if at is None:
         raise ConsoleError(f"{run.run_id} has finished and has no checkpoint.", remedy="Start a new run.")
 

@@ -70,12 +70,10 @@ class ComparedRun:
 
     def score(self, metric: str) -> Score | None:
         """Return its score by a metric; None if no epoch has the metric."""
-        values = [epoch.logs[metric] for epoch in self.state.epochs if metric in epoch.logs]
-        if not values:
+        if not any(metric in epoch.logs for epoch in self.state.epochs):
             return None
-        best = self.state.best_epoch(metric)
         final = self.state.epochs[-1].logs.get(metric, math.nan)
-        if best is None:
+        if (best := self.state.best_epoch(metric)) is None:
             return Score(None, None, final)
         return Score(best.logs[metric], best.epoch, final, best.logs.get(loss_beside(metric), math.nan))
 
@@ -140,10 +138,9 @@ class Comparison:
         The last one is what was changed while a run trained, if anything was.
         """
         known = [run.settings for run in self.runs if run.settings]
-        keys = dict.fromkeys(key for settings in known for key in settings)
         rows: dict[str, list[Any]] = {
             key: [run.settings.get(key) for run in self.runs]
-            for key in keys
+            for key in dict.fromkeys(key for settings in known for key in settings)
             if any(settings.get(key) != known[0].get(key) for settings in known)
         }
         changes = [run.changes or None for run in self.runs]

@@ -218,9 +218,7 @@ class SweepReader:
         stamp = run.journal.stat().st_mtime_ns if run.journal.exists() else 0
         if (known := self._known.get(run.run_id)) is not None and known[0] == stamp:
             return known[1]
-        if run.run_id not in self._readers:
-            self._readers[run.run_id] = ComparedReader([run])
-        (read,) = self._readers[run.run_id].read()
+        (read,) = self._readers.setdefault(run.run_id, ComparedReader([run])).read()
         if not read.overview.status.is_live:
             self._known[run.run_id] = (stamp, read)
         return read

@@ -232,18 +232,14 @@ def gauges_of(state: RunState, process: int) -> list[Gauge]:
     ram = "" if now is None or now.ram_bytes is None else memory(now.ram_bytes, now.ram_limit_bytes)
     disk = "" if now is None or now.disk_read_bytes_per_s is None else f"{size(round(now.disk_read_bytes_per_s))}/s"
 
-    def gauge(
-        name: str, value: str, figure: str, metric: str = "", written: Callable[[float], str] | None = None
-    ) -> Gauge:
-        return Gauge(
-            name, value, "" if value else why_no_figure(state, process, figure), curves, metric or figure, written
-        )
-
     host = [
-        gauge("cpu", percent(now.cpu_percent if now else None), "cpu_percent"),
-        gauge("memory", ram, "ram_bytes", "ram_percent"),
-        gauge("disk", disk, "disk_read_bytes_per_s", "disk_read_mb_per_s", lambda most: f"{size(round(most * 1e6))}/s"),
-        gauge("examples/s", count(now.examples_per_s if now else None), "examples_per_s", written=count),
+        Gauge(name, value, "" if value else why_no_figure(state, process, figure), curves, metric, written)
+        for name, value, figure, metric, written in (
+            ("cpu", percent(now.cpu_percent if now else None), "cpu_percent", "cpu_percent", None),
+            ("memory", ram, "ram_bytes", "ram_percent", None),
+            ("disk", disk, "disk_read_bytes_per_s", "disk_read_mb_per_s", lambda mb: f"{size(round(mb * 1e6))}/s"),
+            ("examples/s", count(now.examples_per_s if now else None), "examples_per_s", "examples_per_s", count),
+        )
     ]
     waits = Gauge("waits", percent(waited), "" if waited is not None else why, state.input_curve, WAITS)
     return [waits, *(host if len(state.hosts) > 1 else host[:-1])]

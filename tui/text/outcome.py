@@ -137,10 +137,7 @@ def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:
 def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tuple[RunFailed, list[str]]:
     """Explain the crash of a run as its missing last event, and return the last messages of its log before that.
 
-    Args:
-        run: The run.
-        waiting: How many events the full disk did not take; None if it was not full.
-        log: The lines of its log.
+    `waiting` is how many events the full disk did not take, None if it was not full; `log` has the lines of the log.
     """
     if is_removed(run):
         return RunFailed(f"The run ended, because {REMOVED}.", "", "", run.log.name), []
@@ -156,10 +153,8 @@ def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tupl
         remedy = f"Free space for {user_path(run.path)}, then: {resume_command(run)}"
         messages = []
     elif jax := next((text for text in reversed(messages) if _ABORTED_BY_JAX in text), ""):
-        what, why = (
-            "JAX ended the training process.",
-            f"It says: {jax.rpartition('absl::Status: ')[2][:_LONGEST_WORDS]}",
-        )
+        what = "JAX ended the training process."
+        why = f"It says: {jax.rpartition('absl::Status: ')[2][:_LONGEST_WORDS]}"
     elif signal:
         what = f"The training process crashed in a library ({signal})."
         why = f"Its log ends with: {messages[-1][:_LONGEST_WORDS]}" if messages else ""
@@ -169,19 +164,17 @@ def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tupl
 
 def outcome_of(run: RunDirectory, snapshot: Snapshot) -> Ending | None:
     """Return how the run ended; None if it has not."""
-    state = snapshot.state
-    match state.end:
-        case RunFinished() as end:
-            return _finished(run, state, end)
-        case RunFailed() as end:
-            facts = (("why", end.why), ("what to do", end.remedy), ("log", user_path(run.log)))
-            return Ending("bad", end.what, _filled((*facts, *mirror_facts(state, run.run_id))))
-    if not snapshot.crashed:
-        return None
-    crash, messages = crash_of(run, snapshot.waiting, snapshot.log)
-    kept = f" The best model so far is in {state.checkpoint.path}." if state.checkpoint is not None else ""
-    facts = (("why", crash.why), ("what to do", f"{crash.remedy}{kept}"), ("log", user_path(run.log)))
-    return Ending("bad", crash.what, _filled(facts), tuple(messages))
+    state, end, messages = snapshot.state, snapshot.state.end, list[str]()
+    if isinstance(end, RunFinished):
+        return _finished(run, state, end)
+    kept = ""
+    if end is None:
+        if not snapshot.crashed:
+            return None
+        end, messages = crash_of(run, snapshot.waiting, snapshot.log)
+        kept = f" The best model so far is in {state.checkpoint.path}." if state.checkpoint is not None else ""
+    facts = (("why", end.why), ("what to do", f"{end.remedy}{kept}"), ("log", user_path(run.log)))
+    return Ending("bad", end.what, _filled((*facts, *mirror_facts(state, run.run_id))), tuple(messages))
 
 
 def _filled(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -191,10 +184,9 @@ def _filled(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
 def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
     counted, is_stopped = f"{plural(len(state.epochs), 'epoch')} in {duration(state.took_s)}", end.outcome == "stopped"
     headline = f"Finished: {counted}{'; the loss is NaN' if state.is_nan else ''}."
-    if end.outcome == "early":
-        headline = f"Stopped early after {counted}."
-    elif is_stopped:
-        headline = f"Stopped {'because it diverged' if is_diverged(state) else 'on request'} after {counted}."
+    if is_stopped or end.outcome == "early":
+        why = "early" if not is_stopped else "because it diverged" if is_diverged(state) else "on request"
+        headline = f"Stopped {why} after {counted}."
     places = output_places(run)
     model = next((user_path(path) for name, path in places.items() if "model" in name or "weights" in name), "")
     kept, best = state.checkpoint, state.best_epoch()
