@@ -84,10 +84,7 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
 
 
 def class_balance(examples: Examples) -> list[dict[str, Any]]:
-    """Return the name of each class and its examples per part, in the order of their numbers; empty without classes.
-
-    If the record of the examples holds the counts, nothing is read.
-    """
+    """Return the name of each class and its examples per part, by number; nothing is read if the record has them."""
     classes = examples.signature.classes
     if not classes or examples.signature.task not in {Task.CLASSES, Task.PROBABILITIES, Task.OWN}:
         return []
@@ -96,8 +93,8 @@ def class_balance(examples: Examples) -> list[dict[str, Any]]:
         parts = {"train": examples.train, "validation": examples.validation}
         known = {name: class_totals(part, classes) for name, part in parts.items()}
     names = examples.class_names or tuple(str(number) for number in range(classes))
-    counts = {name: [round(count) for count in known[name]] for name in ("train", "validation")}
-    return [{"name": names[number], **{part: counts[part][number] for part in counts}} for number in range(classes)]
+    rows = zip(names, known["train"], known["validation"], strict=False)
+    return [{"name": name, "train": round(train), "validation": round(other)} for name, train, other in rows]
 
 
 _LOOKED_AT = 40

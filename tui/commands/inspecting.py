@@ -161,15 +161,10 @@ def inspect(
 def _configured(
     name: str, assignments: Sequence[str], extra: Sequence[Path]
 ) -> tuple[RunConfig, str, list[tuple[str, Any]], str]:
-    """Resolve DATASET.
+    """Return the configuration of DATASET with ``--set`` applied, and what is known about it.
 
-    Returns:
-        The configuration with ``--set`` applied; the format if it was guessed; the changes that ``--set`` and answers
-        to questions made; and where the data comes from, if it is that of a preset on files.
-
-    Raises:
-        ConfigError: There is no such dataset, or the ``--set`` changes are invalid.
-        DataError: The format cannot be detected.
+    That is the format if it was guessed; the changes that ``--set`` and answers to questions made; and where the data
+    comes from, if it is that of a preset on files.
     """
     from tpu_console.engine.config.reading import with_changes
     from tpu_console.engine.data.kinds.table import KINDS, dataset_names, is_name

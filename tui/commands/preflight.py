@@ -146,11 +146,7 @@ def preflight(
 def _configured(
     name: str, assignments: Sequence[str], batches: Sequence[int], extra: Sequence[Path]
 ) -> tuple[RunConfig, str]:
-    """Return the configuration of the preset, file or function, and what `tpu-console inspect` calls the same input.
-
-    Raises:
-        ConfigError: There is no such preset, or the ``--set`` changes are invalid.
-    """
+    """Return the configuration of the preset, file or function, and what `tpu-console inspect` calls the same input."""
     from tpu_console.engine.config.reading import parse_config, with_changes
     from tpu_console.engine.data.kinds.table import is_name
 
@@ -174,16 +170,9 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
 
     advice = advice_for(config, tpus)
     if as_json:
-        say_json(
-            {
-                "config": config.name,
-                "exit_code": _UNKNOWN,
-                "versions": {},
-                "verdicts": [],
-                "advice": [asdict(one) for one in advice],
-                "error": {"what": error.what, "why": error.why, "remedy": error.remedy},
-            }
-        )
+        why = {"what": error.what, "why": error.why, "remedy": error.remedy}
+        nothing = {"config": config.name, "exit_code": _UNKNOWN, "versions": {}, "verdicts": []}
+        say_json({**nothing, "advice": [asdict(one) for one in advice], "error": why})
     else:
         say(advice_lines(advice, width_of_output()))
     complain_about(error)

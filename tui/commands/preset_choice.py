@@ -37,9 +37,7 @@ def chosen_preset(name: str, extra: Sequence[Path] = (), assignments: Sequence[s
     `extra` are the files of ``--preset-file``, and `assignments` those of ``--set``, which say how to read data.
 
     Raises:
-        ConfigError: There is no such preset, or it has errors.
-        DataError: The data has no known format, or cannot be used.
-        UntrustedCodeError: It is the configuration of a run that the user did not start, and is not trusted.
+        ConsoleError: There is no such preset or known format, it has errors, or its code is not trusted.
     """
     from tpu_console.engine.data.kinds.table import is_name
     from tpu_console.presets.catalog import find_preset, load_preset
@@ -96,11 +94,7 @@ def _for_data(name: str, changes: list[tuple[str, Any]]) -> Preset:
 def decided(act: Callable[[list[tuple[str, Any]]], T]) -> tuple[T, list[tuple[str, Any]]]:
     """Call a function that needs to know how to read data, and ask on a terminal what cannot be guessed.
 
-    Returns:
-        Its result, and the answers as changes of a configuration, which were passed to it.
-
-    Raises:
-        UndecidedError: There is no terminal to ask on.
+    Return its result, and the answers as changes of a configuration, which were passed to it.
     """
     from tpu_console.engine.data.survey.formats import UndecidedError
 
@@ -135,11 +129,7 @@ def parsed(assignments: Sequence[str]) -> list[tuple[str, Any]]:
 def with_trust(act: Callable[[bool], T]) -> T | None:
     """Do something that may need trust, which is passed: that of ``--trust``, or else the answer to a question.
 
-    Returns:
-        What it returns; None if the answer is no.
-
-    Raises:
-        UntrustedCodeError: It is not trusted, and there is no terminal to ask on.
+    Return what it returns, or None if the answer is no; without a terminal to ask on, an `UntrustedCodeError` stays.
     """
     context = click.get_current_context(silent=True)
     try:

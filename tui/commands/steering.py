@@ -91,15 +91,11 @@ def _request(asked: str, text: str) -> click.Command:
     return command(f"tpu-console {asked}", f"tpu-console {asked} digits-cnn", name=asked, done=_DONE)(send)
 
 
-pause = _request(
-    "pause",
-    "Pause RUN, by default the running one.\n\nIt keeps its devices and memory; `tpu-console continue` goes on.",
-)
+_PAUSE = "Pause RUN, by default the running one.\n\nIt keeps its devices and memory; `tpu-console continue` goes on."
+_SAVE = "Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one."
+pause = _request("pause", _PAUSE)
 continue_ = _request("continue", "Resume a paused RUN; by default the running one.")
-checkpoint = _request(
-    "checkpoint",
-    "Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one.",
-)
+checkpoint = _request("checkpoint", _SAVE)
 
 
 @command(
@@ -219,11 +215,11 @@ def _the_run(name: str | None, *, has_to_train: bool = True) -> Overview:
         # Check processes first: this avoids reading the journals of the many runs that have ended.
         candidates = [run for run in list_runs() if liveness_of(run) is not Liveness.DEAD]
         live = [overview.run for overview in read_overviews(candidates) if overview.status.is_live]
-        if len(live) != 1:
-            remedy = (
-                f"Name one: {', '.join(run.run_id for run in live)}" if live else "To list your runs: tpu-console runs"
-            )
-            raise RunNotFoundError(f"{'Several runs are' if live else 'No run is'} training.", remedy=remedy)
+        if not live:
+            raise RunNotFoundError("No run is training.", remedy="To list your runs: tpu-console runs")
+        if len(live) > 1:
+            remedy = f"Name one: {', '.join(run.run_id for run in live)}"
+            raise RunNotFoundError("Several runs are training.", remedy=remedy)
         details = read_details(live[0])
     if has_to_train and not details.status.is_live:
         say([f"{details.run.run_id} is not training: {details.status}."])
@@ -246,11 +242,7 @@ def _read_to_the_end(run: RunDirectory) -> JournalReader:
 
 
 def _answer(run: RunDirectory, reader: JournalReader, is_it: Callable[[Answer], bool]) -> Answer | None:
-    """Wait for the run's answer, or its end; None if there is none in time.
-
-    Raises:
-        ConsoleError: The run refuses.
-    """
+    """Wait for the run's answer, or its end; None if there is none in time. Raise `ConsoleError` if it refuses."""
     deadline = time.monotonic() + _ANSWER_S
     while True:
         for record in reader.read():

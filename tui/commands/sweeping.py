@@ -121,9 +121,8 @@ def sweep(
         if preset is None:
             raise ConfigError([Problem("PRESET", "is missing; `tpu-console presets` lists them")])
         changes = [*parsed(assignments), *([("epochs", epochs)] if epochs is not None else [])]
-        definition = _definition(
-            chosen_preset(preset, preset_files, assignments).config, over, changes, options, lr_find
-        )
+        config = chosen_preset(preset, preset_files, assignments).config
+        definition = _definition(config, over, changes, options, lr_find)
         write(plan_lines(definition))
         chosen = create_sweep(definition)
     process = start_driver(chosen)

@@ -118,11 +118,7 @@ def run(
 
 
 def _resumed(name: str, config: RunConfig, how: How) -> int | None:
-    """Resume the run with a name, here or at the mirror; watch it if it is training.
-
-    Returns:
-        The exit code; None if there is no such run.
-    """
+    """Resume the run with a name, here or at the mirror; watch it if it is training. Return None without such a run."""
     from tpu_console.engine.config.trust import note_start
     from tpu_console.engine.process.launch import RunningError
     from tpu_console.engine.process.resume import FinishedError, newest_run_named
@@ -146,11 +142,7 @@ def _resumed(name: str, config: RunConfig, how: How) -> int | None:
 
 
 def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
-    """Return the plan's lines; an error about missing files says where the preset's author got them.
-
-    Raises:
-        ConfigError: The run would fail.
-    """
+    """Return the plan's lines; raise `ConfigError` if the run would fail, with the source of the files it misses."""
     from tpu_console.engine.planning.plan import make_plan
 
     from ..text.run_lines import plan_lines
@@ -163,10 +155,9 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
         errors.append(Problem("", f"The data of {preset.name}: {with_keras_home(preset.about.data)}."))
     if errors:
         raise ConfigError(errors)
-    lines = plan_lines(config, plan)
     width = width_of_output() or sys.maxsize
     notes = [line for label, text in preset.notes for line in wrapped(label, text, width)]
-    return [*notes, *lines[bool(notes) :]]
+    return [*notes, *plan_lines(config, plan)[bool(notes) :]]
 
 
 @command(
@@ -245,12 +236,10 @@ def _resume(run: RunDirectory, changes: Sequence[tuple[str, Any]], how: How) -> 
         return FAILED
     if not how.as_json:
         say([labelled("changed" if not number else "", change) for number, change in enumerate(prepared.changes)])
-    hosted: HostedRun | InProcessRun
-    if how.in_process:
-        prepared.make_ready()
-        hosted = train_here(prepared.run, prepared.config, prepared.checkpoint)
-    else:
-        hosted = HostedRun(prepared.run, prepared.start())
+    if not how.in_process:
+        return _watched(HostedRun(prepared.run, prepared.start()), how, resumed=prepared.earlier + 1)
+    prepared.make_ready()
+    hosted = train_here(prepared.run, prepared.config, prepared.checkpoint)
     return _watched(hosted, how, resumed=prepared.earlier + 1)
 
 

@@ -84,23 +84,14 @@ Records = list[dict[str, Any]]
 def follow(  # noqa: C901  one loop and its end
     run: RunDirectory, *, as_json: bool = False, kill: Callable[[], object] | None = None, resumed: int = 0
 ) -> int:
-    """Print a run's progress to standard output until it ends.
+    """Print a run's progress until it ends, or with `as_json` the journal's lines as they are; return the exit code.
 
     The first Ctrl-C or SIGTERM asks the run to stop and save, a second Ctrl-C kills it. If this command only watches,
     the first one leaves and the run goes on.
 
     Args:
-        run: The run.
-        as_json: Write the journal's lines as they are, and nothing else.
         kill: Ends the training at once, if this command started it.
         resumed: How often the run has been resumed; what it did before the last time is not printed.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        BrokenPipeError: The reader of standard output has gone.
-        OSError: The journal cannot be read.
     """
     heard: list[int] = []
 

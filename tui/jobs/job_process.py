@@ -166,14 +166,7 @@ def run_job(
     """Run one of `engine.jobs.job.JOBS` with its keyword arguments, and return its result.
 
     Ctrl-C and SIGTERM ask its process to end, once; a second Ctrl-C ends it by force. `when_interrupted` then says what
-    is kept. The other arguments are those of `JobProcess`.
-
-    Returns:
-        What the job returned.
-
-    Raises:
-        ConsoleError: The job failed, took too long, or its process died.
-        KeyboardInterrupt: It was interrupted; the user has seen a message.
+    is kept. The other arguments are those of `JobProcess`, and errors are those of its `result`.
     """
     with ExitStack() as stack:
         shown = stack.enter_context(ProgressLines())
