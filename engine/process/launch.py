@@ -8,7 +8,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..children import start_module
 from ..config.run_config import to_toml
@@ -41,11 +41,7 @@ class RunningError(ConsoleError):
 
 
 def prepare_run(config: RunConfig, folder: Path | None = None, label: str = "") -> RunDirectory:
-    """Create the run directory of a configuration that the user starts; the label is its name by default.
-
-    Raises:
-        ConsoleError: It cannot be written.
-    """
+    """Create the run directory of a configuration that the user starts; the label is its name by default."""
     run = create_run(label or config.name, folder)
     try:
         with all_or_nothing(run):
@@ -65,13 +61,12 @@ def launch_environment() -> dict[str, str]:
 def start_host(
     run: RunDirectory, resumes: str | None = None, lock: int | None = None, warm: WarmHost | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start the process that trains a prepared run.
+    """Start the process that trains a prepared run, without a terminal; its output goes to ``console.log``.
 
-    It has no terminal, and its output goes to ``console.log``.
-
-    `resumes` is the name of the checkpoint with which the run goes on; empty if it has none, None for a new run. `lock`
-    is the run's lock from `lock_run`, which the process then holds; taken here by default. `warm` is a process that
-    waits for this run; if it has died, another one is started.
+    Args:
+        resumes: The checkpoint with which the run goes on; empty if it has none, None for a new run.
+        lock: The run's lock from `lock_run`, which the process then holds; taken here by default.
+        warm: A process that waits for this run; if it has died, another one is started.
 
     Raises:
         ConsoleError: It cannot be started.
@@ -79,18 +74,12 @@ def start_host(
     lock = lock_run(run) if lock is None else lock
     try:
         with open(run.log, "ab", opener=open_private) as log:
-            if warm is not None and warm.hand_over(run, resumes, log.fileno(), lock):
+            arguments = [str(run.path), *([] if resumes is None else [resumes])]
+            if warm is not None and warm.hand_over(arguments, log.fileno(), lock):
                 process = warm.process
             else:
-                process = start_module(
-                    "engine.process.main",
-                    str(run.path),
-                    *([] if resumes is None else [resumes]),
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(lock,),
-                    env=launch_environment(),
-                )
+                options: dict[str, Any] = {"stdout": log, "stderr": subprocess.STDOUT, "env": launch_environment()}
+                process = start_module("engine.process.main", *arguments, pass_fds=(lock,), **options)
     except OSError as error:
         raise ConsoleError(f"The training process cannot be started: {error.strerror}.") from error
     finally:

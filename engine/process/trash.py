@@ -69,7 +69,7 @@ def _moved(run: RunDirectory, folder: Path) -> RunDirectory:
             path = folder / f"{run.path.name}-{number}"
         run.path.rename(path)
     except OSError as error:
-        why = error.strerror or str(error)
+        why = error.strerror or error
         raise ConsoleError(f"{run.run_id} cannot be moved to {user_path(folder)}: {why}.") from error
     return RunDirectory(path)
 
@@ -82,10 +82,8 @@ def deleted_runs(folder: Path | None = None) -> list[RunDirectory]:
 def restore_run(name: str, folder: Path | None = None) -> RunDirectory:
     """Move a run from the trash back to where it was, and return it; the folder is that of all runs.
 
-    It is named by its name, or by a part of it that only one run in the trash has.
-
     Raises:
-        RunNotFoundError: None or several match.
+        RunNotFoundError: None or several runs in the trash have that name, or it as a part of theirs.
         ConsoleError: It cannot be moved.
     """
     runs = deleted_runs(folder)
@@ -100,11 +98,7 @@ def restore_run(name: str, folder: Path | None = None) -> RunDirectory:
 
 
 def empty_trash(folder: Path | None = None) -> int:
-    """Delete everything in the trash for good; return how many runs that were.
-
-    Raises:
-        ConsoleError: Something cannot be deleted.
-    """
+    """Delete everything in the trash for good; return how many runs that were."""
     trash, count = trash_of(folder), len(deleted_runs(folder))
     try:
         if trash.exists():

@@ -17,32 +17,21 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..children import start_module
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..runs.run_directory import RunDirectory
+    from collections.abc import Mapping, Sequence
 
 FREE_BYTES = 4 << 30
 _NICENESS = 10
 _LONGEST = 1 << 16
 _STDIN, _STDOUT, _STDERR = range(3)
 _NEEDED = (
-    "training.train",
-    "training.bridge",
-    "training.checkpoints",
-    "training.class_scoring",
-    "training.steering",
-    "accelerators.backend",
-    "data.kinds.table",
-    "input.pipeline",
-    "models.build",
-    "models.compile",
-    "monitoring.alerts",
-    "monitoring.sampler",
+    *("training.train", "training.bridge", "training.checkpoints", "training.class_scoring", "training.steering"),
+    *("accelerators.backend", "data.kinds.table", "input.pipeline", "models.build", "models.compile"),
+    *("monitoring.alerts", "monitoring.sampler"),
 )
 
 
@@ -67,34 +56,21 @@ class WarmHost:
 
     @classmethod
     def start(cls, environment: Mapping[str, str], variables: Mapping[str, str]) -> Self:
-        """Start one.
-
-        Raises:
-            OSError: It cannot be started.
-        """
+        """Start one; raise `OSError` if it cannot be started."""
         ours, theirs = socket.socketpair()
         # What importing prints goes to the log of the run, which is not known yet.
         with theirs, tempfile.TemporaryFile() as output:
-            process = start_module(
-                "engine.process.warm",
-                json.dumps(variables),
-                stdin=theirs.fileno(),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-            )
+            streams: dict[str, Any] = {"stdin": theirs.fileno(), "stdout": output, "stderr": subprocess.STDOUT}
+            process = start_module("engine.process.warm", json.dumps(variables), env=environment, **streams)
         return cls(process, environment, variables, ours)
 
     def fits(self, environment: Mapping[str, str], variables: Mapping[str, str]) -> bool:
         """Return whether it is what a new process would be: it lives, and nothing in the environment differs."""
         return self.process.poll() is None and (self.environment, self.variables) == (environment, variables)
 
-    def hand_over(self, run: RunDirectory, resumes: str | None, log: int, lock: int) -> bool:
-        """Let it train a run, as `start_host` does; return whether it got the message.
-
-        `log` and `lock` are the descriptors of the run's log and lock.
-        """
-        message = json.dumps([str(run.path), *([] if resumes is None else [resumes])]).encode()
+    def hand_over(self, arguments: Sequence[str], log: int, lock: int) -> bool:
+        """Give it the arguments of `main`, and the descriptors of log and lock; return whether it got them."""
+        message = json.dumps(arguments).encode()
         try:
             sent = socket.send_fds(self._channel, [message], [log, lock])
         except OSError:
@@ -110,11 +86,7 @@ class WarmHost:
 
 
 def wait_for_run(variables: Mapping[str, str]) -> tuple[list[str], threading.Thread]:
-    """Import the framework and wait for a run.
-
-    Returns:
-        The arguments of `engine.process.main`, and the thread that still imports.
-    """
+    """Import the framework and wait for a run; return its arguments, and the thread that still imports."""
     os.umask(0o077)  # as `main` does: importing Keras writes its settings
     channel, early = socket.socket(fileno=os.dup(_STDIN)), os.dup(_STDOUT)
     # The threads of OpenBLAS keep the priority of the thread that imports NumPy.

@@ -64,10 +64,9 @@ def export(name: str | None, checkpoint: str, force: bool, **forms: str | None) 
     is_shown = not (is_code and file == _STANDARD_OUTPUT)
     with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
         out = (absolute(file) if file else None) if is_shown else str(Path(folder) / "exported")
-        options = {"run": name, "form": form, "force": force, "out": out}
-        result = run_job_with_trust(
-            *(("export", options) if is_code else ("convert", options | {"checkpoint": checkpoint}))
-        )
+        options: dict[str, Any] = {"run": name, "form": form, "force": force, "out": out}
+        options |= {} if is_code else {"checkpoint": checkpoint}
+        result = run_job_with_trust("export" if is_code else "convert", options)
         if result is None:
             return 1
         lines = [labelled("run", run_line(name, result["run"]))]
@@ -192,15 +191,7 @@ _SMALLEST_MB, _USUAL_MB, _LARGEST_MB = 10, 64, 100
 )
 @click.option("--skip-bad", is_flag=True, help="Skip images that are missing or unreadable.")
 @trust_option
-def tfrecord(
-    source: str,
-    dest: str,
-    images: str | None,
-    inputs: str | None,
-    label: tuple[str, ...],
-    shard_mb: float,
-    skip_bad: bool,
-) -> int:
+def tfrecord(source: str, dest: str, label: tuple[str, ...], shard_mb: float, skip_bad: bool, **options: Any) -> int:
     """Convert the images of SOURCE into TFRecord shards in DEST.
 
     SOURCE is a folder with one subfolder of images per class, a CSV of file names and labels, or a preset that trains
@@ -211,7 +202,7 @@ def tfrecord(
     """
     from tpu_console.engine.data.survey.formats import config_for
 
-    given = {"images": images, "inputs": inputs, "label": label or None, "skip_bad": skip_bad or None}
+    given = options | {"label": label or None, "skip_bad": skip_bad or None}
     preset = _preset(source)
     if preset is not None and preset.config.dataset not in _FORMATS:
         used = preset.config.dataset
@@ -239,13 +230,11 @@ def tfrecord(
         parts = (with_flags(part) for part in (error.what, error.why, error.remedy))
         raise ConsoleError(next(parts), why=next(parts), remedy=next(parts)) from error
     total, kept = result["images"], result["shards"] - result["written"]
-    place = result["destination"] if is_remote(result["destination"]) else user_path(Path(result["destination"]))
+    place = destination if is_remote(destination) else user_path(Path(destination))
     skipped = f"; {result['left_out']:,} skipped" if result["left_out"] else ""
     there = f", {kept:,} of them already there" if kept else ""
-    rows = [
-        [name, f"{count:,}", f"{100 * count / total:.1f}%"]
-        for name, count in zip(result["classes"], result["class_counts"], strict=True)
-    ]
+    counts = zip(result["classes"], result["class_counts"], strict=True)
+    rows = [[name, f"{count:,}", f"{100 * count / total:.1f}%"] for name, count in counts]
     columns = [Column("class", 9), Column("images", 8, right=True), Column("share", 5, right=True)]
     say([labelled("shards", f"{plural(result['shards'], 'shard')} of {size(result['bytes'])} in {place}{there}"),
          labelled("images", f"{total:,}, all verified{skipped}"),
