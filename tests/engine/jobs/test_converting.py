@@ -159,22 +159,12 @@ def test_interrupted_and_started_again_it_writes_the_same_bytes(
     left = content(folder) if folder.exists() else {}
     assert "schema.json" not in left
     assert {name: once[name] for name in left} == left  # whatever is there is whole
+    folder.mkdir(exist_ok=True)
+    for name in (*(shard_name(number, 3) for number in range(3)), "schema.json"):  # as a power cut leaves them
+        (folder / f"{name}.part").write_bytes(b"{")
     result = convert(flowers, folder)
     assert content(folder) == once
     assert result["written"] == 3 - sum(name.endswith(".tfrecord") for name in left)
-
-
-def test_an_interrupt_that_allows_no_clearing_up_changes_nothing_either(
-    flowers: Path, tmp_path: Path, once: dict[str, bytes]
-) -> None:
-    folder = tmp_path / "shards"
-    with pytest.raises(KeyboardInterrupt):
-        convert(flowers, folder, Listener(("writing shards", 33)))
-    for number in range(3):
-        (folder / f"{shard_name(number, 3)}.part").write_bytes(b"a power cut")
-    (folder / "schema.json.part").write_text("{")
-    convert(flowers, folder)
-    assert content(folder) == once
 
 
 def test_a_source_that_changed_or_another_size_is_refused(
@@ -188,13 +178,13 @@ def test_a_source_that_changed_or_another_size_is_refused(
     assert content(tmp_path / "once") == once
 
 
-@pytest.mark.parametrize("name", ["schema.json", "train-00000-of-00001.tfrecord"])
-def test_shards_of_unknown_origin_are_not_written_over(flowers: Path, tmp_path: Path, name: str) -> None:
-    (tmp_path / "shards").mkdir()
-    (tmp_path / "shards" / name).write_text("mine")
-    with pytest.raises(DataError, match=f"already contains {name}"):
-        convert(flowers, tmp_path / "shards")
-    assert content(tmp_path / "shards") == {name: b"mine"}
+def test_shards_of_unknown_origin_are_not_written_over(flowers: Path, tmp_path: Path) -> None:
+    for name in ("schema.json", "train-00000-of-00001.tfrecord"):
+        (folder := tmp_path / f"with {name}").mkdir()
+        (folder / name).write_text("mine")
+        with pytest.raises(DataError, match=f"already contains {name}"):
+            convert(flowers, folder)
+        assert content(folder) == {name: b"mine"}
 
 
 def test_a_device_without_room_is_reported_as_full(flowers: Path, tmp_path: Path, once: dict[str, bytes]) -> None:
@@ -211,20 +201,17 @@ def test_a_device_without_room_is_reported_as_full(flowers: Path, tmp_path: Path
     assert content(folder) == once
 
 
-def test_too_little_room_is_found_before_anything_is_written(
+def test_a_folder_that_cannot_be_made_and_too_little_room_are_found_before_anything_is_written(
     flowers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConsoleError, match=f"^{tmp_path}/file/shards cannot be created"):
+        convert(flowers, tmp_path / "file" / "shards")
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=20_000))
     with pytest.raises(ConsoleError, match=r"has 0\.0 GB free"):
         convert(flowers, tmp_path / "shards")
     assert sorted(content(tmp_path / "shards")) == ["manifest.json"]
-
-
-def test_a_folder_that_cannot_be_made_is_named(flowers: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConsoleError, match=f"^{tmp_path}/file/shards cannot be created"):
-        convert(flowers, tmp_path / "file" / "shards")
 
 
 def test_bad_images_are_named_and_refused_or_left_out(flowers: Path, tmp_path: Path) -> None:

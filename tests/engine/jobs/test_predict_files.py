@@ -70,22 +70,18 @@ def test_runs_on_custom_data_are_refused(job: Job, small_digits: RunDirectory, t
         job(run, "x.npy")
 
 
-def test_a_damaged_model(job: Job, small_digits: RunDirectory, tmp_path: Path) -> None:
+def test_a_damaged_model_and_one_whose_predictions_are_nan(
+    job: Job, small_digits: RunDirectory, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 8, 8)))
     run = create_run("damaged", tmp_path / "runs")
     run.config.write_bytes(small_digits.config.read_bytes())
     run.model.write_bytes(small_digits.model.read_bytes()[:5000])
-    np.save(tmp_path / "x.npy", np.zeros((1, 8, 8)))
     with pytest.raises(ConsoleError, match="cannot be loaded"):
         job(run, tmp_path / "x.npy")
-
-
-def test_a_model_whose_predictions_are_nan(job: Job, small_digits: RunDirectory, tmp_path: Path) -> None:
-    run = create_run("nan", tmp_path / "runs")
-    run.config.write_bytes(small_digits.config.read_bytes())
     model = keras.saving.load_model(small_digits.model, compile=False)
     model.set_weights([np.full_like(weight, np.nan) for weight in model.get_weights()])
     model.save(run.model)
-    np.save(tmp_path / "x.npy", np.zeros((1, 8, 8)))
     with pytest.raises(DataError, match="are NaN"):
         job(run, tmp_path / "x.npy")
     assert not job.out.exists()

@@ -57,23 +57,13 @@ def test_an_address_becomes_a_command(address: str, there: list[str]) -> None:
     assert [*command, shlex.split(shell)[-1]] == ["ssh", *there]
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "ssh://",
-        "ssh://-oProxyCommand=date/x",
-        "ssh://-l@vm/x",
-        "ssh://a b/x",
-        "ssh://vm;date/x",
-        "ssh://$(date)/x",
-        "ssh://[::1/x",
-        "ssh://vm/a\nb",
-        "ssh://vm/a\\'b",
-    ],
-)
-def test_what_could_be_an_option_or_shell_code_is_refused(address: str) -> None:
-    with pytest.raises(RunNotFoundError, match="not the address of a run"):
-        ssh_command(address, [], has_screen=True)
+def test_what_could_be_an_option_or_shell_code_is_refused() -> None:
+    for address in ("", "-oProxyCommand=date/x", "-l@vm/x", "a b/x", "vm;date/x", "$(date)/x", "[::1/x"):
+        with pytest.raises(RunNotFoundError, match="not the address of a run"):
+            ssh_command(f"ssh://{address}", [], has_screen=True)
+    for run in ("a\nb", "a\\'b"):
+        with pytest.raises(RunNotFoundError, match="not the address of a run"):
+            ssh_command(f"ssh://vm/{run}", [], has_screen=True)
 
 
 @needs_server

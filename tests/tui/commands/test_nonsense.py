@@ -43,13 +43,7 @@ ODD_TEXTS = [
     "\udcff",
     "a\nb",
     "é" * 300,
-    "=",
-    "-",
-    "--",
-    "~",
-    "%s",
-    "{}",
-    "[1",
+    *["=", "-", "--", "~", "%s", "{}", "[1"],
 ]
 texts = st.sampled_from(ODD_TEXTS) | st.text(max_size=12)
 numbers = (

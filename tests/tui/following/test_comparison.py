@@ -77,16 +77,13 @@ def test_runs_are_called_by_what_differs() -> None:
     assert [alike.label_of(run) for run in alike.runs] == [run.name for run in alike.runs]
 
 
-def test_a_score_names_the_best_epoch_and_the_final_value() -> None:
+def test_a_score_names_the_best_epoch_and_the_final_value_and_times_keep_the_first_epoch_apart() -> None:
     run = made_run([{"val_loss": 0.9}, {"val_loss": 0.2}, {"val_loss": math.nan}])
     (one,) = read_comparison([run]).runs
     score = one.score("val_loss")
     assert score is not None
     assert (score.best, score.epoch, math.isnan(score.final)) == (0.2, 2, True)
     assert one.score("val_auc") is None
-
-
-def test_times_keep_the_first_epoch_apart() -> None:
     (one,) = read_comparison([made_run([{"loss": 1.0}] * 3, replicas=2, speed=500.0)]).runs
     assert (one.first_epoch_s, one.later_epoch_s, one.overview.facts.examples_per_s) == (5.0, 2.0, 500.0)
     assert (one.overview.facts.accelerator, one.overview.facts.replicas) == ("sim:2", 2)
@@ -103,7 +100,7 @@ def test_only_settings_that_differ_are_listed() -> None:
     assert any("configuration" in note and note.endswith(" D.") for note in notes_of(comparison))
 
 
-def test_what_was_changed_while_a_run_trained_is_among_the_differences() -> None:
+def test_what_was_changed_while_a_run_trained_is_among_the_differences_and_no_secret() -> None:
     runs = [made_run(), made_run()]
     assert read_comparison(runs).differences == {}
     for before, after, refused in ((0.01, 0.001, ""), (None, None, "it follows a schedule")):
@@ -113,9 +110,6 @@ def test_what_was_changed_while_a_run_trained_is_among_the_differences() -> None
     comparison = read_comparison(runs)
     assert comparison.differences == {STEERED: [None, "learning rate 0.01 → 0.001"]}
     assert any("learning rate 0.01 → 0.001" in line for line in difference_lines(comparison, None))
-
-
-def test_secrets_are_not_among_the_differences() -> None:
     runs = [made_run(), made_run(alerts={"webhook": "https://hooks.example.com/T123/secret"})]
     assert "secret" not in as_json(read_comparison(runs))
 
@@ -150,12 +144,8 @@ def test_a_crashed_a_damaged_and_an_unreadable_run_take_part() -> None:
     empty.journal.write_bytes(b"\x00garbage\n")
     pipe.journal.mkdir()
     comparison = read_comparison([crashed, empty, pipe, made_run()])
-    assert [run.overview.status.value for run in comparison.runs] == [
-        "crashed",
-        "not started",
-        "unreadable",
-        "finished",
-    ]
+    states = [run.overview.status.value for run in comparison.runs]
+    assert states == ["crashed", "not started", "unreadable", "finished"]
     assert comparison.metric == "val_accuracy"
     assert any("cannot be read" in line for line in as_text(comparison, 80))
 

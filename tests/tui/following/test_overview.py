@@ -85,7 +85,7 @@ def poison(run: RunDirectory, **facts: object) -> None:
 
 
 @pytest.mark.parametrize("end", [DONE, RunFailed("It broke.", "", "", "")])
-def test_a_list_reads_the_summary_of_a_run_that_has_ended(end: Event) -> None:
+def test_a_list_reads_the_summary_of_a_run_until_it_is_resumed(end: Event) -> None:
     run = make_run(START, FIT, epoch(1, 0.9), epoch(2, 0.8), end)
     first = listed()[run.run_id]
     assert (first["best"], first["epochs_done"]) == (0.9, 2)
@@ -94,6 +94,9 @@ def test_a_list_reads_the_summary_of_a_run_that_has_ended(end: Event) -> None:
     assert listed()[run.run_id] == first | {"size_bytes": first["size_bytes"] + size}
     poison(run, best=0.123)
     assert listed()[run.run_id]["best"] == 0.123
+    add(run, RunResumed(1, 0, 4, 1.0, 1, "here"), epoch(2, 0.95))
+    write_heartbeat(run, os.getpid())
+    assert (listed()[run.run_id]["best"], listed()[run.run_id]["state"]) == (0.95, "running")
 
 
 @pytest.mark.parametrize(("loss", "is_broken"), [(math.nan, True), (math.inf, True), (0.5, False)])
@@ -104,15 +107,6 @@ def test_a_run_that_finished_with_nan_is_not_listed_as_any_other(loss: float, *,
     conclude(run)
     (kept,) = read_overviews([run])
     assert (kept.is_broken, "NaN" in kept.status_text, kept.as_dict()["state"]) == (is_broken, is_broken, "finished")
-
-
-def test_a_summary_of_an_earlier_end_does_not_count() -> None:
-    run = make_run(START, FIT, epoch(1, 0.9), DONE)
-    conclude(run)
-    poison(run, best=0.123)
-    add(run, RunResumed(1, 0, 4, 1.0, 1, "here"), epoch(2, 0.95))
-    write_heartbeat(run, os.getpid())
-    assert (listed()[run.run_id]["best"], listed()[run.run_id]["state"]) == (0.95, "running")
 
 
 def test_whether_a_run_is_alive_is_looked_up_each_time() -> None:

@@ -54,36 +54,21 @@ def watch() -> Iterator[Callable[[RunDirectory], Updates]]:
         assert not watcher.is_alive()
 
 
-def test_it_reports_existing_events_and_then_new_ones(tmp_path: Path, watch: Callable[..., Updates]) -> None:
-    engine = FakeEngine(tmp_path)
-    engine.begin()
-    updates = watch(engine.run)
-    first = updates.wait(lambda update: update.state.fit is not None)
-    assert not first.state.epochs
-    engine.train(1)
-    second = updates.wait(lambda update: update.state.epochs)
-    assert len(second.state.train) == 5
-    assert not second.is_reading
-
-
-def test_it_says_nothing_while_nothing_changes(tmp_path: Path, watch: Callable[..., Updates]) -> None:
-    engine = FakeEngine(tmp_path)
-    engine.begin()
-    updates = watch(engine.run)
-    updates.wait(lambda update: update.state.fit is not None)
-    count = len(updates.all)
-    engine.run.log.write_text("one line\n")
-    updates.wait(lambda update: update.log == ("one line",))
-    assert len(updates.all) == count + 1
-
-
-def test_it_notices_a_death_though_no_file_of_the_journal_changes(
+def test_it_reports_events_once_a_log_and_a_death_that_changes_no_file(
     tmp_path: Path, watch: Callable[..., Updates]
 ) -> None:
     engine = FakeEngine(tmp_path)
     engine.begin()
     updates = watch(engine.run)
-    updates.wait(lambda update: update.liveness is Liveness.ALIVE)
+    first = updates.wait(lambda update: update.state.fit is not None)
+    assert not first.state.epochs
+    count = len(updates.all)
+    engine.run.log.write_text("one line\n")
+    updates.wait(lambda update: update.log == ("one line",))
+    assert len(updates.all) == count + 1, "it says nothing while nothing changes"
+    engine.train(1)
+    second = updates.wait(lambda update: update.state.epochs)
+    assert (len(second.state.train), second.is_reading, second.liveness) == (5, False, Liveness.ALIVE)
     engine.die()
     assert updates.wait(lambda update: update.crashed)
 

@@ -47,17 +47,6 @@ def speaking(code: str) -> Callable[[str, Mapping[str, Any], Path], subprocess.P
     return start
 
 
-def spoken(code: str) -> Callable[[str, Mapping[str, Any], Path], subprocess.Popen[bytes]]:
-    """What starts such a process and returns when it has written to its log."""
-
-    def start(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
-        process = speaking(code)(name, options, log)
-        wait_until(lambda: log.read_text().endswith("\n"), "its first line")
-        return process
-
-    return start
-
-
 def run(code: str) -> dict[str, Any]:
     return run_job("inspect", {}, start=speaking(code))
 
@@ -77,14 +66,11 @@ def test_a_result_comes_back_and_progress_and_notes_are_plain_lines(capsys: pyte
     assert "7 files in " in err
 
 
-def test_a_job_s_error_keeps_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_s_error_keeps_its_parts() -> None:
     with pytest.raises(ConsoleError) as caught:
         run("reporter.error('a.jpg is empty.', why='It has 0 bytes.', remedy='Delete it.')\nsys.exit(1)")
-    assert (caught.value.what, caught.value.why, caught.value.remedy) == (
-        "a.jpg is empty.",
-        "It has 0 bytes.",
-        "Delete it.",
-    )
+    error = caught.value
+    assert (error.what, error.why, error.remedy) == ("a.jpg is empty.", "It has 0 bytes.", "Delete it.")
 
 
 @pytest.mark.parametrize(
@@ -152,19 +138,13 @@ def test_an_interrupt_reaches_the_job_once_and_says_what_is_kept(
     assert signal.getsignal(number) is before
 
 
-def test_a_second_interrupt_ends_a_job_that_does_not_listen() -> None:
+@pytest.mark.parametrize(("count", "grace_s"), [(2, None), (1, 0.3)])
+def test_a_second_interrupt_or_a_short_grace_ends_a_job_that_does_not_listen(count: int, grace_s: float | None) -> None:
     deaf = (
         "signal.signal(signal.SIGTERM, lambda *_: print('no', os.getpid(), file=sys.stderr, flush=True))\n"
         "print('ready', os.getpid(), file=sys.stderr, flush=True)\n"
     )
-    interrupting(WAITING.format(deaf), signal.SIGINT, signal.SIGINT)
-    pid = int(log_file("inspect").read_text().split()[1])
-    assert not psutil.pid_exists(pid)
-
-
-def test_a_job_that_must_end_soon_is_not_waited_for() -> None:
-    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', os.getpid(), file=sys.stderr, flush=True)\n"
-    interrupting(WAITING.format(deaf), signal.SIGINT, grace_s=0.3)
+    interrupting(WAITING.format(deaf), *[signal.SIGINT] * count, grace_s=grace_s)
     pid = int(log_file("inspect").read_text().split()[1])
     assert not psutil.pid_exists(pid)
 
@@ -172,8 +152,14 @@ def test_a_job_that_must_end_soon_is_not_waited_for() -> None:
 def test_a_job_that_takes_too_long_is_ended_with_all_it_started() -> None:
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
     code = f"import subprocess\nprint({child}.pid, file=sys.stderr, flush=True)\n" + WAITING.format("")
+
+    def start(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
+        process = speaking(code)(name, options, log)
+        wait_until(lambda: log.read_text().endswith("\n"), "its first line")
+        return process
+
     with pytest.raises(ConsoleError, match=r"no result after 0\.50 s") as caught:
-        run_job("inspect", {}, start=spoken(code), limit_s=0.5)
+        run_job("inspect", {}, start=start, limit_s=0.5)
     assert str(log_file("inspect")) in caught.value.remedy
     pid = int(log_file("inspect").read_text())
     wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
