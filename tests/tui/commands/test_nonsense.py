@@ -34,17 +34,8 @@ NOT_STARTED = "The run folder"
 FRAMEWORKS = {"tensorflow", "keras", "jax"}
 
 # A control character, a right-to-left mark, a lone surrogate as the shell passes bytes that are not UTF-8, and so on.
-ODD_TEXTS = [
-    "",
-    " ",
-    "\x00",
-    "\x1b[2J",
-    "\u202eabc",
-    "\udcff",
-    "a\nb",
-    "é" * 300,
-    *["=", "-", "--", "~", "%s", "{}", "[1"],
-]
+ODD_TEXTS = ["", " ", "\x00", "\x1b[2J", "\u202eabc", "\udcff", "a\nb", "é" * 300]
+ODD_TEXTS += ["=", "-", "--", "~", "%s", "{}", "[1"]
 texts = st.sampled_from(ODD_TEXTS) | st.text(max_size=12)
 numbers = (
     st.integers()
