@@ -141,13 +141,6 @@ def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(scans: Path, tmp_p
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--data", "x.npy"], "--out"),
-        (["--data", "x.npy", "--out", "x.csv", "--out", "y.csv"], "--out is given 2 times; it has one value"),
-    ],
-)
-def test_bad_usage(call: Call, options: list[str], said: str) -> None:
-    err = call.refused("predict", *options)
-    assert said in err
+def test_bad_usage(call: Call) -> None:
+    assert "--out" in call.refused("predict", "--data", "x.npy")
+    assert "--out is given 2 times" in call.refused("predict", "--data", "x.npy", "--out", "x.csv", "--out", "y.csv")

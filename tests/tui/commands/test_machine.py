@@ -42,8 +42,7 @@ def test_the_exit_code_reports_a_problem(call: Call, at: Callable[[str], None], 
     at(name)
     assert call("doctor")[0] == code
     got, out, err = call("doctor", "--json")
-    assert (got, err) == (code, "")
-    assert json.loads(out)["ok"] == (code == 0)
+    assert (got, err, json.loads(out)["ok"]) == (code, "", code == 0)
 
 
 def test_json_has_the_evidence_and_the_next_command(call: Call, at: Callable[[str], None]) -> None:

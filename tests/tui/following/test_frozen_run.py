@@ -93,7 +93,7 @@ def silent(seconds: int, **changes: Any) -> Life:
     return Life(Liveness.SILENT, silent_s=seconds, **changes)
 
 
-def test_plain_lines_come_less_and_less_often_while_it_is_silent(private_home: Path) -> None:
+def test_plain_lines_come_less_and_less_often_and_say_that_training_does_not_move(private_home: Path) -> None:
     now = 1000.0
     printer = PlainPrinter(create_run("a"), lambda: now)
     said = []
@@ -103,11 +103,6 @@ def test_plain_lines_come_less_and_less_often_while_it_is_silent(private_home: P
     assert said == [10, 15, 25, 45, 75, 105]
     assert printer.idle(Life(Liveness.ALIVE)) == ["responding   again, after 2m 09s"]
     assert printer.idle(Life(Liveness.ALIVE)) == []
-
-
-def test_plain_lines_say_that_training_does_not_move(private_home: Path) -> None:
-    now = 200.0
-    printer = PlainPrinter(create_run("a"), lambda: now)
     printer.state = state_of(*TRAINING)
     now += 30
     beat_at = printer.state.progress_at + 65

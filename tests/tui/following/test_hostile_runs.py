@@ -80,49 +80,31 @@ def home(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_list_has_every_run_and_says_which_cannot_be_read(home: Path, call: Call) -> None:
     code, out, err = call("runs", "--json")
-    assert code == 0
-    assert is_safe(out, err)
+    assert (code, is_safe(out, err)) == (0, True)
     listed = json.loads(out)
     assert len(listed) == len(RUNS) + len(NAMES)
     assert sum(run["state"] == "unreadable" and bool(run["problem"]) for run in listed) == len(UNREADABLE)
 
 
-@pytest.mark.parametrize("arguments", [("presets",), ("presets", "--json")])
-def test_presets_that_can_be_used_are_listed_and_the_others_are_a_line_each(
-    home: Path, call: Call, arguments: tuple[str, ...]
-) -> None:
-    code, out, err = call(*arguments)
-    assert code == 0
-    assert is_safe(out, err)
-    for name in ("pipe", "device", "folder", "large", "loop", "nested", "settings", "keys"):
-        assert f"/{name}.toml: " in err
-    assert "texts" in out
+def test_presets_that_can_be_used_are_listed_and_the_others_are_a_line_each(home: Path, call: Call) -> None:
+    for options in ([], ["--json"]):
+        code, out, err = call("presets", *options)
+        assert (code, is_safe(out, err), "texts" in out) == (0, True, True)
+        for name in ("pipe", "device", "folder", "large", "loop", "nested", "settings", "keys"):
+            assert f"/{name}.toml: " in err
 
 
 def test_runs_with_hostile_names_are_found_by_the_name_that_is_shown(home: Path, call: Call) -> None:
     for folder in (home / "runs").iterdir():
-        if folder.name not in NAMES:
-            continue
-        code, out, err = call("show", "--", RunDirectory(folder).run_id)
-        assert (code, err) == (0, "")
-        assert is_safe(out)
+        if folder.name in NAMES:
+            assert is_safe(call.out("show", "--", RunDirectory(folder).run_id))
 
 
 def test_the_shell_is_offered_names_that_are_safe(home: Path) -> None:
+    words = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": "tpu-console runs show ", "COMP_CWORD": "3"}
     offered = subprocess.run(
-        [PROGRAM],
-        env={
-            **os.environ,
-            "_TPU_CONSOLE_COMPLETE": "bash_complete",
-            "COMP_WORDS": "tpu-console runs show ",
-            "COMP_CWORD": "3",
-        },
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
+        [PROGRAM], env=os.environ | words, capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
-    assert offered.returncode == 0
     assert len(offered.stdout.splitlines()) == len(RUNS) + len(NAMES)
     assert is_safe(offered.stdout, offered.stderr)
 

@@ -42,24 +42,16 @@ def test_an_answer_says_what_changed_where_and_by_whom(event: Steered, text: str
     assert steered_text(event) == text
 
 
-def test_a_stop_says_when() -> None:
+def test_a_stop_says_when_and_a_busy_run_what_it_does() -> None:
     assert stop_text(StopRequested("by me")) == "by me"
     assert stop_text(StopRequested("by me", "epoch")) == "by me; after this epoch"
+    for phase, text in (("compiling", "it is compiling (1m 20s so far)"), ("training", ""), ("paused", "")):
+        assert busy_text(reduce(RunState(), PhaseStarted(phase), 100.0), 180.0) == text
 
 
-@pytest.mark.parametrize(
-    ("phase", "text"), [("compiling", "it is compiling (1m 20s so far)"), ("training", ""), ("paused", "")]
-)
-def test_a_busy_run_says_what_it_does(phase: str, text: str) -> None:
-    assert busy_text(reduce(RunState(), PhaseStarted(phase), 100.0), 180.0) == text
-
-
-@pytest.mark.parametrize("ends_at", [-1e15, 1e15])
-def test_a_budget_of_a_damaged_journal_has_an_end_too(ends_at: float) -> None:
-    assert budget_text(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("8h 30m, ")
-
-
-def test_a_budget_counts_down() -> None:
+def test_a_budget_counts_down_also_that_of_a_damaged_journal() -> None:
+    for ends_at in (-1e15, 1e15):
+        assert budget_text(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("8h 30m, ")
     budget = BudgetSet(30_600.0, 100_000.0, "8h30m")
     assert re.fullmatch(r"8h 30m, 2h 10m left, until \w+ \d\d:\d\d", budget_text(budget, 92_200.0))
     assert budget_clock(budget, 100_000.0) == "budget used up"
