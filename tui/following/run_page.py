@@ -32,6 +32,8 @@ from ..text.tables import Column, as_lines, fields, for_json, paragraphs
 from .run_settings import settings_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tpu_console.engine.runs.run_directory import RunDirectory
 
     from .overview import Overview
@@ -83,21 +85,24 @@ def plain_values(overview: Overview) -> dict[str, Any]:
         "budget": state.budget,
         "mirror": state.mirror,
         "end": state.end,
+        "efficiency": efficiency_of(state),
+    }
+    lists: dict[str, Iterable[Any]] = {
+        "hosts": state.hosts.values(),
+        "steered": state.steered,
+        "alerts": state.alerts,
+        "compiled": state.compiled,
+        "profiled": state.profiled,
+        "lost": state.lost,
+        "epoch_records": state.epochs,
     }
     report, _ = _report(overview.run)
     return {
         **overview.as_dict(),
         "config": journal_values(config) if config is not None else None,
         **{name: for_json(asdict(part)) if part is not None else None for name, part in parts.items()},
-        "hosts": [for_json(asdict(sampled)) for sampled in state.hosts.values()],
-        "steered": [for_json(asdict(event)) for event in state.steered],
-        "alerts": [for_json(asdict(alert)) for alert in state.alerts],
-        "compiled": [for_json(asdict(event)) for event in state.compiled],
-        "profiled": [for_json(asdict(event)) for event in state.profiled],
-        "lost": [for_json(asdict(event)) for event in state.lost],
+        **{name: [for_json(asdict(one)) for one in several] for name, several in lists.items()},
         "phase_seconds": dict(state.phase_s),
-        "efficiency": for_json(asdict(efficiency)) if (efficiency := efficiency_of(state)) else None,
-        "epoch_records": [for_json(asdict(epoch)) for epoch in state.epochs],
         "classes": report.as_dict() if report is not None else None,
         "notices": list(state.notices),
         "files": {name: printable(str(path)) for name, path in output_places(overview.run).items()},
@@ -178,11 +183,8 @@ def _epochs(overview: Overview) -> list[str]:
         return []
     names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))[: 2 * MOST_METRICS]
     best = state.best_epoch()
-    columns = [
-        *(replace(column, **_IN_FULL.get(column.key, {})) for column in epoch_columns(names)),
-        Column("", 0, value=lambda epoch: "★" if epoch is best else ""),
-    ]
-    return as_lines(columns, state.epochs, None)
+    columns = [replace(column, **_IN_FULL.get(column.key, {})) for column in epoch_columns(names)]
+    return as_lines([*columns, Column("", 0, value=lambda epoch: "★" * (epoch is best))], state.epochs, None)
 
 
 def _classes(run: RunDirectory, width: int | None) -> list[str]:

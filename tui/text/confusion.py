@@ -67,9 +67,8 @@ def worst_first(report: ClassReport) -> list[ClassScore]:
 def score_lines(report: ClassReport, width: int | None) -> list[str]:
     """Lay out one row per class in a width of cells; if there are many classes, only the worst."""
     scores = ordered(report)
-    shown = scores[:LARGEST_MATRIX]
-    lines = as_lines(SCORE_COLUMNS, shown, width)
-    if left := len(scores) - len(shown):
+    lines = as_lines(SCORE_COLUMNS, scores[:LARGEST_MATRIX], width)
+    if (left := len(scores) - LARGEST_MATRIX) > 0:
         lines.append(f"… and {plural(left, 'class', 'classes')} with better scores; report.json lists them all")
     return lines
 
@@ -95,10 +94,9 @@ class MatrixLayout:
 
     def head(self) -> str:
         """Return the heading above the rows."""
-        names = (
-            str(n) if self.is_numbered else clean(one.name, _LONGEST_HEAD) for n, one in enumerate(self.report.classes)
-        )
-        return " " * self.label + "".join(" " * (self.cell - cell_len(name)) + name for name in names)
+        names = [clean(one.name, _LONGEST_HEAD) for one in self.report.classes]
+        heads = map(str, range(len(names))) if self.is_numbered else names
+        return " " * self.label + "".join(" " * (self.cell - cell_len(head)) + head for head in heads)
 
     def row_name(self, row: int) -> str:
         """Return the name at the start of a row, with its number if the columns are numbered."""

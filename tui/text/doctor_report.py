@@ -41,13 +41,9 @@ def report_lines(report: Report, width: int | None) -> list[ReportLine]:
             read, is_ok = "; ".join(result.evidence), result.severity is Severity.OK
             label = "unknown" if result.severity is Severity.UNKNOWN else word_of(result)
             aside = f" ({read})" if is_ok and read else ""
-            first, *others = _wrapped(f"{result.title}: {result.text}{aside}", room)
-            others += _wrapped(f"found: {read}", room) if read and not is_ok else []
+            texts = [f"{result.title}: {result.text}{aside}", f"found: {read}" if read and not is_ok else ""]
+            first, *others = [line for text in texts for line in textwrap.wrap(text, room, break_on_hyphens=False)]
             others += [f"run: {result.remedy}"] if result.remedy else []
             lines.append(ReportLine(first, f"{label:<{_LABEL_CELLS}}", word_of(result)))
             lines += [ReportLine(line, " " * _LABEL_CELLS) for line in others]
     return [*lines, ReportLine(""), ReportLine(report.summary)]
-
-
-def _wrapped(text: str, room: int) -> list[str]:
-    return textwrap.wrap(text, room, break_on_hyphens=False)

@@ -61,9 +61,7 @@ def to_text(value: object) -> str:
 def _toml(value: object) -> str:
     """Write a value as inline TOML; except for tables, JSON is TOML."""
     if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}={_toml(item)}" for key, item in value.items()) + "}"
-        )
+        return "{" + ", ".join(f"{_toml(key)}={_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     return json.dumps(value, ensure_ascii=False)

@@ -6,6 +6,7 @@ The upper half block ``▀`` shows one pixel in its foreground and the one below
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from rich.cells import set_cell_size
@@ -56,13 +57,9 @@ def gallery(pictures: Sequence[Picture], width: int, depth: Depth, rows: int = 2
     lines: list[str] = []
     for start in range(0, min(len(pictures), rows * each), each):
         shown = pictures[start : start + each]
-        drawn = [_drawn(picture, side, depth) for picture in shown]
-        tallest = max(len(cells) for cells in drawn)
-        for number in range(tallest):
-            parts = [cells[number] if number < len(cells) else " " * side for cells in drawn]
-            lines.append((" " * _GAP).join(parts).rstrip(" "))
+        drawn = zip_longest(*(_drawn(picture, side, depth) for picture in shown), fillvalue=" " * side)
         captions = [set_cell_size(clipped(picture.caption, side), side) for picture in shown]
-        lines.append((" " * _GAP).join(captions).rstrip())
+        lines += [(" " * _GAP).join(row).rstrip(" ") for row in (*drawn, captions)]
     return lines
 
 

@@ -48,21 +48,19 @@ def figures(plan: Plan, config: RunConfig) -> tuple[list[PlanLine], list[PlanLin
     run = plural(config.epochs, "epoch")
     if steps is not None:
         run += f" × {steps:,} = {plural(config.epochs * steps, 'step')}"
-    what = [
-        ("Device", plan.accelerator),
-        ("Backend", f"{BACKENDS[plan.backend]} ({plan.backend_reason})"),
-        *([("Replicas", f"{plan.replicas} (each step is split between them)")] if plan.replicas > 1 else []),
-        ("Step", batch),
-        ("Rate", as_compiled(_learning_rate(plan, config), config)),
-    ]
-    time = [
-        ("Epoch", _epoch(plan)),
-        ("Run", run),
-        *([("Time", ahead)] if (ahead := time_ahead(plan, config)) else []),
-        *([("Input", speed)] if (speed := input_speed(plan)) else []),
-    ]
-    shown_what, shown_time = ([PlanLine(label.ljust(_LABEL), text) for label, text in pairs] for pairs in (what, time))
-    return shown_what, shown_time
+    what = {
+        "Device": plan.accelerator,
+        "Backend": f"{BACKENDS[plan.backend]} ({plan.backend_reason})",
+        "Replicas": f"{plan.replicas} (each step is split between them)" if plan.replicas > 1 else "",
+        "Step": batch,
+        "Rate": as_compiled(_learning_rate(plan, config), config),
+    }
+    time = {"Epoch": _epoch(plan), "Run": run, "Time": time_ahead(plan, config), "Input": input_speed(plan)}
+
+    def shown(pairs: dict[str, str]) -> list[PlanLine]:
+        return [PlanLine(label.ljust(_LABEL), text) for label, text in pairs.items() if text]
+
+    return shown(what), shown(time)
 
 
 def advice_entries(advice: Iterable[Finding]) -> list[PlanLine]:
@@ -72,8 +70,7 @@ def advice_entries(advice: Iterable[Finding]) -> list[PlanLine]:
 
 def problem_entries(problems: Sequence[Problem]) -> list[PlanLine]:
     """Return the problems of the form, each with its key."""
-    style = _STYLES[Severity.ERROR]
-    return [PlanLine(f"{MARKS[Severity.ERROR]} ", str(problem), style) for problem in problems]
+    return advice_entries(Finding(Severity.ERROR, str(problem)) for problem in problems)
 
 
 def counts(advice: Iterable[Finding]) -> str:

@@ -87,16 +87,11 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int |
     """
     by_column = [*zip([column.title for column in columns], *rows, strict=True)]
     wide = [replace(column, width=widest(texts)) for column, texts in zip(columns, by_column, strict=True)]
-    shown = fitting(wide, width)
-    cells = [
-        map(column.cell, texts)
-        for column, texts in zip(wide, by_column, strict=True)
-        if any(column is one for one in shown)
-    ]
+    kept = {id(column) for column in fitting(wide, width)}
+    cells = [map(one.cell, texts) for one, texts in zip(wide, by_column, strict=True) if id(one) in kept]
     lines = [_GAP.join(row).rstrip() for row in zip(*cells, strict=True)]
-    if width is None or len(shown) > 1:
-        return lines
-    return [clipped(line, width) for line in lines]  # one column may be wider than all the room
+    # One column may be wider than all the room.
+    return lines if width is None or len(kept) > 1 else [clipped(line, width) for line in lines]
 
 
 def as_lines(columns: Sequence[Column], records: Iterable[Any], width: int | None) -> list[str]:
