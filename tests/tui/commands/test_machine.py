@@ -47,7 +47,7 @@ def test_the_exit_code_reports_a_problem(call: Call, at: Callable[[str], None], 
 
 def test_json_has_the_evidence_and_the_next_command(call: Call, at: Callable[[str], None]) -> None:
     at("tpu-lock-of-another")
-    shown = call.json("doctor")
+    shown = json.loads(call("doctor", "--json")[1])
     assert shown["environment"]["where"] == "TPU VM"
     (lock,) = [finding for finding in shown["findings"] if finding["check"] == "tpu-lock"]
     assert (lock["verdict"], lock["group"]) == ("problem", "Accelerator")

@@ -85,7 +85,8 @@ def test_locale(environment: dict[str, str], expected: bool) -> None:
 
 def test_lines_survive_an_encoding_that_lacks_their_characters() -> None:
     raw = io.BytesIO()
-    say(["8×8 – done ★ … 数"], io.TextIOWrapper(raw, encoding="ascii"))
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    say(["8×8 – done ★ … 数"], stream)
     assert raw.getvalue() == b"8x8 - done * ... \\u6570\n"
 
 
