@@ -22,9 +22,14 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self._path = path
+        self._disk: int | None = None
 
     def prepare(self) -> None:
         """Create it, unless it is a link, but not its parent: without that disk, the copy would fill the one below."""
+        disk = self._path.parent.stat().st_dev
+        if self._disk not in {None, disk}:
+            raise FileNotFoundError(errno.ENODEV, "its disk is no longer mounted", self.name)
+        self._disk = disk
         require_real(self._path)
         self._path.mkdir(mode=0o700, exist_ok=True)
 

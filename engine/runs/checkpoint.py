@@ -87,7 +87,8 @@ def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray
     digest = hashlib.sha256(head)
     for array in arrays:
         digest.update(_bytes_of(array))
-    for needed in (run.config, run.inputs, *run.hub.rglob("*")):  # written without waiting for the disk
+    # What resuming needs, too: it was written without waiting for the disk.
+    for needed in (run.config, run.inputs, *run.hub.rglob("*"), run.path):
         with suppress(OSError):
             sync(needed)
     with whole_file(path) as draft, open(draft, "wb", opener=open_private) as file:

@@ -82,9 +82,12 @@ def take_requests(run: RunDirectory) -> list[Request]:
         files = [file for file in run.control.iterdir() if _NAME.fullmatch(file.name)]
         for file in sorted(files, key=lambda file: (file.stem != STOP, file.name))[:_MOST]:
             request = _read(file)
-            with suppress(OSError):
+            try:
                 file.unlink()  # before it is carried out, so that it never is twice
-                requests.append(request)
+            except OSError:
+                if not file.exists() or file.stem != STOP:  # a stop may be carried out again
+                    continue
+            requests.append(request)
     return [request for request in requests if request is not None]
 
 

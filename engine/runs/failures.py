@@ -21,7 +21,9 @@ _PACKAGES = {"site-packages", "dist-packages"}  # also of the user, or of the en
 
 _EXHAUSTED = "RESOURCE_EXHAUSTED"  # how XLA's message about missing memory begins
 
-_OF_GRAPHS = ("File ", "[[", "Detected at", "Graph execution error", "<stack traces")
+# What comes before the cause in the message of a graph's error, which may have several.
+_OF_GRAPHS = re.compile(r"File |\[\[|Detected at|Graph execution error|<stack traces|\d+ (root|successful|derived)")
+_CODE = re.compile(r"^\(\d+\) [A-Z_]+: +")
 # The message of `engine.data.images.decode` for a damaged file.
 _UNREADABLE_IMAGE = re.compile(r"assertion failed: \[(The image file [^\]]+)\]")
 
@@ -57,9 +59,8 @@ def explain(error: BaseException, log: str) -> RunFailed:
     if "tensorflow.OpError" in bases:
         if (image := _UNREADABLE_IMAGE.search(text)) is not None:
             return RunFailed(image[1], "", "Replace the file, or remove it from the dataset.", log)
-        # The cause follows the traceback of the graph.
-        lines = (line.strip() for line in text.splitlines())
-        first = next((line for line in lines if line and not line.startswith(_OF_GRAPHS)), first)[:300]
+        lines = (_CODE.sub("", line.strip(), count=1) for line in text.splitlines())
+        first = next((line for line in lines if line and not _OF_GRAPHS.match(line)), first)[:300]
         remedy = "Check that the labels fit the model's output and the loss, and that all examples have the same shape."
     return RunFailed(f"{name}: {first}", where, remedy, log)
 

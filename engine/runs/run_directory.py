@@ -134,7 +134,7 @@ def discard_leftovers(run: RunDirectory) -> None:
     discard_cache(run)
     for folder in ("", "checkpoints/", "control/"):
         with suppress(OSError):
-            remove_drafts(inside(run.path, folder), older_than_s=0.0)
+            remove_drafts(inside(run.path, folder))
 
 
 def cannot_begin(folder: Path, error: OSError) -> ConsoleError:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DRAFT = ".draft-"
 """How the names of drafts begin."""
 
+_LONGEST_DRAFT_S = 60.0
 _MOST_ENTRIES = 10_000
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _CAREFULLY = os.O_NONBLOCK | os.O_CLOEXEC
@@ -243,8 +244,8 @@ def open_private(path: str | Path, flags: int) -> int:
     return descriptor
 
 
-def remove_drafts(folder: Path, older_than_s: float = 60.0) -> None:
-    """Remove the drafts of crashed processes from a folder; a fresh one may be that of another machine."""
+def remove_drafts(folder: Path) -> None:
+    """Remove the drafts that crashed processes left in a folder that nobody but consoles writes now."""
     import psutil
 
     with suppress(OSError):
@@ -252,7 +253,8 @@ def remove_drafts(folder: Path, older_than_s: float = 60.0) -> None:
             pid = draft.name.removeprefix(DRAFT).partition("-")[0]
             with suppress(OSError, OverflowError):  # a number that is no process ID
                 is_dead = not (pid.isdecimal() and psutil.pid_exists(int(pid)))
-                if is_dead and time.time() - draft.lstat().st_mtime >= older_than_s:
+                # In a container, a crashed process often had the number of one that runs now.
+                if is_dead or time.time() - draft.lstat().st_mtime > _LONGEST_DRAFT_S:
                     draft.unlink()
 
 

@@ -140,7 +140,9 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         why, self.goes_back = self.goes_back, ""
         saved = self._checkpoints.last_good() if self._rollbacks < MOST_ROLLBACKS else None
         if saved is None:
-            self._recorder.control.stop(f"{why}, and the run cannot go back after going back {self._rollbacks} times")
+            tried = f"even after going back {self._rollbacks} times with a lower learning rate"
+            tried = tried if self._rollbacks else "and there is no checkpoint to go back to"
+            self._recorder.control.stop(f"{why}, {tried}")
             return None
         self._rollbacks += 1
         key = "fine_tuning.learning_rate" if is_fine_tuning else "optimizer.learning_rate"

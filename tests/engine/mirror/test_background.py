@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,12 @@ import pytest
 
 from tests.engine.mirror.parts import Training
 from tests.helpers import all_of, wait_until
+from tests.small_disk import small_disk
 from tpu_console.engine.mirror.background import Mirror
 from tpu_console.engine.mirror.copier import fetch_run
+from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.events import MirrorReported, RunFinished, RunOutcome
+from tpu_console.engine.runs.recorder import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,6 +91,36 @@ def test_a_mirror_that_goes_away_is_caught_up_with(training: Training, tmp_path:
     assert [bool(report.problem) for report in reports(training)].count(True) == 1, "said once, not at each attempt"
     run = fetch_run(str(tmp_path / "mirror" / training.run.run_id), tmp_path / "elsewhere")
     assert run.journal.read_bytes() == training.run.journal.read_bytes()
+
+
+def test_a_full_mirror_keeps_its_checkpoint_until_there_is_room(tmp_path: Path) -> None:
+    training = Training(tmp_path / "runs", size=50_000)  # checkpoints of 200 kB
+    (tmp_path / "mirror").mkdir()
+    with small_disk(tmp_path / "mirror", "2m") as disk, mirrored(training, disk.path) as mirror:
+        deadline = Deadline("1h", 3600.0, time.time())
+        training.recorder.keep_to(deadline)
+        training.epoch()
+        wait_until(lambda: epoch_there(training) == 1)
+        assert deadline.save_s > 0
+        disk.fill()
+        training.epoch()
+        wait_until(lambda: reports(training)[-1].problem)
+        found = newest_checkpoint(fetch_run(f"{disk.path}/{training.run.run_id}", tmp_path / "meanwhile"))
+        assert found is not None
+        assert found[1].epoch == 1
+        disk.empty()
+        end(training, mirror)
+        assert reports(training)[-1] == MirrorReported(f"{disk.path}/{training.run.run_id}", 2)
+        run = fetch_run(f"{disk.path}/{training.run.run_id}", tmp_path / "elsewhere")
+    assert run.journal.read_bytes() == training.run.journal.read_bytes()
+    assert newest_checkpoint(run) is not None
+
+
+def test_the_end_of_a_budget_ends_the_wait_for_a_mirror(training: Training, tmp_path: Path) -> None:
+    training.recorder.keep_to(Deadline("1s", 1.0, time.time() - 2))
+    with mirrored(training, tmp_path / "mirror") as mirror:
+        end(training, mirror)
+    assert reports(training)[-1].is_given_up
 
 
 def test_a_run_whose_mirror_never_comes_ends_and_says_what_is_not_copied(training: Training, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.engine.mirror.parts import Training
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.mirror.copier import Copier, MirrorTakenError, fetch_run
-from tpu_console.engine.mirror.places import MARKER, Bucket, Folder, Place, is_at_mirror
+from tpu_console.engine.mirror.places import MARKER, Bucket, Folder, Place, is_at_mirror, mirror_problem
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.events import Noticed
 
@@ -115,6 +115,35 @@ def test_a_run_that_went_on_elsewhere_is_left_alone(training: Training, place: P
         fetch_run(place.name, training.run.path.parent)
 
 
+def test_an_emptied_mirror_is_filled_again_and_what_a_killed_process_left_is_removed(
+    training: Training, place: Place, tmp_path: Path
+) -> None:
+    copier = Copier(training.run, place)
+    training.epoch()
+    copier.copy()
+    before = names_at(place)
+    for folder in ("checkpoints/", ""):
+        for name in place.names(folder):
+            if name != "checkpoints":
+                place.remove(folder + name)
+    place.put("checkpoints/.draft-1-state-000009.ckpt", [b"half"])
+    copier.copy()  # finds out
+    copier.copy()
+    assert names_at(place) == before
+    training.recorder.emit(Noticed("and more"))
+    assert fetch_run(place.name, training.run.path.parent).path == training.run.path  # it has all of its mirror
+
+
+def test_a_link_in_place_of_the_runs_folder_is_not_written_through(training: Training, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    place = tmp_path / "mirror" / training.run.run_id
+    place.parent.mkdir()
+    place.symlink_to(tmp_path / "home")
+    with pytest.raises(OSError, match="link"):
+        Copier(training.run, Folder(place)).copy()
+    assert list((tmp_path / "home").iterdir()) == []
+
+
 def test_nothing_but_known_regular_files_is_fetched(training: Training, tmp_path: Path) -> None:
     path = tmp_path / "mirror" / training.run.run_id
     path.parent.mkdir()
@@ -162,3 +191,11 @@ def test_a_mirror_is_known_by_its_marker(training: Training, tmp_path: Path) -> 
     assert is_at_mirror("gs://bucket/runs/20260101-000000-a")
     assert not is_at_mirror(str(training.run.path))
     assert not is_at_mirror(training.run.run_id)
+
+
+def test_a_plan_says_which_folder_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    problems = [
+        mirror_problem(str(place)) for place in ("", tmp_path, "gs://b/runs", tmp_path / "no", tmp_path / "file")
+    ]
+    assert [bool(problem) for problem in problems] == [False, False, False, True, True]

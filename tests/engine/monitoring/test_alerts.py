@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import socket
 import threading
 from dataclasses import replace
 from functools import reduce as folded
@@ -128,6 +129,7 @@ def test_a_plateau_and_overfitting(losses: list[float], validation: list[float],
         ([60, 60, 60, 100], ""),
         ([1, 1, 1, 9], ""),  # a few seconds are no reason
         ([60, 60, 200], ""),
+        ([60, 60, 60, 200, 60], ""),
     ],
 )
 def test_a_slow_epoch(seconds: list[float], text: str) -> None:
@@ -323,6 +325,7 @@ def test_an_alert_is_posted_as_json_and_its_address_is_in_no_journal(recorder: R
     [
         ([500, 429], 3, []),  # the third try succeeds
         ([500, 500, 500], 3, ["An alert could not be sent to 127.0.0.1: it answered 500."]),
+        ([404], 1, ["An alert could not be sent to 127.0.0.1: it answered 404."]),
         ([302], 1, ["An alert could not be sent to 127.0.0.1: it answered 302."]),
     ],
 )
@@ -335,6 +338,30 @@ def test_a_failure_is_tried_again_and_then_noticed(
     webhook.send(alert())
     webhook.close()
     assert (len(server.posted), notices) == (posts, said)
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+def test_a_server_that_is_gone_or_does_not_speak_http_is_noticed_once(speaks: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+
+        def answer() -> None:
+            for _ in range(6):
+                connection, _address = server.accept()
+                with connection:
+                    connection.recv(1 << 16)
+                    connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+        if speaks:
+            threading.Thread(target=answer, daemon=True).start()
+        else:
+            server.close()
+        notices: list[str] = []
+        webhook = Webhook(url, "my-run", notices.append, pause_s=0.0)
+        webhook.send(alert())
+        webhook.send(alert())
+        webhook.close()
+    assert len(notices) == 1
 
 
 def test_no_more_are_posted_per_minute_than_allowed_and_sending_never_waits(server: Server) -> None:

@@ -136,9 +136,35 @@ def test_waiting_is_what_python_measures_around_it() -> None:
     assert 0.5 * waited < taken.wait_s <= waited
 
 
+def test_two_meters_in_one_process_count_apart() -> None:
+    (first, one), (_, other) = metered(batches_of()), metered(batches_of())
+    assert one is not None
+    assert other is not None
+    assert len(list(first.take(3))) == 3
+    assert (one.read().batches >= 3, other.read()) == (True, Taken())
+
+
 @pytest.mark.slow
 def test_a_slow_dataset_limits_its_run(tmp_path: Path) -> None:
     is_input_bound(train(tmp_path, **slow_run(tmp_path)), batch_s=0.04)
+
+
+@pytest.mark.slow
+def test_two_simulated_replicas_are_measured_too(tmp_path: Path) -> None:
+    is_input_bound(train(tmp_path, **slow_run(tmp_path, accelerator="sim:2", steps_per_epoch=16)), batch_s=0.08)
+
+
+@pytest.mark.slow
+def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path: Path) -> None:
+    run = train(tmp_path, model_options={"hidden": [2000, 2000]}, batch_size=128, epochs=3, steps_per_epoch=10)
+    told = all_of(run, InputMeasured)
+    measured = [event for event in told if event.epoch > 1]
+    assert "accelerator" in {event.limit for event in measured}
+    assert not [event for event in all_of(run, Alerted) if event.kind == "input"]
+    # Compiling is in no span, and neither is validating.
+    ended = all_of(run, EpochEnded)
+    left_out = sum(epoch.compile_s + epoch.validation_s for epoch in ended)
+    assert sum(event.span_s for event in told) < sum(epoch.seconds for epoch in ended) - left_out / 2
 
 
 @pytest.mark.slow

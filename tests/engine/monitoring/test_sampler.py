@@ -109,6 +109,13 @@ def test_a_container_s_limits_are_what_its_use_is_set_against(
     assert sample.why_not.keys() == {"disk_read_bytes_per_s"}
 
 
+def test_a_container_that_does_not_report_its_use_is_named_as_the_reason(tmp_path: Path) -> None:
+    told = {path: text for path, text in VERSION_2.items() if not path.endswith(("cpu.stat", "memory.current"))}
+    sample = HostReader(sources=machine(tmp_path, told)).read()
+    assert (sample.cpu_percent, sample.ram_bytes, sample.ram_limit_bytes) == (None, None, 8 * GIB)
+    assert sample.why_not.keys() == {"cpu_percent", "ram_bytes", "disk_read_bytes_per_s"}
+
+
 DISKS = """\
  259       0 nvme0n1 100 0 {disk} 5 0 0 0 0 0 0 0
  259       1 nvme0n1p1 100 0 {disk} 5 0 0 0 0 0 0 0
@@ -189,6 +196,19 @@ def test_validation_does_not_count_as_training_time() -> None:
     pace.on_event(epoch(25, 9.5, validation_s=7.0))  # half a second of training, seven of validation
     pace.on_event(step(30, 10.0))
     assert pace.look() == (320.0, "")
+
+
+def test_a_resumed_run_and_a_second_fit_go_on_with_their_seconds_and_compile_apart() -> None:
+    clock = Clock()
+    pace = HostPace(clock=clock, earlier_s=100.0)
+    pace.on_event(fit(batch=None))
+    pace.on_event(step(10, 1.0))
+    assert "batch" in pace.look()[1]
+    clock.now += 30
+    pace.on_event(fit(batch=64))
+    pace.on_event(step(11, 30.0))
+    pace.on_event(step(21, 31.0))
+    assert (pace.look(), pace.elapsed_s()) == ((640.0, ""), 130)
 
 
 def test_a_run_that_goes_back_to_a_checkpoint_goes_on_with_its_seconds() -> None:

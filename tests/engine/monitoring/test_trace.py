@@ -203,3 +203,10 @@ def test_what_is_no_trace_is_an_error_or_empty(data: bytes) -> None:
             read_trace(data, frozenset({"dense"}))
     else:
         assert read_trace(data, frozenset({"dense"})).computing == 0
+
+
+def test_a_torn_trace_is_an_error() -> None:
+    space = SPACES.XSpace()
+    Plane(space, "/device:TPU:0").add("XLA Ops", "fusion.1", 0, 1)
+    with pytest.raises(DataError):
+        read_trace(space.SerializeToString()[:-3], frozenset())

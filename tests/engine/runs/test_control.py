@@ -157,3 +157,13 @@ def test_several_hosts_agree_on_a_stop_before_it_is_announced() -> None:
     assert [one.by for one in control.take()] == ["asked by one"], "only a stop is agreed on"
     control.agreed("asked, at host 1")
     assert (control.reason, control.news()) == ("asked, at host 1", [StopRequested("asked, at host 1")])
+
+
+def test_what_was_asked_before_the_hosts_joined_is_agreed_on_or_refused() -> None:
+    control, heard = Control(), list[str]()
+    control.ask(Request(Steering.STOP_AFTER_EPOCH, "asked early"))
+    control.stop("asked")
+    control.agree_by(heard.append)
+    assert (heard, control.reason) == (["asked"], None)
+    control.end_epoch()
+    assert (control.reason, [one.by for one in control.take()]) == (None, ["asked early"])

@@ -143,6 +143,27 @@ def test_a_summary_counts_only_for_the_journal_that_it_was_made_of(run: RunDirec
     assert summarized_facts(run) is None
 
 
+def test_only_a_run_that_has_ended_has_a_summary_and_only_in_a_file(run: RunDirectory, tmp_path: Path) -> None:
+    begun = write(create_run("b", tmp_path), START)
+    conclude(begun)
+    assert not begun.summary.exists()
+    conclude(run)
+    content = json.loads(run.summary.read_text())
+    assert (content["run"], content["outcome"], content["epochs"]) == ("digits-cnn", "completed", 1)
+    content["facts"] |= {"label": "\x1b[2Jred", "model": "line\x07"}
+    run.summary.write_text(json.dumps(content))
+    facts = summarized_facts(run)
+    assert facts is not None
+    assert (facts.label + facts.model).isprintable()
+    run.summary.unlink()
+    os.mkfifo(run.summary)
+    assert summarized_facts(run) is None
+    run.summary.unlink()
+    run.summary.mkdir()
+    conclude(run)
+    assert summarized_facts(run) is None
+
+
 @pytest.mark.parametrize(
     "facts",
     [

@@ -89,6 +89,35 @@ def test_a_full_disk_is_not_taken_for_full_memory(tmp_path: Path) -> None:
     assert str(tmp_path) in told.what
 
 
+@pytest.mark.parametrize(
+    ("error", "what", "remedy"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "The disk is full.", "Free space"),
+        (ModuleNotFoundError("No module named 'keras'", name="keras"), "keras cannot be imported.", "pip install"),
+        (ValueError(""), "ValueError: ValueError", "log"),
+        (KeyError("first\nsecond"), "KeyError: 'first\\nsecond'", "log"),
+        (
+            OpError("2 root error(s) found.\n  (0) INVALID_ARGUMENT:  Bad labels\n\t [[x]]\n  (1) ABORTED: y"),
+            "OpError: Bad labels",
+            "labels",
+        ),
+    ],
+)
+def test_other_errors_are_one_sentence(error: Exception, what: str, remedy: str) -> None:
+    told = explain(error, LOG)
+    assert (told.what, remedy in told.remedy, told.log) == (what, True, LOG)
+    assert log_text(error).endswith("\n")
+
+
+def test_a_package_that_a_function_of_the_user_imports_says_how_to_install_it(tmp_path: Path) -> None:
+    (tmp_path / "hub.py").write_text("def build(*_):\n    import gone_hub.models\n", encoding="utf-8")
+    with pytest.raises(UserCodeError) as raised:
+        call_user_function(f"{tmp_path / 'hub.py'}:build")
+    told = explain(raised.value, LOG)
+    assert told.what.endswith("raised ModuleNotFoundError: No module named 'gone_hub'")
+    assert told.remedy.endswith("install gone-hub")
+
+
 def test_a_graph_s_error_is_found_behind_its_traceback() -> None:
     told = explain(OpError(GRAPH), LOG)
     assert told.what.startswith("OpError: Received a label")

@@ -99,3 +99,14 @@ def test_of_a_long_log_the_end_is_kept(run: RunDirectory) -> None:
     assert lines[-1].startswith("0004999 ")
     numbers = [int(line[:7]) for line in lines[1:]]
     assert numbers == list(range(numbers[0], 5000))
+
+
+def test_the_log_is_read_by_whole_lines_and_characters_and_again_when_it_was_cut(run: RunDirectory) -> None:
+    tail, raw = LogTail(run), "first\nnaïve 日本\nand".encode()
+    assert tail.read() == ()
+    for cut in range(len(raw)):
+        append(run, raw[cut : cut + 1])
+        tail.read()
+    assert tail.read() == ("first", "naïve 日本")
+    run.log.write_bytes(b"after\n")
+    assert tail.read() == ("first", "naïve 日本", "after")

@@ -15,12 +15,14 @@ from tests.helpers import LIMIT_S, all_of, events_of, fork_host, small_config, w
 from tests.small_disk import SmallDisk, fill_up
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.control import Control, ask
 from tpu_console.engine.runs.events import (
     EpochEnded,
     Noticed,
     Progress,
     RunFailed,
+    RunSource,
     Steering,
 )
 from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatWatch
@@ -157,3 +159,25 @@ def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(disk: SmallDisk
     notices = notices_of(run)
     assert "disk is full: best.keras" in notices
     assert "TensorBoard files are" in notices
+
+
+def test_a_disk_that_is_full_when_training_ends_is_named(disk: SmallDisk) -> None:
+    class FillsAtTheEnd(JournalWriter):
+        def write(self, event: object) -> None:
+            super().write(event)  # type: ignore[arg-type]  # any event
+            if isinstance(event, EpochEnded) and event.epoch == 2:
+                disk.fill()
+
+    config = small_config(epochs=2)
+    run = prepare_run(config, disk.path / "runs")
+    journal = FillsAtTheEnd(run.journal)
+    thread = EngineThread(run, config, journal, source=RunSource.IN_PROCESS)
+    thread.start()
+    thread.join(LIMIT_S)
+    journal.close()
+    assert not thread.succeeded
+    assert epochs_in(run) == [1, 2]
+    end = events_of(run)[-1]
+    assert isinstance(end, RunFailed)
+    assert end.what.startswith("The disk is full: model.keras")
+    assert "All 2 epochs" in end.remedy

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import wait_until
+from tests.helpers import all_of, wait_until
 from tpu_console.engine.runs.control import Control, ask
-from tpu_console.engine.runs.events import Steering
+from tpu_console.engine.runs.events import Steering, StopRequested
 from tpu_console.engine.runs.heartbeat import BEAT_S, Heartbeat, HeartbeatThread
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
@@ -43,6 +43,21 @@ def test_a_request_that_cannot_be_read_is_a_request_all_the_same(run: RunDirecto
     (run.control / "stop.json").write_text(content, encoding="utf-8")
     Heartbeat(run, JournalWriter(run.journal), control).tick()
     assert control.reason == "asked by a control file"
+
+
+def test_the_first_reason_to_stop_counts_whatever_is_in_its_place(run: RunDirectory) -> None:
+    journal, control = JournalWriter(run.journal), Control()
+    heartbeat = Heartbeat(run, journal, control)
+    run.control.rmdir()
+    heartbeat.tick()
+    ask(run, Steering.PAUSE, "asked")
+    (run.control / "stop.json" / "inside").mkdir(parents=True)
+    heartbeat.tick()
+    control.stop("again")
+    heartbeat.tick()
+    assert control.reason == "asked by a control file"
+    assert [one.action for one in control.take()] == ["pause"]
+    assert [event.reason for event in all_of(run, StopRequested)] == [control.reason]
 
 
 def test_a_heart_thread_outlives_a_vanished_folder_and_stops_when_told(run: RunDirectory) -> None:

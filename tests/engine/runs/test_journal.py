@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +192,50 @@ def test_a_megabyte_of_garbage_hides_nothing_behind_it(path: Path, nothing: byte
     assert messages(path) == ["before", "after"]
 
 
+def test_several_values_in_a_line_and_one_in_several_lines_hide_no_control_character(path: Path) -> None:
+    one = '{"v":1,"t":1.0,"type":"Noticed","message":"%s"}'
+    escape = one % r"\u001b[2J"
+    path.write_text("\n".join([f"{one % 'a'},{escape}", '{"v":1,"t":1.0', '"type":"Noticed","message":"b"}', ""]))
+    assert "\x1b" not in "".join(messages(path))
+
+
+def test_a_line_is_read_when_it_is_whole_and_a_shorter_journal_from_its_beginning(path: Path) -> None:
+    line = encode(Noticed("x" * 1_000_000), 1.0)
+    reader = JournalReader(path)
+    path.write_bytes(line + line[:20])
+    assert (len(reader.read()), reader.read()) == (1, [])
+    with path.open("ab") as file:
+        file.write(line[20:])
+    assert ([len(record["message"]) for record in reader.read()], reader.skipped) == ([1_000_000], 0)
+    path.write_bytes(encode(Noticed("new"), 1.0))
+    assert [record["message"] for record in reader.read()] == ["new"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{}, {"type": "Noticed"}, {"type": "Noticed", "message": 3}, {"type": "Progress", "logs": [1]}, {"type": "object"}],
+)
+def test_a_damaged_record_is_no_event(record: dict[str, Any]) -> None:
+    assert decode(record) is None
+
+
+def test_threads_and_writers_that_write_at_once_keep_their_lines_whole(path: Path) -> None:
+    shared, other = JournalWriter(path), JournalWriter(path)
+
+    def work(name: str, writer: JournalWriter) -> None:
+        for number in range(300):
+            writer.write(Noticed(f"{name} {number} {'x' * 2000}"))
+
+    threads = [threading.Thread(target=work, args=of) for of in (("a", shared), ("b", shared), ("c", other))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    written = [message.split()[:2] for message in messages(path)]
+    for name in "abc":
+        assert [int(number) for who, number in written if who == name] == list(range(300))
+
+
 def test_what_a_newer_version_wrote_is_skipped_and_its_version_told(path: Path) -> None:
     newer = {"v": VERSION + 3, "t": 2.0, "type": "Teleported", "where": "Mars"}
     extended = {"v": VERSION + 3, "t": 2.0, "type": "Noticed", "message": "known", "colour": "red"}
@@ -301,6 +346,22 @@ def test_epoch_ends_and_last_events_are_made_durable(
     assert synced == ([path.stat().st_size] if durable else [])
     writer.flush()
     assert len(synced) == int(durable)  # once is enough
+
+
+def test_a_disk_counts_as_full_until_there_is_room_for_more_than_a_few_lines_and_closing_writes_what_waits(
+    disk: SmallDisk,
+) -> None:
+    journal = JournalWriter(disk.path / "events.jsonl")
+    fill_up(disk, journal)
+    filler = disk.path / "filler"
+    os.truncate(filler, filler.stat().st_size - (64 << 10))
+    journal.flush()
+    assert (journal.waiting, journal.is_full) == (0, True)
+    fill_up(disk, journal)
+    journal.write(EPOCH)
+    journal.close()
+    journal.write(Noticed("late"))
+    assert read_all(disk.path / "events.jsonl")[-1]["type"] == "EpochEnded"
 
 
 @pytest.mark.parametrize(("torn", "lines"), [(-9, 3), (-1, 3), (None, 3)])

@@ -27,8 +27,10 @@ def run() -> RunDirectory:
 
 def test_the_process_that_trains_a_run_removes_what_the_one_before_left(run: RunDirectory) -> None:
     left = [folder / f".draft-{gone_process()}-x" for folder in (run.path, run.checkpoints, run.control)]
-    for path in left:
+    reused = run.path / f".draft-{os.getpid()}-model.keras"
+    for path in (*left, reused):
         path.touch()
+    os.utime(reused, (1e9, 1e9))
     written = run.control / f".draft-{os.getpid()}-stop.json"  # by a console that runs
     written.touch()
     discard_leftovers(run)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import BeatingProcess, gone_process
+from tests.helpers import BeatingProcess, gone_process, leave_dead
 from tpu_console.engine.machine.process_identity import Sight, identify, look_for
+from tpu_console.engine.runs.control import ask
+from tpu_console.engine.runs.events import Steering
 from tpu_console.engine.runs.heartbeat import (
     LOST_S,
     SILENT_S,
@@ -106,6 +108,40 @@ def test_a_machine_with_another_clock_is_judged_by_whether_it_beats(run: RunDire
     assert viewer.look() == (ALIVE, 0)
 
 
+@pytest.mark.parametrize("jump_s", [-10 * HOUR_S, -60.0, 60.0, 1000 * DAY_S])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_clock_that_is_set_and_a_viewer_that_was_suspended_change_nothing(
+    run: RunDirectory, jump_s: float, is_elsewhere: bool
+) -> None:
+    if is_elsewhere:
+        elsewhere(run)
+    viewer = Viewer(run)
+    viewer.beat(skew_s=-25)
+    assert viewer.look() == (SILENT, 25)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    viewer.now += jump_s
+    for _ in range(20):  # the jump comes between two beats
+        assert viewer.look(after_s=1) == (ALIVE, 0)
+        viewer.beat()
+    viewer.pass_by(HOUR_S)  # nobody looked
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+
+
+def test_a_waiting_stop_is_seen_and_a_run_that_crashed_or_vanished_is_dead(run: RunDirectory) -> None:
+    viewer = Viewer(run)
+    assert not viewer.watch.look().stop_waits
+    ask(run, Steering.STOP, "asked")
+    assert viewer.watch.look().stop_waits
+    leave_dead(run)
+    assert Viewer(run).look() == (DEAD, 0)
+    run.heartbeat.write_text(json.dumps({"waiting": "9" * 5000}), encoding="utf-8")
+    assert Viewer(run).watch.look().waiting is None
+    shutil.rmtree(run.path)
+    assert viewer.look() == (DEAD, 0)
+
+
 def test_before_the_first_heartbeat_a_run_is_starting_for_a_while(run: RunDirectory) -> None:
     run.heartbeat.unlink()
     viewer = Viewer(run)
@@ -168,6 +204,15 @@ def test_where_there_is_no_proc_the_creation_time_counts(monkeypatch: pytest.Mon
     assert look_for(identity) is RUNNING
     assert look_for(identity | {"created": identity["created"] - 60}) is GONE
     assert look_for(identity | {"pid": gone_process()}) is GONE
+
+
+def test_a_process_that_ended_and_was_not_waited_for_is_gone() -> None:
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
+        identity = identify(process.pid)
+        assert look_for(identity) is RUNNING
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
+        assert look_for(identity) is GONE
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import private_mode
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run, list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run, is_run, list_runs
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.engine.storage.paths import runs_folder, user_presets_folder
 
@@ -126,3 +126,15 @@ def test_one_variable_moves_runs_and_presets(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     assert runs_folder() == tmp_path / "data" / "tpu-console" / "runs"
     assert user_presets_folder() == tmp_path / "config" / "tpu-console" / "presets"
+
+
+def test_a_journal_or_a_configuration_makes_a_folder_a_run(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFoundError, match="tpu-console run digits-cnn"):
+        find_run(None, tmp_path)
+    run = create_run("a", tmp_path)
+    assert not is_run(run.path)
+    for path in (run.journal, run.config):
+        path.touch()
+        assert is_run(run.path)
+        assert not is_run(path)
+        path.unlink()

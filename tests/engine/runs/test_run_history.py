@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -143,3 +143,18 @@ def test_damaged_values_tell_nothing(trained: RunState, private_home: Path, valu
     assert plan_of(config).seconds is None
     stopwatch(config).record(trained)
     assert plan_of(config).seconds is not None
+
+
+def test_only_a_run_of_the_same_code_on_the_same_machine_tells_its_time_without_its_pause(
+    trained: RunState, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def build(): ...\n", encoding="utf-8")
+    config = small_config(model=f"{file}:build", model_options={}, epochs=2, accelerator="auto")
+    stopwatch(config).record(RunState())
+    assert plan_of(config).seconds is None
+    stopwatch(config).record(replace(trained, last_at=1130.0, phase_s={"paused": 1000.0}))
+    assert plan_of(config).seconds == pytest.approx(30.0)
+    assert plan_of(config, Hardware(gpus=("NVIDIA H200",))).seconds is None
+    file.write_text("def build(): 'ten times as large'\n", encoding="utf-8")
+    assert plan_of(config).seconds is None

@@ -17,6 +17,7 @@ from tpu_console.engine.runs.curves import Samples
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     Alerted,
+    BudgetSet,
     CheckpointSaved,
     DataReady,
     EpochEnded,
@@ -26,6 +27,7 @@ from tpu_console.engine.runs.events import (
     HostSampled,
     InputMeasured,
     MemorySampled,
+    MirrorReported,
     ModelBuilt,
     Noticed,
     PhaseStarted,
@@ -39,9 +41,12 @@ from tpu_console.engine.runs.events import (
     Steered,
     StopAfter,
     StopRequested,
+    Translated,
+    ValidationProgress,
 )
 from tpu_console.engine.runs.journal import decode, encode
 from tpu_console.engine.runs.metrics import Metric, metric_called
+from tpu_console.engine.runs.plausible import MOST_REPLICAS
 from tpu_console.engine.runs.state import RunState, fold, reduce
 
 timed = st.tuples(events | of_type(Progress), st.floats(0, 2e9))
@@ -314,3 +319,59 @@ def test_a_run_diverges_when_an_alert_stops_it_before_anybody_else(
     assert state.is_diverging is is_diverging
     assert state.alerts == tuple(event for event in history if isinstance(event, Alerted))
     assert not after(RunResumed(1, 0, 4, 1.0, 1, "a"), state=state).is_diverging
+
+
+def test_speeds_have_one_point_an_epoch_and_no_phase_is_shorter_than_nothing() -> None:
+    slow = replace(ended(2, loss=1.0), learning_rate=None, step_ms=None)
+    state = after(ended(1, loss=2.0), slow)
+    assert state.speed.step == Samples([4, 8])
+    assert state.speed.metrics == {
+        "learning_rate": Samples([1e-3, math.nan]),
+        "examples_per_s": Samples([100.0, 100.0]),
+        "step_ms": Samples([2.0, math.nan]),
+    }
+    state = after(PhaseStarted("importing"), at=10.0)
+    assert reduce(state, PhaseStarted("training"), 5.0).phase_s == {"importing": 0.0}
+
+
+def test_the_curves_end_with_the_epoch_and_do_not_run_into_the_next() -> None:
+    state = after(FitStarted(2, 4, 32, 32, 1), progress(4, loss=2.0), ended(1, loss=1.0))
+    assert state.train.step == Samples([4])
+    state = after(FitStarted(2, None, None, None, 1), progress(3, loss=1.0), ended(1, loss=1.0))
+    assert (state.train.epoch, state.steps_total) == (Samples([0.0, 1.0]), None)
+    state = after(FitStarted(2, 4, 32, 32, 8), Progress(1, 8, 8, 1.0, {}))
+    assert state.train.epoch == Samples([1.0])
+    again = reduce(state, RunResumed(0, 0, 0, 0.0, 1, "here"), 99.0)
+    assert (len(again.train), len(again.epochs), again.progress) == (0, 0, None)
+
+
+def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_loss() -> None:
+    assert (RunState().monitor, RunState().best_epoch()) == ("loss", None)
+    validated = after(ended(1, loss=1.0, val_loss=1.5))
+    assert validated.monitor == "val_loss"
+    assert after(FitStarted(1, 4, 8, 8, 1, monitor="accuracy"), state=validated).monitor == "accuracy"
+    assert [metric_called(name).lower_is_better for name in ("val_loss", "perplexity", "squared_hinge")] == [True] * 3
+    assert not metric_called("val_auc").lower_is_better
+
+
+def test_an_impossible_time_between_good_ones_is_skipped_alone() -> None:
+    records = [record(progress(step, loss=1.0), float(step)) for step in range(1, 4)]
+    records[1]["elapsed_s"] = 1e300
+    state = fold(RunState(), records)
+    assert (state.skipped, state.train.step.values.tolist()) == (1, [1.0, 3.0])
+
+
+def test_figures_of_more_hosts_and_replicas_than_there_can_be_are_dropped() -> None:
+    sampled = [HostSampled(number, "a", None, None, None, None, None) for number in range(4097)]
+    assert len(after(*sampled).hosts) == 4096
+    full = after(MemorySampled(tuple(ReplicaMemory(number, 1, 1, 1) for number in range(MOST_REPLICAS))))
+    assert after(MemorySampled((ReplicaMemory(MOST_REPLICAS, 1, 1, 1),)), state=full).memory == full.memory
+
+
+def test_the_newest_event_of_a_kind_is_kept() -> None:
+    budget, mirror = BudgetSet(60.0, 99.0, "1m"), MirrorReported("gs://a", 1)
+    translated, validating = Translated(1, ()), ValidationProgress(1, 3, 10)
+    state = after(budget, mirror, translated, PhaseStarted("validating"), validating)
+    kept = (state.budget, state.mirror, state.mirror_at, state.translated, state.validating)
+    assert kept == (budget, mirror, 2.0, translated, validating)
+    assert after(PhaseStarted("training"), state=state).validating is None

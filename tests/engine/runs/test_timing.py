@@ -16,6 +16,7 @@ from tpu_console.engine.runs.events import (
     PhaseStarted,
     Progress,
     RunFinished,
+    RunResumed,
 )
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.runs.timing import Pace, pace, stall, validating_share
@@ -149,3 +150,22 @@ def test_a_stall_is_measured_from_the_last_step_and_names_what_is_usual() -> Non
     assert found.usual_s == pytest.approx(0.1)
     resumed = reduce(MID_EPOCH, PhaseStarted(Phase.TRAINING), MID_EPOCH.progress_at + 100)  # a checkpoint was written
     assert stall(resumed, MID_EPOCH.progress_at + 125.0) is None
+
+
+def test_what_is_unknown_or_over_has_no_time_left() -> None:
+    assert [pace(state) for state in (RunState(), trained(), trained(1))] == [Pace()] * 3
+    assert pace(reduce(trained(1, 2, 3), RunFinished("completed", "", {}), 9.0)).run_left_s is None
+    assert pace(trained(1, 2, 3, fit=FitStarted(1, 2, 32, 32, 1))).run_left_s == 0.0
+    assert [pace(ended(trained(10), 1, step_ms=step_ms)).step_ms for step_ms in (70.0, None)] == [70.0, None]
+
+
+@pytest.mark.parametrize("compile_s", [0.0, 500.0])
+def test_the_time_left_does_not_depend_on_how_long_compiling_took(compile_s: float) -> None:
+    assert pace(trained(1, 2, 3, 4, compile_s=compile_s)).run_left_s == pytest.approx(2.6)
+    assert pace(ended(trained(10, compile_s=compile_s), 1)).run_left_s == pytest.approx(2.0)
+
+
+def test_a_damaged_journal_without_points_does_not_stall() -> None:
+    state = reduce(ended(trained(10), 1), RunResumed(1, 0, 5, 1.0, 1, "here"), 7.0)
+    state = reduce(state, PhaseStarted(Phase.TRAINING), 8.0)
+    assert (len(state.train), stall(state, 1000.0)) == (0, None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import LIMIT_S, all_of, small_config
+from tests.helpers import LIMIT_S, all_of, has, run_host, small_config, wait_until
 from tpu_console.engine.runs.events import (
     EpochEnded,
     Event,
@@ -131,3 +131,12 @@ def test_a_tracker_that_is_not_installed_is_a_notice(tmp_path: Path, monkeypatch
     journal.close()
     (message,) = notices(run)
     assert "mlflow" in message
+
+
+@pytest.mark.slow
+def test_a_real_run_is_recorded_and_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = run_host(small_config(sinks=['wandb(project="pets")']), tmp_path)
+    assert has(run, RunFinished)
+    wait_until(lambda: b"best_val_accuracy" in values_of(run.path / "wandb"), "the summary", 2 * LIMIT_S)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.helpers import gone_process, private_mode
-from tpu_console.engine.storage.files import open_private, remove_drafts, write_whole
+from tpu_console.engine.storage.files import open_private, remove_drafts, whole_file, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def make(folder: Path, name: str, age_s: float) -> Path:
@@ -23,16 +23,18 @@ def make(folder: Path, name: str, age_s: float) -> Path:
 
 def test_drafts_of_crashed_processes_are_removed_and_nothing_else(tmp_path: Path) -> None:
     gone = gone_process()
-    left = make(tmp_path, f".draft-{gone}-paces.json", 3600)
+    left = [
+        make(tmp_path, f".draft-{gone}-speeds.json", 0),
+        make(tmp_path, f".draft-{os.getpid()}-best.keras", 3600),  # the number was another process's before
+    ]
     kept = [
-        make(tmp_path, f".draft-{os.getpid()}-best.keras", 3600),  # being written by a process that runs
-        make(tmp_path, f".draft-{gone}-speeds.json", 0),  # perhaps by a process of another machine
+        make(tmp_path, f".draft-{os.getpid()}-stop.json", 0),  # being written by a console
         make(tmp_path, "paces.json", 3600),
         make(tmp_path, ".gitignore", 3600),
         make(tmp_path, "mine.draft.toml", 3600),
     ]
     remove_drafts(tmp_path)
-    assert not left.exists()
+    assert not any(path.exists() for path in left)
     assert all(path.exists() for path in kept)
 
 
@@ -59,3 +61,12 @@ def test_a_draft_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / f".draft-{os.getpid()}-a.json").symlink_to(other)
     write_whole(tmp_path / "a.json", "new")
     assert (other.read_text(encoding="utf-8"), (tmp_path / "a.json").read_text(encoding="utf-8")) == ("mine", "new")
+
+
+def test_a_draft_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", "before")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(tmp_path / "a", "half of it " * 10_000 + "\udcff")
+    with pytest.raises(FileNotFoundError), whole_file(tmp_path / "a") as draft:
+        draft.rename(tmp_path / "elsewhere")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "before")]

@@ -13,6 +13,7 @@ from tpu_console.engine.runs.events import (
     DataReady,
     EpochEnded,
     FitStarted,
+    MemorySampled,
     RunFinished,
 )
 
@@ -76,7 +77,13 @@ def test_the_run_says_which_backend_and_which_devices(runs: tuple[RunDirectory, 
     replicas = {"tensorflow": 2, "jax": 8}[backend]
     assert [replica.index for replica in several.replicas] == list(range(replicas))
     assert len({replica.device for replica in several.replicas}) == replicas
-    assert the(runs[1], FitStarted).global_batch == _GLOBAL_BATCH
+    fit = the(runs[1], FitStarted)
+    assert (fit.global_batch, fit.replica_batch) == (_GLOBAL_BATCH, _GLOBAL_BATCH // replicas)
+    assert (fit.steps_per_execution, "so 2 is ignored" in fit.execution_reason) == (1, True)
+    memory = all_of(runs[1], MemorySampled)[0].replicas
+    assert [(one.index, one.used_bytes, bool(one.why_not)) for one in memory] == [
+        (n, None, True) for n in range(replicas)
+    ]
 
 
 def test_validation_data_that_does_not_divide_is_validated_whole(runs: tuple[RunDirectory, RunDirectory]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,9 +20,6 @@ from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.training.checkpoints import Checkpoints, OwnCallbacks, placed
 from tpu_console.engine.training.outputs import BestCheckpoint
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Clock:
@@ -139,6 +137,13 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path) -> None:
         assert "previous checkpoint" in notice.message
 
 
+def test_checkpoints_can_be_switched_off(tmp_path: Path) -> None:
+    checkpoints, model, recorder = checkpoints_of(tmp_path, Clock(), every_minutes=0.0)
+    train_epoch(checkpoints, model, recorder, 0, 1e4, Clock())
+    checkpoints.on_train_end()
+    assert saved_steps(checkpoints, recorder) == 0
+
+
 def test_weights_that_became_nan_are_not_saved(tmp_path: Path) -> None:
     clock = Clock()
     checkpoints, model, recorder = checkpoints_of(tmp_path, clock)
@@ -165,21 +170,24 @@ def test_of_equal_epochs_the_saved_model_is_that_with_the_lowest_loss(tmp_path: 
     epochs = [replace(e, logs={"val_loss": loss, "val_accuracy": 0.9}) for e, loss in zip(epochs, losses, strict=True)]
     for epoch in epochs:
         best.on_epoch_end(epoch.epoch - 1, epoch.logs)
+    best.on_epoch_end(4, {"loss": np.nan, "val_loss": 0.1, "val_accuracy": 1.0})  # of the steps before
     found = best_epoch(epochs, "val_accuracy", lowest=False)
     assert found is not None
     assert [saved.epoch for saved in all_of(run, CheckpointSaved)] == [1, found.epoch]
 
 
-def test_the_journal_is_durable_before_the_checkpoint_that_goes_on_from_it(
+def test_the_journal_and_the_configuration_are_durable_before_the_checkpoint_that_goes_on_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
+    clock, synced = Clock(), list[str]()
     checkpoints, model, recorder = checkpoints_of(tmp_path, clock)
-    flushed_at: list[int] = []
-    monkeypatch.setattr(JournalWriter, "flush", lambda _: flushed_at.append(saved_in(recorder)))
-    for epoch in range(3):
+    recorder.run.config.touch()
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().name))
+    for epoch in range(2):
         train_epoch(checkpoints, model, recorder, epoch, 100.0, clock)
-    assert flushed_at == [0, 4]
+        recorder.emit(EpochEnded(epoch + 1, 4, 4, 1.0, 1.0, 0.5, 0.0, None, None, None, {}))
+    draft = next(name for name in synced if name.startswith(".draft-"))
+    assert {"events.jsonl", "config.toml", recorder.run.run_id} <= {*synced[: synced.index(draft)]}
 
 
 def saved_in(recorder: Recorder) -> int:
@@ -241,6 +249,13 @@ def test_the_newest_two_checkpoints_are_kept(tmp_path: Path) -> None:
         arrays = (SavedArray("trainable", "kernel", numbers.dtype.str, numbers.shape),)
         write_checkpoint(run, header(step=step, arrays=arrays), [numbers])
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["state-000004.ckpt", "state-000005.ckpt"]
+
+
+def test_a_checkpoint_with_a_type_that_does_not_exist_is_never_chosen(tmp_path: Path) -> None:
+    run = create_run("mine", tmp_path)
+    numbers = np.zeros(2, dtype="int8")
+    write_checkpoint(run, header(arrays=(SavedArray("trainable", "kernel", "<f1", numbers.shape),)), [numbers])
+    assert newest_checkpoint(run) is None
 
 
 def test_a_checkpoint_brings_back_what_a_callback_remembers_but_not_the_file_it_writes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import all_of, run_host, small_config, the
+from tests.helpers import all_of, has, run_host, small_config, the
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.models.outputs import ClassOutput, class_outputs, outputs_by_name
@@ -131,6 +131,28 @@ def test_every_output_that_is_classes_has_a_report(recorder: Recorder, form: typ
     assert [(one.output, one.examples, len(one.classes)) for one in found.others] == [("side", 3, 2)]
     assert read_report(recorder.run) == found
     assert [one["output"] for one in found.brief()["others"]] == ["side"]
+
+
+def test_weights_are_not_counts_and_what_is_never_guessed_has_no_precision(recorder: Recorder) -> None:
+    given = examples([ONE, TWO, THREE], [0, 1, 1])
+    batches = given.validation.map(lambda x, y: (x, y, 5.0)).batch(2)
+    found = report_classes(recorder, compiled(identity_model()), batches, given)
+    assert found is not None
+    assert found.matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 0))
+    one = report_on(np.array([[2, 0], [2, 0]]), ["a", "b"]).classes[1]
+    assert (one.precision, one.recall, one.f1) == (None, 0.0, 0.0)
+    many = report_on(np.eye(150, dtype=np.int64), [str(n) for n in range(150)])
+    assert len(many.matrix) == 150
+    assert {"matrix", "classes"}.isdisjoint(many.brief())
+
+
+def test_without_classes_or_validation_or_time_there_is_no_report(recorder: Recorder) -> None:
+    numbers = examples([ONE, TWO], np.array([0.3, 0.7], np.float32), task=Task.OWN, classes=0)
+    assert report_of(recorder, numbers, loss="mean_squared_error") is None
+    assert report_classes(recorder, compiled(identity_model()), None, examples([ONE], [0])) is None
+    recorder.control.stop("asked by SIGTERM")  # how long a validation takes is unknown
+    assert report_of(recorder, examples([ONE], [0])) is None
+    assert not has(recorder.run, Noticed)
 
 
 @pytest.mark.parametrize("task", [Task.TRANSLATION, Task.RATINGS])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import all_of, run_forked, the, timed_events_of
+from tests.engine.conftest import digits_config
+from tests.helpers import all_of, private_mode, run_forked, the, timed_events_of
+from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     CheckpointSaved,
@@ -18,7 +21,9 @@ from tpu_console.engine.runs.events import (
     MemorySampled,
     ModelBuilt,
     PhaseStarted,
+    Progress,
     RunFinished,
+    RunStarted,
 )
 from tpu_console.engine.runs.facts import facts_of, summarized_facts
 from tpu_console.engine.runs.follower import RunFollower, StateReader
@@ -153,3 +158,34 @@ def test_nothing_unfinished_is_left_behind(digits: RunDirectory) -> None:
     assert list(digits.control.iterdir()) == []
     names = sorted(path.name.partition("-")[0] for path in digits.checkpoints.iterdir())
     assert names == ["best.keras", "state", "state"]
+
+
+def test_progress_and_epochs_are_reported_in_step_and_in_time(digits: RunDirectory) -> None:
+    timed = [(at, event) for at, event in timed_events_of(digits) if isinstance(event, Progress)]
+    # Over all of it: one that is written late on a busy machine comes close to the next.
+    assert 10 < len(timed) <= 10 * (timed[-1][0] - timed[0][0]) + 2
+    assert all(a.step < b.step and a.elapsed_s < b.elapsed_s for (_, a), (_, b) in itertools.pairwise(timed))
+    first, *rest = epochs = all_of(digits, EpochEnded)
+    assert [(epoch.epoch, epoch.step, epoch.epoch_steps) for epoch in epochs] == [(n, 89 * n, 89) for n in range(1, 21)]
+    assert 0 < first.compile_s <= first.seconds
+    for epoch in rest:
+        assert epoch.compile_s == 0
+        assert 0 < epoch.validation_s < epoch.seconds
+        assert epoch.step_ms
+        assert epoch.examples_per_s == pytest.approx(16 / epoch.step_ms * 1e3)
+    rates = [epoch.learning_rate or 0.0 for epoch in epochs]
+    assert rates == sorted(rates, reverse=True)
+    assert (rates[0], rates[-1]) == (pytest.approx(0.002, rel=0.01), pytest.approx(0.00002, rel=0.01))
+
+
+def test_its_files_are_private_and_hold_what_its_events_say(digits: RunDirectory) -> None:
+    for path in (digits.path, *digits.path.rglob("*")):
+        assert private_mode(path) == (0o700 if path.is_dir() else 0o600), path
+    assert load_config(digits.config) == digits_config()
+    assert the(digits, RunStarted).config == digits_config().model_dump(mode="json")
+    table = list(csv.DictReader(digits.history.open(encoding="utf-8")))
+    epochs = all_of(digits, EpochEnded)
+    for name in ("loss", "val_loss", "val_accuracy"):
+        assert [float(row[name]) for row in table] == pytest.approx([epoch.logs[name] for epoch in epochs])
+    for name in ("epoch", "seconds", "compile_s", "learning_rate"):
+        assert [float(row[name]) for row in table] == pytest.approx([getattr(epoch, name) for epoch in epochs])

@@ -73,6 +73,8 @@ def forever():
 
 model().fit(forever(), steps_per_epoch=10**7, epochs=9, callbacks=[BridgeCallback("endless")], verbose=0)
 print("stopped", flush=True)
+input()
+model().fit(x, y, batch_size=8, epochs=10**6, callbacks=[BridgeCallback("killed")], verbose=0)
 """
 
 
@@ -167,3 +169,14 @@ def test_a_request_from_a_console_stops_fit(script: Script) -> None:
     end = the(run, RunFinished)
     assert (end.outcome, end.reason) == ("stopped", "asked from the console")
     assert list(run.control.iterdir()) == []
+
+
+def test_a_killed_notebook_is_seen_to_be_dead(script: Script) -> None:
+    assert script.process.stdin is not None
+    script.process.stdin.write("\n")
+    script.process.stdin.flush()
+    run = script.run("killed")
+    assert liveness_of(run) is Liveness.ALIVE
+    script.process.kill()
+    wait_until(lambda: liveness_of(run) is Liveness.DEAD, "its death")
+    assert not has(run, RunFinished)

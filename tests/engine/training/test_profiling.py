@@ -47,6 +47,14 @@ def slow_input():
         return tf.ensure_shape(row, (4,)), label
     rows = tf.data.Dataset.from_tensor_slices((x, np.arange(40) % 3))
     return rows.map(wait), rows.take(8)
+
+def words():
+    rows = tf.data.Dataset.from_tensor_slices((np.arange(192 * 4).reshape(192, 4), np.arange(192) % 3))
+    return rows, rows.take(32)
+
+def large_table(shape, classes):
+    layers = [keras.Input(shape, dtype="int32"), keras.layers.Embedding(400_000, 16, name="table")]
+    return keras.Sequential([*layers, keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(classes, "softmax")])
 """
 UNCACHED = {"data": {"cache": "off", "shuffle_buffer": 1}, "profile": {"at": 5, "steps": 3}, "batch_size": 4}
 CNN = {"filters": [8, 16], "hidden": [32], "padding": "same"}
@@ -103,9 +111,18 @@ def test_a_profiler_that_fails_does_not_end_the_run(tmp_path: Path) -> None:
     assert the(run, RunFinished).outcome == "completed"
 
 
-def test_a_slow_input_is_the_cause(tmp_path: Path) -> None:
-    _, found = profiled(tmp_path, dataset=f"{tmp_path}/mine.py:slow_input", model_options={"hidden": [4]}, **UNCACHED)
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_slow_input_is_the_cause(backend: str, tmp_path: Path) -> None:
+    slow = {"dataset": f"{tmp_path}/mine.py:slow_input", "model_options": {"hidden": [4]}}
+    _, found = profiled(tmp_path, backend=backend, **slow, **UNCACHED)
     assert cause(found) == Spent.INPUT, found
+
+
+def test_the_optimizer_of_a_large_table_is_the_cause(tmp_path: Path) -> None:
+    mine = f"{tmp_path}/mine.py"
+    _, found = profiled(tmp_path, dataset=f"{mine}:words", model=f"{mine}:large_table", model_options={})
+    assert (cause(found), next(iter(found.layers))) == (Spent.COMPUTING, found.optimizer)
+    assert found.weights["table"] > 0.99
 
 
 RAGGED = """

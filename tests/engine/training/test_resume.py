@@ -81,7 +81,7 @@ def lost_power(run: RunDirectory, folder: Path) -> tuple[RunDirectory, int]:
 
 # JAX on two devices restores all that it restores on one, and how it is shared out.
 @pytest.mark.usefixtures("resumed_in_forks")
-@pytest.mark.parametrize(("backend", "accelerator"), [("tensorflow", "cpu"), ("jax", "sim:2")])
+@pytest.mark.parametrize(("backend", "accelerator"), [("tensorflow", "cpu"), ("tensorflow", "sim:2"), ("jax", "sim:2")])
 def test_a_resumed_run_equals_the_uninterrupted_one(
     tmp_path: Path, whole: RunDirectory, backend: str, accelerator: str
 ) -> None:
@@ -274,3 +274,10 @@ def test_a_run_goes_on_after_its_users_code_is_corrected_in_another_folder_and_o
     assert [epoch.epoch for epoch in state.epochs] == [*range(1, 10)]
     assert state.accelerator is not None
     assert len(state.accelerator.replicas) == 2
+
+
+def test_a_run_that_another_machine_may_be_training_is_refused(tmp_path: Path) -> None:
+    run = Host(small_config(), tmp_path, start=False).run
+    run.heartbeat.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))  # a shared folder, without its locks
+    with pytest.raises(RunningError):
+        prepare_resumption(run)

@@ -41,6 +41,16 @@ def data():
     return rows, rows.repeat(10**9)
 """
 
+SEVERAL = """
+import keras
+
+def build(shape, classes):
+    model = keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+    model.compile(keras.optimizers.SGD(0.02), "sparse_categorical_crossentropy")
+    model.other = keras.optimizers.Adam(0.1)
+    return model
+"""
+
 
 def engine(folder: Path, **changes: Any) -> tuple[EngineThread, RunDirectory]:
     config = small_config(**changes)
@@ -96,8 +106,18 @@ def test_impossible_requests_are_refused_in_one_sentence(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_new_learning_rate_and_new_epochs_work_on_replicas_of_jax(tmp_path: Path) -> None:
-    config = small_config(epochs=1, accelerator="sim:2", backend="jax", batch_size=64)
+def test_the_learning_rate_of_one_among_several_optimizers_is_not_changed(tmp_path: Path) -> None:
+    (tmp_path / "several.py").write_text(SEVERAL, encoding="utf-8")
+    model = f"{tmp_path}/several.py:build"
+    run = asked((Steering.LEARNING_RATE, "0.1"), folder=tmp_path, model=model, model_options={}, epochs=1)
+    assert "(optimizer, other)" in the(run, Steered).refused
+    assert the(run, EpochEnded).learning_rate == pytest.approx(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_new_learning_rate_and_new_epochs_work_on_replicas(tmp_path: Path, backend: str) -> None:
+    config = small_config(epochs=1, accelerator="sim:2", backend=backend, batch_size=64)
     host = Host(config, tmp_path, start=False)
     ask(host.run, Steering.LEARNING_RATE, "asked by a test", "0.02")
     ask(host.run, Steering.EPOCHS, "asked by a test", "+1")

@@ -11,11 +11,12 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import LIMIT_S, all_of, events_of, has, small_config, the
+from tests.helpers import LIMIT_S, Host, all_of, events_of, has, small_config, the
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.models.compile import make_optimizer
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import (
@@ -71,6 +72,10 @@ def raises_while_training(shape, classes):
     model = dense(shape, classes)
     return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), Fussy(), keras.layers.Dense(classes)])
 
+class Fails(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        assert epoch < 1, "the second epoch fails"
+
 def rows(count=64, width=4, classes=3):
     x = np.random.default_rng(1).normal(size=(count, width)).astype("float32")
     return tf.data.Dataset.from_tensor_slices((x, np.arange(count) % classes))
@@ -118,6 +123,14 @@ def engine(folder: Path, **changes: Any) -> tuple[EngineThread, RunDirectory]:
     config = small_config(**changes)
     run = prepare_run(config, folder / "runs")
     return EngineThread(run, config, JournalWriter(run.journal), source=RunSource.IN_PROCESS), run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def too_large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A run without enough memory, from the first test on: TensorFlow waits ten seconds for memory to come free."""
+    host = Host(small_config(model_options={"hidden": [16, 1 << 44]}), tmp_path_factory.mktemp("large"), forked=True)
+    yield host
+    host.kill()
 
 
 def failure(run: RunDirectory) -> RunFailed:
@@ -243,6 +256,13 @@ def test_a_loss_that_becomes_nan_takes_the_run_back_to_a_checkpoint_with_a_lower
     assert the(run, RunFinished).outcome == "completed"
 
 
+def test_a_run_whose_loss_stays_nan_goes_back_three_times(train: Train) -> None:
+    run = train(epochs=2, optimizer={"name": "sgd", "learning_rate": 1e30}, alerts={"nan": "rollback"})
+    assert len(all_of(run, RunResumed)) == 3
+    ended = the(run, RunFinished)
+    assert (ended.outcome, "3 times" in ended.reason) == ("stopped", True)
+
+
 def test_files_without_room_are_noticed_and_training_goes_on(train: Train) -> None:
     def spoil(run: RunDirectory) -> None:
         run.checkpoints.touch()
@@ -280,6 +300,34 @@ def test_a_model_of_one_s_own_that_fails_shows_the_line(train: Train, model: str
     failed = failure(train(model=model, model_options={}))
     assert what in failed.what
     assert why in failed.why
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"batch_size": 2000}, "2,000 (2,000 × 1)"),
+        ({"model": "cnn", "model_options": {"filters": [4, 4, 4, 4]}}, "(8, 8, 1)"),
+        ({"data": {"validation_fraction": 0.001}}, "data.validation_fraction=0.001"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_explained(train: Train, changes: dict[str, Any], what: str) -> None:
+    assert what in failure(train(**changes)).what
+
+
+@pytest.mark.slow
+def test_too_little_memory_is_explained(too_large: Host) -> None:
+    assert too_large.wait() == 1
+    failed = failure(too_large.run)
+    assert "out of memory" in failed.what
+    assert "batch_size" in failed.remedy
+
+
+def test_a_callback_that_raises_fails_the_run_after_its_checkpoint(train: Train) -> None:
+    run = train(epochs=2, callbacks=["mine.py:Fails"])
+    assert "second epoch" in failure(run).what
+    found = newest_checkpoint(run)
+    assert found is not None
+    assert found[1].epoch == 1
 
 
 @pytest.mark.parametrize(("dataset", "what"), [("breaks", "the cable is out"), ("empty", "without examples")])
