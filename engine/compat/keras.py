@@ -31,6 +31,20 @@ def skip_build_in_fit(model: Any) -> None:
         model._maybe_symbolic_build = lambda *_args, **_named: None  # noqa: SLF001
 
 
+class ForBothKeras:
+    """A callback that follows training and validation also under tf_keras, which asks callbacks for private methods."""
+
+    _supports_tf_logs = False
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return True
+
+    _implements_test_batch_hooks = _implements_train_batch_hooks
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
+
+
 def rename_weight(weight: Any, path: str) -> None:
     """Change the path of a weight, from which an optimizer makes the names of its own variables.
 

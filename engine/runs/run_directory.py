@@ -156,28 +156,19 @@ def is_named(run_id: str, label: str) -> bool:
 
 def list_runs(folder: Path | None = None) -> list[RunDirectory]:
     """Return the runs of a folder, newest first."""
-    folder = folder or runs_folder()
     try:
-        with os.scandir(folder) as entries:
-            found = sorted((key for entry in entries if (key := _start_key(entry))), reverse=True)
+        runs = [RunDirectory(path) for path in (folder or runs_folder()).iterdir() if is_run(path)]
     except OSError:
         return []
-    return [RunDirectory(folder / name) for _, _, name in found]
+    return sorted(runs, key=_age, reverse=True)
 
 
-def _start_key(entry: os.DirEntry[str]) -> tuple[str, int, str] | None:
-    """Return what a run is sorted by: the time in its name, then the age of its configuration; None for no run.
-
-    A notebook's run has no configuration.
-    """
-    name = entry.name
-    for file in ("config.toml", "events.jsonl"):
-        try:
-            changed_ns = os.stat(f"{entry.path}/{file}").st_mtime_ns  # noqa: PTH116  ten thousand times
-            return (name[:15], changed_ns, name)
-        except OSError:
-            continue
-    return (name[:15], 0, name) if is_run(Path(entry.path)) else None
+def _age(run: RunDirectory) -> tuple[str, int, str]:
+    """Return what a run is sorted by: the time in its name, then that of its configuration or, without one, journal."""
+    for file in (run.config, run.journal):
+        with suppress(OSError):
+            return run.path.name[:15], file.stat().st_mtime_ns, run.path.name
+    return run.path.name[:15], 0, run.path.name
 
 
 def is_run(path: Path) -> bool:

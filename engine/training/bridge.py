@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from ..accelerators.table import loaded_framework
+from ..compat.keras import ForBothKeras
 from ..errors import did_you_mean
 from ..models.compile import metrics_of, rate_of, used_optimizers
 from ..runs.events import Compiled, EpochEnded, FitStarted, Phase, Progress, ValidationProgress
@@ -118,8 +119,6 @@ class _Watched:
 
 def described(data: Any) -> dict[str, str]:
     """Return the type and the shape of each part of a batch, such as ``{"inputs": "float32[64,28,28,1]"}``."""
-    import keras
-
     parts = {}
     for name, part in zip(("inputs", "labels", "weights"), data if isinstance(data, tuple) else (data,), strict=False):
         for number, array in enumerate(one for one in keras.tree.flatten(part) if hasattr(one, "shape")):
@@ -136,7 +135,7 @@ VALIDATION_PROGRESS_S = 0.5
 """The same during validation."""
 
 
-class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Reports training to a run directory.
 
     Args:
@@ -339,15 +338,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         if first:
             self._recorder.enter(Phase.TRAINING)
         if due:
-            self._recorder.emit(
-                Progress(
-                    epoch=self._epoch,
-                    epoch_step=epoch_step,
-                    step=self._step + epoch_step,
-                    elapsed_s=now - self._began,
-                    logs=numbers(logs),
-                )
-            )
+            step, elapsed_s = self._step + epoch_step, now - self._began
+            self._recorder.emit(Progress(self._epoch, epoch_step, step, elapsed_s, numbers(logs)))
         if self._recorder.should_stop():
             self._trained.stop_training = True
 
@@ -425,14 +417,3 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         if self._notebook is not None:
             self._notebook.finish()
             self._notebook = None
-
-    # tf_keras asks these of its callbacks.
-    _supports_tf_logs = False
-
-    def _implements_train_batch_hooks(self) -> bool:
-        return True
-
-    _implements_test_batch_hooks = _implements_train_batch_hooks
-
-    def _implements_predict_batch_hooks(self) -> bool:
-        return False

@@ -56,6 +56,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
     end. It counts the steps itself, because Keras calls callbacks from other threads.
 
     Attributes:
+        trained: The compiled model, once attached; on JAX `model` would take its weights from the running step.
         is_void: Whether the current state is not worth saving or validating, because training will go back.
     """
 
@@ -80,9 +81,9 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self.epoch = self._epoch_step = self._step = self.batches = 0  # `epoch` counts those that ended
         self._saved: tuple[Header, Arrays] | None = None
         self.is_void = False
+        self.trained: Any = None
         self._phase = 0
         self._metrics: Sequence[NDArray[Any]] = ()
-        self._trained: Any = None
         self._steps = 1
         self._is_cut = False  # the rest of an epoch that was begun before the run was resumed
         self._has_cut_validation = False
@@ -115,12 +116,12 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
 
     def rate_change(self) -> float:
         """Return a constant learning rate relative to that of the configuration."""
-        rate = _constant_rate(self._trained)
+        rate = _constant_rate(self.trained)
         return 1.0 if rate is None else rate / (self._learning_rate or 1.0)
 
     def attach(self, model: Any, phase: int) -> None:
         """Count the steps of a compiled model, before `fit` is called; restore its state if the run is resumed."""
-        self._trained, self._phase = model, phase
+        self.trained, self._phase = model, phase
         self._learning_rate = _constant_rate(model)
         if self._saved is not None:
             self._restore(*self._saved)
@@ -153,13 +154,13 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         if not self._is_cut and (self._is_due() or self._recorder.team is not None):
             self._save()
         metrics, self._metrics = self._metrics, ()
-        for variable, value in zip(self._trained.metrics_variables, metrics, strict=bool(metrics)):
+        for variable, value in zip(self.trained.metrics_variables, metrics, strict=bool(metrics)):
             variable.assign(value)
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """End the validation if the run was asked to stop; its metrics do not count then."""
         if self._recorder.control.reason is not None:
-            self._has_cut_validation = self._trained.stop_evaluating = True
+            self._has_cut_validation = self.trained.stop_evaluating = True
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Count the epoch, or save the state within it if training was stopped there."""
@@ -171,7 +172,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             self._save()
             return
         if self._is_cut:
-            self._trained.stop_training = False
+            self.trained.stop_training = False
         self.epoch, self._epoch_step = epoch + 1, 0
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
@@ -208,13 +209,13 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             return
         self.close()
         began = self._clock()
-        groups = _variables(self._trained)
+        groups = _variables(self.trained)
         values = dict(zip(groups, state or groups.values(), strict=True))
         named = [
             (group, v.path, value) for group, vs in groups.items() for v, value in zip(vs, values[group], strict=True)
         ]
         if self.stopping is not None and getattr(self.stopping, "best_weights", None) is not None:
-            best = zip(self._trained.weights, self.stopping.best_weights, strict=True)
+            best = zip(self.trained.weights, self.stopping.best_weights, strict=True)
             named += [("best", weight.path, value) for weight, value in best]
         arrays = [np.array(keras.ops.convert_to_numpy(value), order="C") for _, _, value in named]
         # NumPy has no bfloat16, which float32 holds exactly.
@@ -273,14 +274,14 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             self._recorder.deadline.note("save", took_s)
 
     def _restore(self, header: Header, arrays: Arrays) -> None:
-        groups = _variables(self._trained)
+        groups = _variables(self.trained)
         for group in ("trainable", "non_trainable", "optimizer"):
             check_same(header, group, groups[group])
             for variable, value in zip(groups[group], arrays.get(group, ()), strict=True):
                 variable.assign(value)
         if self._learning_rate is not None and header.learning_rate not in {None, self._learning_rate}:
             # The configuration has changed; otherwise a rate that was set in training is kept.
-            self._trained.optimizer.learning_rate = self._learning_rate
+            self.trained.optimizer.learning_rate = self._learning_rate
         if header.epoch_step and [a.shape for a in header.arrays if a.group == "metrics"] == [
             tuple(v.shape) for v in groups["metrics"]
         ]:
@@ -291,7 +292,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             self.best.value, self.best.loss = header.best, header.best_loss
         if header.steps_per_epoch != self._steps_per_epoch:
             # The learning rate continues at the same point of its schedule.
-            optimizer = self._trained.optimizer
+            optimizer = self.trained.optimizer
             iterations = getattr(optimizer, "inner_optimizer", optimizer).iterations
             done = int(keras.ops.convert_to_numpy(iterations))
             iterations.assign(done * self._steps_per_epoch // header.steps_per_epoch)

@@ -107,7 +107,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         if (team := self._recorder.team) is None:
             return self._bridge.where()[1]
         # What the bridge knows comes later on one host than on another.
-        return self._first_step + team.executions * int(self._model.steps_per_execution or 1)
+        return self._first_step + team.executions * int(self._checkpoints.trained.steps_per_execution or 1)
 
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Trace no validation."""
@@ -122,12 +122,12 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self._profiler.executed(is_last=True)
         self._recorder.control.end_epoch()
         if self.epochs <= epoch + 1 < self.params["epochs"]:
-            self._model.stop_training = True
+            self._checkpoints.trained.stop_training = True
 
     def goes_on(self, epochs_done: int) -> bool:
         """Return whether epochs were added after `fit` had begun its last one; training ends if not."""
         self._look()
-        if self._recorder.should_stop() or self._model.stop_training:
+        if self._recorder.should_stop() or self._checkpoints.trained.stop_training:
             return False
         return epochs_done < self.epochs
 
@@ -172,7 +172,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         for request in self._recorder.control.take():
             if request.action == Steering.ROLL_BACK:
                 self.goes_back = request.by
-                self._checkpoints.is_void = self._model.stop_training = True
+                self._checkpoints.is_void = self._checkpoints.trained.stop_training = True
             elif request.action == Steering.PROFILE and not (is_before_step or self._is_paused):
                 self._recorder.control.ask(request)  # it waits for the next step
             else:
@@ -240,7 +240,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
                     raise DeclinedError("the run is paused" if self._is_paused else "it is tracing steps already")
                 with refusing():
                     steps = int(request.value or DEFAULT_STEPS)
-                    self._profiler.begin(self._model, self._done(), steps, request.number)
+                    self._profiler.begin(self._checkpoints.trained, self._done(), steps, request.number)
                 return None, None
         raise DeclinedError(f"this version cannot do '{request.action}'")
 

@@ -150,11 +150,6 @@ def test_a_slow_dataset_limits_its_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_simulated_replicas_are_measured_too(tmp_path: Path) -> None:
-    is_input_bound(train(tmp_path, **slow_run(tmp_path, accelerator="sim:2", steps_per_epoch=16)), batch_s=0.08)
-
-
-@pytest.mark.slow
 def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path: Path) -> None:
     run = train(tmp_path, model_options={"hidden": [2000, 2000]}, batch_size=128, epochs=3, steps_per_epoch=10)
     told = all_of(run, InputMeasured)
@@ -168,11 +163,15 @@ def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path
 
 
 @pytest.mark.slow
-def test_training_on_jax_is_measured_too(tmp_path: Path) -> None:
-    pytest.importorskip("jax")
-    run = run_host(small_config(**slow_run(tmp_path, backend="jax")), tmp_path / "runs")
+@pytest.mark.parametrize(
+    ("changes", "batch_s"), [({"backend": "jax"}, 0.04), ({"accelerator": "sim:2", "steps_per_epoch": 16}, 0.08)]
+)
+def test_training_on_jax_and_on_replicas_is_measured_too(
+    tmp_path: Path, changes: dict[str, Any], batch_s: float
+) -> None:
+    run = run_host(small_config(**slow_run(tmp_path, **changes)), tmp_path / "runs")
     assert the(run, RunFinished).outcome == "completed"
-    is_input_bound(run, batch_s=0.04)
+    is_input_bound(run, batch_s)
 
 
 @pytest.mark.slow
