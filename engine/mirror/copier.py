@@ -189,11 +189,8 @@ _LONGEST_FETCH_S = 86_400.0
 def fetch_run(where: str, runs: Path, on_file: Callable[[str], object] = lambda _: None) -> RunDirectory:
     """Copy a run from its mirror into the folder of all runs, and return it.
 
-    If the run is there already, it is returned as it is; it must have everything that the mirror has. `on_file` is
-    called with the name of each file before it is copied.
-
-    Raises:
-        ConsoleError: There is no such run, it cannot be copied, or its folder exists and is behind the mirror.
+    A run that is there already is returned as it is, unless it is behind the mirror. `on_file` is called with the name
+    of each file before it is copied.
     """
     where = where.rstrip("/")
     name = where.rpartition("/")[2]

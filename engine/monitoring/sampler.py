@@ -115,19 +115,19 @@ _SHORTEST_S = 0.1  # below it a rate would be noise
 
 
 class HostPace:
-    """Computes examples per second between two calls of `look`, from the run's events.
+    """Follows a run's events: how long it has trained, and how many examples per second pass between two looks.
 
-    Compilation, validation and pauses do not count as time. `share` is this host's share of the replicas; `earlier_s`
+    Compilation, validation and pauses do not count. `share` is this host's share of the replicas; `earlier_s`
     are the seconds of training before the run was resumed.
     """
 
     def __init__(self, share: float = 1.0, earlier_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._share = share
-        self._earlier_s = earlier_s
         self._clock = clock
         self._lock = threading.Lock()
-        self._began: float | None = None
-        self._paused_at: float | None = None
+        self._has_begun = False
+        self._elapsed_s, self._since = earlier_s, 0.0  # seconds of training until then
+        self._is_paused = False
         self._batch: int | None = None
         self._validated_s = 0.0
         self._last: tuple[int, float] | None = None  # steps, and seconds of training, at the last look
@@ -135,40 +135,36 @@ class HostPace:
 
     def on_event(self, event: Event) -> None:
         """Follow an event of the run; called in the thread that writes it."""
-        if isinstance(event, Progress):
-            self._note(event.step, event.elapsed_s)
-        elif isinstance(event, EpochEnded):
-            self._validated_s += event.validation_s
-            self._note(event.step, event.elapsed_s)
-        elif isinstance(event, PhaseStarted):
-            with self._lock:  # the time stands still in a pause
-                now = self._clock()
-                if event.phase == Phase.PAUSED:
-                    self._paused_at = now
-                elif self._paused_at is not None and self._began is not None:
-                    self._began, self._paused_at = self._began + now - self._paused_at, None
-        elif isinstance(event, RunResumed):  # it goes back to a checkpoint
-            with self._lock:
-                self._began, self._earlier_s = None, event.elapsed_s
-        elif isinstance(event, FitStarted):
-            with self._lock:
-                # A second `fit` of the run continues its seconds and compiles again.
-                self._began = self._clock() - self._earlier_s if self._began is None else self._began
-                self._batch = event.global_batch
-                self._last = self._newest = None
+        with self._lock:
+            match event:
+                case Progress() | EpochEnded():
+                    self._validated_s += event.validation_s if isinstance(event, EpochEnded) else 0.0
+                    self._newest = event.step, event.elapsed_s - self._validated_s
+                    # The first execution, which compiles, ends here: nothing before it is counted.
+                    self._last = self._last or self._newest
+                case PhaseStarted():
+                    self._elapsed_s, self._since = self._elapsed(), self._clock()
+                    self._is_paused = event.phase == Phase.PAUSED
+                case RunResumed():  # it goes back to a checkpoint
+                    self._has_begun, self._elapsed_s = False, event.elapsed_s
+                case FitStarted():  # a second `fit` of the run continues its seconds and compiles again
+                    self._elapsed_s, self._since = self._elapsed(), self._clock()
+                    self._has_begun, self._batch = True, event.global_batch
+                    self._last = self._newest = None
+
+    def _elapsed(self) -> float:
+        runs = self._has_begun and not self._is_paused
+        return self._elapsed_s + (self._clock() - self._since if runs else 0.0)
 
     def elapsed_s(self) -> float | None:
         """Return seconds since the run's first `fit` began, as the event `Progress` counts them; None before."""
         with self._lock:
-            if self._began is None:
-                return None
-            now = self._clock() if self._paused_at is None else self._paused_at
-            return round(now - self._began, 3)
+            return round(self._elapsed(), 3) if self._has_begun else None
 
     def look(self) -> tuple[float | None, str]:
         """Return examples a second since the last look, and why there is no figure."""
         with self._lock:
-            if self._began is None:
+            if not self._has_begun:
                 return None, "training has not begun"
             if not self._batch:
                 return None, "the batch size is unknown"
@@ -178,13 +174,6 @@ class HostPace:
                     self._last = self._newest
                     return round(steps * self._batch * self._share / seconds, 1), ""
             return None, "no step of training has ended since the last look"
-
-    def _note(self, step: int, elapsed_s: float) -> None:
-        with self._lock:
-            self._newest = (step, elapsed_s - self._validated_s)
-            if self._last is None:
-                # The first execution, which compiles, ends here: nothing before it is counted.
-                self._last = self._newest
 
 
 _EVERY_S = 1.0

@@ -86,8 +86,7 @@ class _Operation:
 def read_trace(data: bytes, layers: frozenset[str], optimizer: str = "") -> Trace:
     """Read a trace; `layers` are the names of the model's layers, to which the optimizer's is added.
 
-    Raises:
-        DataError: It is torn, or not a trace.
+    Raises `DataError` if it is torn, or not a trace.
     """
     from ..compat.tensorflow import trace_messages
 

@@ -74,11 +74,7 @@ def read_annotations(folder: Path) -> Annotations:
 
 
 def write_annotations(folder: Path, annotations: Annotations) -> None:
-    """Write the annotations of the run in a folder; without any, the file is removed.
-
-    Raises:
-        ConsoleError: They cannot be written.
-    """
+    """Write the annotations of the run in a folder; without any, the file is removed."""
     import json
 
     annotations = cleaned(asdict(annotations))

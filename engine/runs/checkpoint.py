@@ -77,8 +77,7 @@ class Header:
 def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray[Any]]) -> Path:
     """Write a checkpoint of contiguous arrays whole or not at all, and remove all but the newest `KEPT`.
 
-    Raises:
-        OSError: It cannot be written; the earlier ones are untouched.
+    Raises `OSError` if it cannot be written; the earlier ones are untouched then.
     """
     run.checkpoints.mkdir(mode=0o700, exist_ok=True)
     before = _files(run)
@@ -114,12 +113,7 @@ def newest_checkpoint(run: RunDirectory) -> tuple[Path, Header] | None:
 
 
 def read_checkpoint(path: Path) -> tuple[Header, dict[str, list[NDArray[Any]]]]:
-    """Return a checkpoint's header and its arrays by group.
-
-    Raises:
-        DamagedCheckpointError: It is not whole.
-        OSError: It cannot be read.
-    """
+    """Return a checkpoint's header and its arrays by group; raises `DamagedCheckpointError` if it is not whole."""
     header, arrays = _read(path, wants_arrays=True)
     groups: dict[str, list[NDArray[Any]]] = {}
     for saved, array in zip(header.arrays, arrays, strict=True):

@@ -102,11 +102,7 @@ class ClassReport:
 
 
 def read_report(run: RunDirectory) -> ClassReport | None:
-    """Return a run's report; None if there is none.
-
-    Raises:
-        ConsoleError: It exists and cannot be read.
-    """
+    """Return a run's report; None if there is none. Raises `ConsoleError` if it exists and cannot be read."""
     path = run.report
     try:
         report: ClassReport = adapter_of(ClassReport).validate_python(printable_values(read_json(path, _LARGEST)))

@@ -76,18 +76,11 @@ def interval_means(
     metrics: Sequence[Metric],
     running: frozenset[str],
 ) -> tuple[dict[str, NDArray[np.float64]], frozenset[str]]:
-    """Return the mean over each interval between consecutive reports, from means since the epoch began.
+    """Return the mean over each interval between consecutive reports, and the metrics that are no such means.
 
-    Args:
-        logs: The means, one for each report, by the metric's name.
-        epoch: The epoch of each report.
-        done: The steps done in it.
-        before: The report before the first one.
-        metrics: What is known of each metric.
-        running: The metrics of which the values before cover the epoch so far.
-
-    Returns:
-        The means, and the metrics of which some values cover the epoch so far instead.
+    `logs` has the means since the epoch began, one for each report, by the metric's name; `epoch` and `done` are the
+    epoch of each report and the steps done in it, `before` is the report before the first one. Some values of the
+    metrics that are `running` before, or returned, cover the epoch so far instead.
     """
     means = np.array([*logs.values()]).reshape(len(logs), len(epoch))
     epochs = np.concatenate(([before.epoch if before is not None else 0], epoch))

@@ -165,11 +165,7 @@ def _moment(at: float) -> float:
 
 
 def write_history(run: RunDirectory, epochs: Sequence[EpochEnded]) -> None:
-    """Write ``history.csv``: one row per epoch, one column per metric; what was not measured is empty.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write ``history.csv``: one row per epoch, one column per metric; what was not measured is empty."""
     rows = [{name: getattr(epoch, name) for name in _COLUMNS} | epoch.logs for epoch in epochs]
     text = io.StringIO()
     columns = dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])

@@ -70,11 +70,7 @@ class StateReader:
         self.state = RunState()
 
     def advance(self) -> bool:
-        """Read the next part of the journal into `state`; return whether there may be more.
-
-        Raises:
-            OSError: The journal exists and cannot be read.
-        """
+        """Read the next part of the journal into `state`; return whether there may be more. Raises as `read` does."""
         for _ in range(_PARTS):
             records = self.journal.read()
             if not records:
@@ -101,11 +97,7 @@ class RunFollower:
         self._left_at: RunState | None = None  # the state in which the process was gone
 
     def advance(self) -> bool:
-        """Read the next part of the journal into `snapshot`; return whether there may be more.
-
-        Raises:
-            OSError: The journal exists and cannot be read.
-        """
+        """Read the next part of the journal into `snapshot`; return whether there may be more."""
         # Liveness first: then the journal has everything that a dead process wrote.
         life = self._heartbeat.look()
         has_more = self.states.advance()

@@ -126,9 +126,6 @@ class JournalWriter:
     While the disk is full, lines wait in memory and are written as soon as there is space. The last event does not
     wait: space reserved beside the journal is released for it and for everything before it, except measurements taken
     every second or more often (`Progress` and samples).
-
-    Raises:
-        OSError: The file cannot be opened.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
@@ -281,12 +278,9 @@ class JournalReader:
         self.newer = 0  # the highest version in the file if it is newer than ours, else 0
 
     def read(self) -> list[dict[str, Any]]:
-        """Return some of the complete records appended since the last call.
+        """Return some of the complete records appended since the last call, and nothing if there are no more.
 
-        Call again until it returns nothing to catch up with a long journal.
-
-        Raises:
-            OSError: The file is there and cannot be read, or is not a regular file.
+        Raises `OSError` if the file is there and cannot be read, or is not a regular file.
         """
         while True:
             try:

@@ -33,11 +33,7 @@ if TYPE_CHECKING:
 
 
 class _Inside:
-    """A file in a run's folder, or a folder, whose name ends in ``/``; its path, whether it exists or not.
-
-    Raises:
-        LinkError: A folder on the way is a link.
-    """
+    """The path of a file in a run's folder, or of a folder, whose name ends in ``/``: see `inside`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,12 +74,7 @@ class RunDirectory:
 
 
 def require_writable(run: RunDirectory) -> None:
-    """Check that a run's folder and all that it holds are its own.
-
-    Raises:
-        NotAFileError: Something is a link, a device or the like; the folder itself may be a link only to be read.
-        OSError: It cannot be read.
-    """
+    """Check that a run's folder and all that it holds are its own; raises `NotAFileError` for a link or a device."""
     require_real(run.path)
     require_plain(run.path, (value.name for value in vars(RunDirectory).values() if isinstance(value, _Inside)))
 
@@ -191,11 +182,7 @@ def is_removed(run: RunDirectory) -> bool:
 
 
 def find_run(name: str | None = None, folder: Path | None = None) -> RunDirectory:
-    """Find a run by its path, its name, a unique part of its name or of its title; the newest by default.
-
-    Raises:
-        RunNotFoundError: None or several match.
-    """
+    """Find a run by its path, its name, a unique part of its name or of its title; the newest by default."""
     folder = folder or runs_folder()
     if name and (os.sep in name or name in {".", ".."}):
         path = Path(os.path.abspath(Path(name).expanduser()))  # noqa: PTH100  a link is deleted, not its target

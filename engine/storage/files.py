@@ -53,8 +53,7 @@ def is_disk_full(error: BaseException) -> bool:
 def inside(folder: Path, name: str) -> Path:
     """Return the path of a file in a folder from anybody, whether it exists or not; a folder's name ends in ``/``.
 
-    Raises:
-        LinkError: A folder on the way is a link.
+    Raises `LinkError` if a folder on the way is a link.
     """
     end = -1
     while (end := name.find("/", end + 1)) > 0:
@@ -72,11 +71,8 @@ def require_real(folder: Path) -> None:
 def require_plain(folder: Path, names: Iterable[str], *, are_written: bool = True) -> None:
     """Check files and folders in a folder from anybody, with all that is in them, before a library uses them.
 
-    Libraries follow links. If they also write, a file with a second name is refused, too.
-
-    Raises:
-        NotAFileError: Something is a link, a pipe, a device or the like.
-        OSError: It cannot be read.
+    Libraries follow links. If they also write, a file with a second name is refused, too. Raises `NotAFileError` for a
+    link, a pipe, a device or the like.
     """
     for name in names:
         path = f"{folder}/{name.rstrip('/')}"
@@ -93,9 +89,7 @@ def require_plain(folder: Path, names: Iterable[str], *, are_written: bool = Tru
 def open_regular(path: str | Path, *, follows_links: bool = False) -> IO[bytes]:
     """Open a regular file for reading, without ever blocking on a pipe or a device.
 
-    Raises:
-        NotAFileError: The path is something else; the message says what.
-        OSError: It cannot be opened.
+    Raises `NotAFileError` if the path is something else; the message says what.
     """
     # Checked before it is opened: opening a pipe unblocks its writer, and opening a device may do anything.
     _require_regular(os.stat(path, follow_symlinks=follows_links).st_mode, path)  # noqa: PTH116  for each file of a list
@@ -123,13 +117,7 @@ def _require_single(status: os.stat_result, path: str | Path) -> None:
 
 
 def read_bytes(path: str | Path, limit: int, *, follows_links: bool = False) -> bytes:
-    """Read a small regular file.
-
-    Raises:
-        NotAFileError: The path is not a regular file.
-        TooLargeError: The file is larger than `limit`.
-        OSError: It cannot be read.
-    """
+    """Read a small regular file; raises `NotAFileError`, or `TooLargeError` if it is larger than `limit`."""
     with open_regular(path, follows_links=follows_links) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -220,9 +208,7 @@ def write_whole(path: Path, content: str | bytes, *, is_synced: bool = True) -> 
 def open_private(path: str | Path, flags: int) -> int:
     """Open a file for writing as the built-in `open` does, for the user only (0600), even if others could read it.
 
-    Raises:
-        NotAFileError: It is a link, or something else than a file with one name.
-        OSError: It cannot be opened.
+    Raises `NotAFileError` if it is a link, or something else than a file with one name.
     """
     try:
         descriptor = os.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | _CAREFULLY, 0o600)
@@ -261,11 +247,8 @@ def remove_drafts(folder: Path) -> None:
 def lock_file(path: Path) -> int:
     """Lock a file, created if needed, for one process, until the returned descriptor is closed everywhere.
 
-    On a file system without locks, the descriptor is returned all the same.
-
-    Raises:
-        BlockingIOError: Another process holds the lock.
-        OSError: It cannot be opened.
+    On a file system without locks, the descriptor is returned all the same. Raises `BlockingIOError` if another process
+    holds the lock.
     """
     import fcntl  # not for reading
 

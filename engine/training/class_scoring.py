@@ -51,16 +51,12 @@ def report_classes(
 ) -> ClassReport | None:
     """Score every class with the saved model, and write the result to the run's ``report.json``.
 
-    `restored` is the epoch whose weights the model has; 0 if they are those of the last one.
+    `outputs` are those that are classes; None for the only output of a built-in model, if the labels are classes. The
+    report is that of the first, with those of the others; None without one or without validation data. `restored` is
+    the epoch whose weights the model has; 0 if they are those of the last one.
 
     This compiles the model again, so it comes last. An error here is reported and does not fail the run. A run that was
     asked to stop gets a report only if validation takes a few seconds at most.
-
-    `outputs` are those that are classes; None for the only output of a built-in model, if the labels are classes.
-
-    Returns:
-        The report of the first such output, with those of the others; None without such an output, without validation
-        data, or if the run was asked to stop.
     """
     if outputs is None:
         outputs = (ClassOutput(),) if examples.signature.task in {Task.CLASSES, Task.PROBABILITIES} else ()

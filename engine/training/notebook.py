@@ -50,9 +50,6 @@ class NotebookRun:
 
     Keras calls no callback when an exception or the notebook's stop button ends `fit`. So the heartbeat thread checks
     that the `fit` that made the run is still on its thread's stack, and ends the run if not.
-
-    Raises:
-        ConsoleError: The run folder cannot be written.
     """
 
     def __init__(self, label: str, config: Mapping[str, Any] | None = None, *, display: bool = False) -> None:

@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 def save_model(model: Any, path: Path) -> str:
     """Save a model whole or not at all, and mark code in it as the user's own; its folder must exist.
 
-    Returns:
-        Why only its weights were saved, in a ``.weights.h5`` file beside `path`; empty if the whole model was saved.
-
-    Raises:
-        ConsoleError: The disk is full or the folder cannot be written; an earlier file there is untouched.
+    Returns why only its weights were saved, in a ``.weights.h5`` file beside `path`; empty if the whole model was
+    saved. Raises `ConsoleError` if the disk is full or the folder cannot be written.
     """
     distribution = keras.distribution.distribution()
     keras.distribution.set_distribution(None)  # under one, computations while saving would wait for all hosts

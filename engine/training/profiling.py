@@ -48,8 +48,7 @@ class Profiler:
     def begin(self, model: Any, done: int, steps: int, request: str = "") -> None:
         """Trace the next steps, in whole executions; `done` steps of the run are done.
 
-        Raises:
-            Exception: What the framework raises if it cannot, such as when another profiler is running.
+        Raises what the framework does if it cannot, such as when another profiler is running.
         """
         self._model, self._done, self._request = model, done, request
         self._each = int(getattr(model, "steps_per_execution", 1) or 1)

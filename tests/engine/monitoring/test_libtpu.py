@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import mmap
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tests.engine.monitoring.tpu_runtime import GIB, Runtime
-from tests.helpers import LIMIT_S, wait_until
+from tests.helpers import wait_until
 from tpu_console.engine.monitoring.devices import (
     DUTY_CYCLE,
     HBM_TOTAL,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     Serve = Callable[..., Runtime]
-    Ask = Callable[..., RuntimeMetrics]
 
 TWO_CHIPS: dict[str, Mapping[int, float]] = {
     HBM_USED: {0: 3 * GIB, 1: 5 * GIB},
@@ -49,11 +48,6 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def serve() -> Iterator[Serve]:
     """Start servers, of which none outlives the test."""
     with ExitStack() as stack:
@@ -66,90 +60,55 @@ def serve() -> Iterator[Serve]:
         yield start
 
 
-@pytest.fixture
-def ask(clock: Clock) -> Iterator[Ask]:
-    """Make readers, of which none keeps a connection after the test."""
-    with ExitStack() as stack:
-
-        def make(*ports: int, deadline_s: float = LIMIT_S) -> RuntimeMetrics:
-            metrics = RuntimeMetrics(ports, deadline_s=deadline_s, clock=clock)
-            stack.callback(metrics.close)
-            return metrics
-
-        yield make
-
-
-def test_every_chip_s_figures_are_read_and_change_with_the_runtime_s(serve: Serve, ask: Ask) -> None:
+def test_every_chip_s_figures_are_read_and_change_with_the_runtime_s(serve: Serve) -> None:
     runtime = serve()
-    metrics = ask(runtime.port)
-    for metric, figures in TWO_CHIPS.items():
-        assert metrics.read(metric) == (figures, "")
-    runtime.figures[HBM_USED] = {0: 4 * GIB, 1: 60 * GIB}
-    assert metrics.read(HBM_USED)[0] == {0: 4 * GIB, 1: 60 * GIB}
+    with closing(RuntimeMetrics([runtime.port])) as metrics:
+        for metric, figures in TWO_CHIPS.items():
+            assert metrics.read(metric) == (figures, "")
+        runtime.figures[HBM_USED] = {0: 4 * GIB, 1: 60 * GIB}
+        assert metrics.read(HBM_USED)[0] == {0: 4 * GIB, 1: 60 * GIB}
 
 
-def test_an_unsupported_metric_says_so_and_is_rarely_read(serve: Serve, ask: Ask, clock: Clock) -> None:
-    runtime = serve({HBM_USED: TWO_CHIPS[HBM_USED]})
-    metrics = ask(runtime.port)
-    for _ in range(3):
+@pytest.mark.parametrize(
+    ("break_", "mend", "why"),
+    [
+        (lambda one, _: one.awake.clear(), lambda one, _: one.awake.set(), "(DEADLINE_EXCEEDED)"),
+        (lambda one, _: setattr(one, "raw", b"\xff\xff\xff"), lambda one, _: setattr(one, "raw", None), "localhost:"),
+        (lambda one, _: one.figures.pop(DUTY_CYCLE), lambda one, _: one.figures.update(TWO_CHIPS), "(NOT_FOUND)"),
+        (
+            lambda one, _: one.figures.update({DUTY_CYCLE: {}}),
+            lambda one, _: one.figures.update(TWO_CHIPS),
+            "no figures",
+        ),
+        (lambda one, _: one.close(), lambda one, serve: serve(port=one.port), "localhost:"),
+    ],
+    ids=["it hangs", "it answers nonsense", "it does not know the metric", "it has no figures yet", "it is gone"],
+)
+def test_a_runtime_in_trouble_is_asked_once_in_a_while_and_heard_again(
+    serve: Serve, break_: Callable[..., object], mend: Callable[..., object], why: str
+) -> None:
+    runtime, clock = serve(), Clock()
+    with closing(RuntimeMetrics([runtime.port], deadline_s=0.5, clock=clock)) as metrics:
+
+        def answered() -> bool:
+            clock.now += 11
+            return metrics.read(DUTY_CYCLE)[0] == TWO_CHIPS[DUTY_CYCLE]
+
+        wait_until(answered, "the first answer")
+        break_(runtime, serve)
         figures, why_not = metrics.read(DUTY_CYCLE)
-        assert not figures
-        assert "(NOT_FOUND)" in why_not
-        assert len(metrics.read(HBM_USED)[0]) == 2
-    assert (runtime.asked.count(DUTY_CYCLE), runtime.asked.count(HBM_USED)) == (1, 3)
-    runtime.figures[DUTY_CYCLE] = {0: 12.5, 1: 13.5}
-    clock.now += 11
-    assert metrics.read(DUTY_CYCLE)[0] == {0: 12.5, 1: 13.5}
+        assert (figures, why in why_not) == ({}, True)
+        mend(runtime, serve)
+        assert metrics.read(DUTY_CYCLE) == ({}, why_not)  # it is not asked meanwhile
+        wait_until(answered, "an answer")
 
 
-def test_a_runtime_that_hangs_is_asked_once_and_is_heard_again(serve: Serve, ask: Ask, clock: Clock) -> None:
-    runtime = serve()
-    metrics = ask(runtime.port, deadline_s=0.5)
-    runtime.awake.clear()
-    assert "(DEADLINE_EXCEEDED)" in metrics.read(DUTY_CYCLE)[1]
-    runtime.awake.set()
-    assert not metrics.read(DUTY_CYCLE)[0]  # it is not asked meanwhile
-
-    def answered() -> bool:
-        clock.now += 11
-        return metrics.read(DUTY_CYCLE)[0] == TWO_CHIPS[DUTY_CYCLE]
-
-    wait_until(answered, "an answer")
-
-
-def test_a_runtime_that_goes_in_the_middle_is_missed_and_found_again(serve: Serve, ask: Ask, clock: Clock) -> None:
-    runtime = serve()
-    metrics = ask(runtime.port)
-    assert metrics.read(DUTY_CYCLE)[0]
-    runtime.close()
-    assert f"localhost:{runtime.port}" in metrics.read(DUTY_CYCLE)[1]
-    serve(port=runtime.port)
-    clock.now += 11
-    assert metrics.read(DUTY_CYCLE)[0] == TWO_CHIPS[DUTY_CYCLE]
-
-
-def test_an_answer_that_is_not_a_message_gives_no_figure(serve: Serve, ask: Ask) -> None:
-    runtime = serve()
-    runtime.raw = b"\xff\xff\xff"
-    figures, why_not = ask(runtime.port).read(HBM_USED)
-    assert not figures
-    assert why_not
-
-
-def test_a_runtime_without_figures_yet_is_asked_again(serve: Serve, ask: Ask, clock: Clock) -> None:
-    runtime = serve({DUTY_CYCLE: {}})
-    metrics = ask(runtime.port)
-    assert "no figures" in metrics.read(DUTY_CYCLE)[1]
-    runtime.figures = TWO_CHIPS
-    clock.now += 11
-    assert metrics.read(DUTY_CYCLE)[0] == TWO_CHIPS[DUTY_CYCLE]
-
-
-def test_chips_with_a_port_each_are_put_together(serve: Serve, ask: Ask) -> None:
+def test_chips_with_a_port_each_are_put_together(serve: Serve) -> None:
     first, second = serve({DUTY_CYCLE: {0: 10.0}}), serve({DUTY_CYCLE: {1: 20.0}})
     with socket.create_server(("localhost", 0)) as listener:  # another server, which does not answer
         ports = (listener.getsockname()[1], first.port, second.port)
-        assert ask(*ports, deadline_s=0.5).read(DUTY_CYCLE)[0] == {0: 10.0, 1: 20.0}
+        with closing(RuntimeMetrics(ports, deadline_s=0.5)) as metrics:
+            assert metrics.read(DUTY_CYCLE)[0] == {0: 10.0, 1: 20.0}
 
 
 @pytest.mark.parametrize(
