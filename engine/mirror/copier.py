@@ -92,12 +92,7 @@ class Copier:
         return changed
 
     def copy(self) -> bool:
-        """Copy what has changed; return whether a checkpoint was copied.
-
-        Raises:
-            MirrorTakenError: The mirror is another run's, or holds progress that this one does not have.
-            OSError: The mirror cannot be written.
-        """
+        """Copy what has changed; return whether a checkpoint was copied. Raises `MirrorTakenError` or `OSError`."""
         changed = self.left()
         newest = newest_checkpoint(self._run) if changed and changed[-1].endswith(".ckpt") else None
         self._copy_journal()
@@ -143,11 +138,7 @@ class Copier:
         self._journal_at = at
 
     def _claim(self) -> int:
-        """Check whose mirror it is, and mark it; return how much of the journal it has.
-
-        Raises:
-            MirrorTakenError: It is another run's, or the run was resumed from it elsewhere.
-        """
+        """Check whose mirror it is, and mark it; return how much of the journal it has."""
         self._place.prepare()
         size = self._place.size(JOURNAL) or 0
         if size:
@@ -227,11 +218,7 @@ def fetch_run(where: str, runs: Path, on_file: Callable[[str], object] = lambda 
 
 
 def newest_named(mirror: str, label: str) -> str | None:
-    """Return the folder of the newest run with a label at a mirror; None if there is none.
-
-    Raises:
-        ConsoleError: The mirror cannot be read.
-    """
+    """Return the folder of the newest run with a label at a mirror; None if there is none."""
     try:
         names = open_place(mirror.rstrip("/")).names()
     except OSError as error:

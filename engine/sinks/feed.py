@@ -1,7 +1,8 @@
-"""The process that feeds an experiment tracker: `python -m tpu_console.engine.sinks.feed RUN PROJECT NAME`.
+"""Feeds experiment trackers, each from its own process: `python -m tpu_console.engine.sinks.feed RUN PROJECT NAME`.
 
-It follows the run's journal, and prints a sentence if the tracker fails. It ends after the run's last event, or when
-its standard input ends because the process that trains is gone; if the tracker then needs too long, it is given up.
+Such a process follows the run's journal, and prints a sentence if the tracker fails. It ends after the run's last
+event, or when its standard input ends because the process that trains is gone; if the tracker then needs too long, it
+is given up.
 """
 
 from __future__ import annotations
@@ -9,24 +10,63 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config.run_config import flattened
+from ..accelerators.backend import is_installed
+from ..children import start_module
+from ..config.options import sink_project
+from ..config.run_config import RunConfig, flattened
 from ..errors import one_line
+from ..machine.install import install_line
 from ..runs.events import EpochEnded, Event, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
 from ..runs.journal import JournalReader, decode
 from ..runs.run_directory import RunDirectory
+from ..sanitize import printable
+from ..storage.files import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ..runs.recorder import Recorder
 
 _LONGEST_PARAMETER = 500  # characters of a value that MLflow takes
+_LONGEST_NOTE = 500
 _RUN_TAG = "tpu_console.run"
+_PACKAGES = {"wandb": ("wandb",), "mlflow": ("mlflow", "mlflow-skinny")}
+
+
+def start_sinks(recorder: Recorder, config: RunConfig) -> None:
+    """Feed the trackers that a configuration names from the run's journal; whatever fails is only a notice."""
+    for name, project in map(sink_project, config.sinks):
+        if name == "tensorboard":
+            continue  # the training process writes its files itself
+        if not any(is_installed(package) for package in _PACKAGES[name]):
+            line = install_line(_PACKAGES[name][0])
+            recorder.notice(f"The run is not recorded by {name}, which is not installed. To install it: {line}")
+            continue
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "WANDB_SILENT": "true"}
+        # Its standard input ends when this process does, however that happens.
+        options: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environment}
+        try:
+            with open(recorder.run.log, "ab", opener=open_private) as log:
+                arguments = str(recorder.run.path), project, name
+                process = start_module("engine.sinks.feed", *arguments, stderr=log, **options)
+        except OSError as error:
+            recorder.notice(f"The run is not recorded by {name}: {error.strerror}.")
+            continue
+        threading.Thread(target=_report, args=(recorder, process), name="tpu-console-sinks", daemon=True).start()
+
+
+def _report(recorder: Recorder, process: subprocess.Popen[bytes]) -> None:
+    """Report what a tracker's process says, until it ends."""
+    for line in process.stdout or ():
+        recorder.notice(printable(line.decode(errors="replace").strip())[:_LONGEST_NOTE])
+    process.wait()
 
 
 class Wandb:

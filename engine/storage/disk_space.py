@@ -19,11 +19,7 @@ RESERVE_BYTES = 256 << 10
 
 
 def reserve(path: Path) -> None:
-    """Take space of a run's disk with a private file, which is removed for the run's last events on a full disk.
-
-    Raises:
-        OSError: There is no space, or the folder cannot be written.
-    """
+    """Take space of a run's disk with a private file, which is removed for the run's last events on a full disk."""
     with open(path, "wb", opener=open_private) as file:
         file.write(os.urandom(RESERVE_BYTES))  # a compressing file system would store zeros in no space
 

@@ -23,7 +23,7 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
-from tpu_console.engine.sinks.start import start_sinks
+from tpu_console.engine.sinks.feed import start_sinks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,7 +124,7 @@ def test_mlflow_records_a_run_in_files(tmp_path: Path) -> None:
 
 
 def test_a_tracker_that_is_not_installed_is_a_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpu_console.engine.sinks.start.is_installed", lambda _: False)
+    monkeypatch.setattr("tpu_console.engine.sinks.feed.is_installed", lambda _: False)
     run = create_run("small", tmp_path)
     journal = JournalWriter(run.journal)
     start_sinks(Recorder(run, journal), small_config(sinks=["mlflow"]))
