@@ -175,7 +175,7 @@ def test_progress_and_epochs_are_reported_in_step_and_in_time(digits: RunDirecto
         assert epoch.examples_per_s == pytest.approx(16 / epoch.step_ms * 1e3)
     rates = [epoch.learning_rate or 0.0 for epoch in epochs]
     assert rates == sorted(rates, reverse=True)
-    assert (rates[0], rates[-1]) == (pytest.approx(0.002, rel=0.01), pytest.approx(0.00002, rel=0.01))
+    assert [rates[0], rates[-1]] == pytest.approx([0.002, 0.00002], rel=0.01)
 
 
 def test_its_files_are_private_and_hold_what_its_events_say(digits: RunDirectory) -> None:

@@ -60,6 +60,30 @@ class Guide(keras.Model):
 def guide(shape, classes):
     return Guide(classes)
 
+class Guesser(keras.Model):
+    # No call: its training step makes the head and trains nothing else.
+    def __init__(self, classes):
+        super().__init__()
+        self.frozen = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(5)])
+        self.frozen.trainable = False
+        self.head = keras.layers.Dense(classes)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self.loss(y, self.head(self.frozen(x))))
+        weights = self.head.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        return {"cost": loss}
+
+def guesser(shape, classes):
+    model = Guesser(classes)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+def shapes():
+    return random.normal(size=(64, 8, 8, 1)), random.integers(0, 10, 64)
+
 random = np.random.default_rng(0)
 AGE, CITY = random.normal(size=120).astype("float32"), np.array(["rome", "oslo"])[random.integers(0, 2, 120)]
 
@@ -214,12 +238,7 @@ def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_
 
     part = run_of(tmp_path / "part", epochs=2, **pieces)
     part.config.write_text(whole.config.read_text(encoding="utf-8"), encoding="utf-8")
-    found = newest_checkpoint(part)
-    assert found is not None
-    journal = JournalWriter(part.journal)
-    config = load_config(part.config)
-    assert train_and_report(part, config, journal, Control(), source=RunSource.IN_PROCESS, resumes=found[0].name)
-    journal.close()
+    resume(part)
     resumed = all_of(part, EpochEnded)
     assert [epoch.learning_rate for epoch in resumed] == [epoch.learning_rate for epoch in ended]
     assert [epoch.logs["val_loss"] for epoch in resumed] == [epoch.logs["val_loss"] for epoch in ended]
@@ -270,6 +289,23 @@ def test_several_outputs_train_with_losses_and_metrics_of_the_configuration_and_
     assert {row["picture"] for row in rows} == {"out.npz"}
     with pytest.raises(ConsoleError, match=r"out\.csv exists already"):
         job(run, "mine.py:new_houses")
+
+
+def resume(run: RunDirectory, **changes: Any) -> None:
+    found = newest_checkpoint(run)
+    assert found is not None
+    journal, config = JournalWriter(run.journal), load_config(run.config).model_copy(update=changes)
+    assert train_and_report(run, config, journal, Control(), source=RunSource.IN_PROCESS, resumes=found[0].name)
+    journal.close()
+
+
+def test_a_model_that_is_built_by_its_training_step_trains_and_is_resumed(tmp_path: Path) -> None:
+    data = {"model": "mine.py:guesser", "dataset": "mine.py:shapes", "batch_size": 8, "steps_per_execution": "auto"}
+    run = run_of(tmp_path, epochs=2, **data)
+    assert all_of(run, ModelBuilt)[-1].parameters == 65 * 5 + 6 * 10
+    resume(run, epochs=3)
+    assert [epoch.step for epoch in all_of(run, EpochEnded)] == [8, 16, 24]
+    assert "starts over" not in notices(run)
 
 
 def test_a_model_starts_with_the_weights_of_a_file_or_says_why_not(tmp_path: Path) -> None:
