@@ -50,6 +50,9 @@ class Samples:
     def __hash__(self) -> int:
         return hash((len(self), self.last))
 
+    def __repr__(self) -> str:
+        return f"Samples({self.values.tolist()!r})"
+
     @property
     def last(self) -> float | None:
         """The newest value, or None when there is none."""
