@@ -54,21 +54,12 @@ def test_times_add_up_to_what_the_run_took(trained: RunState) -> None:
     assert plan.took.step_ms == 30.0
 
 
-@pytest.mark.parametrize(
-    ("budget", "lines"),
-    [
-        ("10m", ["budget       All 40 epochs fit into the budget of 10 minutes."]),
-        (
-            "60s",
-            ["budget       About 14 of 40 epochs fit into the budget of 1 minute; the run then stops and is saved."],
-        ),
-        ("", []),
-    ],
-)
-def test_the_plan_says_how_many_epochs_fit_into_a_budget(trained: RunState, budget: str, lines: list[str]) -> None:
+@pytest.mark.parametrize(("budget", "said"), [("10m", "All 40 epochs"), ("60s", "About 14 of 40 epochs"), ("", "")])
+def test_the_plan_says_how_many_epochs_fit_into_a_budget(trained: RunState, budget: str, said: str) -> None:
     config = small_config(epochs=40, budget=budget)
     stopwatch(config).record(trained)  # 25 s before and after its epochs of 2.5 s
-    assert [line for line in plan_lines(config, plan_of(config)) if line.startswith("budget")] == lines
+    lines = [line for line in plan_lines(config, plan_of(config)) if line.startswith("budget")]
+    assert [said in line and budget in line for line in lines] == ([True] if said else [])
 
 
 def test_epochs_and_steps_are_counted_anew() -> None:

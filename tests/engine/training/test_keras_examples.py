@@ -149,7 +149,8 @@ class EmbeddingModel(keras.Model):  # type: ignore[misc]  # Keras is untyped
     def train_step(self, data: Any) -> dict[str, Any]:
         import tensorflow as tf
 
-        anchors, positives = data[0] if isinstance(data, tuple) else data
+        both = data[0] if isinstance(data, tuple) else data
+        anchors, positives = both[0], both[1]
         with tf.GradientTape() as tape:
             similarities = keras.ops.matmul(self(anchors), keras.ops.transpose(self(positives))) / 0.2
             loss = self.compute_loss(y=keras.ops.arange(3), y_pred=similarities)
