@@ -45,6 +45,28 @@ def test_a_function_without_validation_data_is_named_once_it_is_known() -> None:
         assert any("no validation data" in text for text in said) == is_said
 
 
+@pytest.mark.parametrize(
+    ("loss", "whole", "is_said"),
+    [
+        ("sparse_categorical_crossentropy", False, True),
+        ("sparse_categorical_crossentropy", True, False),
+        ("mean_squared_error", False, False),
+    ],
+)
+def test_decimal_labels_do_not_suit_a_loss_of_classes(loss: str, whole: bool, is_said: bool) -> None:
+    config = small_config(dataset="mine.py:data", loss=loss, metrics=[])
+    part = (Input((4,)), Input(()))
+    save_function_record(config, FunctionRecord(part, part, 2, 64, 8, "2026-11-20", whole_labels=whole))
+    assert ("loss" in [one.key for one in own_findings(config)]) == is_said
+
+
+def test_a_file_of_weights_has_to_be_there(tmp_path: Path) -> None:
+    (tmp_path / "there.weights.h5").touch()
+    for name, is_said in (("there", False), ("gone", True)):
+        config = small_config(weights=str(tmp_path / f"{name}.weights.h5"))
+        assert ("weights" in [one.key for one in own_findings(config)]) == is_said
+
+
 @pytest.mark.parametrize(("rate", "is_said"), [(10, True), (1, False), (0.1, False)])
 def test_a_learning_rate_of_ten_is_advised_against(rate: float, is_said: bool) -> None:
     config = small_config(optimizer={"learning_rate": rate})
@@ -53,7 +75,8 @@ def test_a_learning_rate_of_ten_is_advised_against(rate: float, is_said: bool) -
 
 
 def test_a_configuration_that_suits_a_tpu_gets_no_advice() -> None:
-    assert advice() == []
+    assert advice() == advice(1, optimizer={}) == []
+    assert [one.key for one in advice(2, optimizer={})] == ["optimizer.scale_with_replicas"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +90,7 @@ def test_a_configuration_that_suits_a_tpu_gets_no_advice() -> None:
         ({"optimizer": {}}, "info", "optimizer.scale_with_replicas", "grows 8-fold"),
         ({"precision": "float32"}, "info", "precision", "twice the memory"),
         ({"precision": "mixed_float16"}, "warning", "precision", "convert float16"),
-        ({"steps_per_execution": 32}, "info", "steps_per_execution", "is not used: JAX queues steps"),
+        ({"steps_per_execution": 2}, "info", "steps_per_execution", "is not used: JAX queues steps"),
         (
             {"steps_per_execution": 32, "backend": "tensorflow"},
             "info",

@@ -245,6 +245,9 @@ def test_too_many_simulated_replicas_for_the_cores_are_a_warning(monkeypatch: py
     assert not [text for text in advice_of(accelerator="sim:4") if "share 1 core" in text]
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
     assert severity("replicas share 2 cores", accelerator="sim:16", batch_size=8) is Severity.WARNING
+    hosts = {"count": 2, "index": 0, "coordinator": "10.0.0.1"}  # each simulates its share
+    for changes in ({"accelerator": "sim:8"}, {"accelerator": "sim:16", "hosts": hosts}):
+        assert not [text for text in advice_of(batch_size=8, **changes) if "share 2 cores" in text]
 
 
 def test_code_of_the_user_that_is_missing_is_refused_and_logits_are_mentioned(
