@@ -64,6 +64,13 @@ def test_a_tpu_console_run_that_holds_the_tpu_is_only_a_note(tpu_vm: Environment
     assert finding_of(replace(tpu_vm, holders=Holders((other, ours))), "tpu-held").severity is Severity.ERROR
 
 
+def test_a_notebook_that_holds_the_tpu_is_to_be_restarted(tpu_vm: Environment) -> None:
+    kernel = Holder(77, "python -m ipykernel_launcher -f k.json", "alice", "/proc/77/fd/9 -> /dev/accel0")
+    found = finding_of(replace(tpu_vm, holders=Holders((kernel, replace(kernel, pid=78)))), "tpu-held")
+    assert "(and 1 more)" in found.text
+    assert "restart its kernel" in found.text
+
+
 def test_a_lock_from_outside_the_container_is_not_stale(tpu_vm: Environment) -> None:
     facts = replace(tpu_vm, holders=Holders(lock=Lock("root", is_ours=False, is_locked=True)))
     assert finding_of(facts, "tpu-held").severity is Severity.ERROR
@@ -137,6 +144,14 @@ def test_tensorflows_of_different_versions_are_a_problem(kaggle: Environment) ->
     mixed = replace(kaggle, packages=replace(kaggle.packages, found=found))
     assert finding_of(mixed, "tensorflow").severity is Severity.ERROR
     assert finding_of(mixed, "tpu-tensorflow").severity is Severity.UNKNOWN
+
+
+def test_what_jax_lacks_for_the_tpu_is_named(kaggle: Environment) -> None:
+    assert kaggle.packages is not None
+    bare = {name: found for name, found in kaggle.packages.found.items() if name != "libtpu"}
+    found = finding_of(replace(kaggle, packages=replace(kaggle.packages, found=bare)), "tpu-jax")
+    assert (found.severity, found.remedy) == (Severity.ERROR, line_in_cell("jax[tpu]"))
+    assert "installed: libtpu." in found.text
 
 
 def test_a_notebook_for_a_tpu_without_tensorflow_gets_the_build_without_cuda(kaggle: Environment) -> None:

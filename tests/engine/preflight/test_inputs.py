@@ -48,6 +48,11 @@ def _check(config: RunConfig) -> Batch:
     return batch
 
 
+def _of_files(dataset: str, model: str, options: dict[str, Any], **changes: Any) -> RunConfig:
+    values = {"dataset": dataset, "model": model, "data": {"options": options}, "batch_size": 8, "epochs": 1}
+    return parse_config(values | changes)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -65,17 +70,8 @@ def test_digits(changes: dict[str, Any]) -> None:
 def test_pairs_of_sentences(tmp_path: Path) -> None:
     file = tmp_path / "pairs.txt"
     file.write_text("".join(f"word{n} is here\tpalabra{n} esta aqui\n" for n in range(60)), encoding="utf-8")
-    batch = _check(
-        parse_config(
-            {
-                "dataset": "text-pairs",
-                "model": "transformer",
-                "batch_size": 8,
-                "epochs": 1,
-                "data": {"options": {"path": str(file), "vocabulary": 50, "length": 6}},
-            }
-        )
-    )
+    options = {"path": str(file), "vocabulary": 50, "length": 6}
+    batch = _check(_of_files("text-pairs", "transformer", options))
     assert batch.signature.sizes == {"source_vocabulary": 50, "target_vocabulary": 50, "length": 6}
 
 
@@ -83,32 +79,16 @@ def test_ratings_are_sized_by_their_table(tmp_path: Path) -> None:
     file = tmp_path / "ratings.csv"
     rows = [f"{user},{item},{(user + item) % 5 + 1}" for user in range(12) for item in range(8)]
     file.write_text("\n".join(["userId,movieId,rating", *rows]), encoding="utf-8")
-    config = {
-        "dataset": "ratings-csv",
-        "model": "recommender",
-        "batch_size": 8,
-        "epochs": 1,
-        "loss": "mean_squared_error",
-        "metrics": ["root_mean_squared_error"],
-        "data": {"options": {"path": str(file)}},
-    }
-    assert _check(parse_config(config)).signature.sizes == {"users": 13, "items": 9}
+    numbers = {"loss": "mean_squared_error", "metrics": ["root_mean_squared_error"]}
+    config = _of_files("ratings-csv", "recommender", {"path": str(file)}, **numbers)
+    assert _check(config).signature.sizes == {"users": 13, "items": 9}
     file.unlink()
     with pytest.raises(UnknownShapesError, match=r"ratings\.csv"):
-        batch_of(parse_config(config))
+        batch_of(config)
 
 
 def _images(**options: Any) -> RunConfig:
-    return parse_config(
-        {
-            "dataset": "image-csv",
-            "model": "cnn",
-            "batch_size": 8,
-            "epochs": 1,
-            "loss": "categorical_crossentropy",
-            "data": {"options": {"image_size": [32, 24], **options}},
-        }
-    )
+    return _of_files("image-csv", "cnn", {"image_size": [32, 24], **options}, loss="categorical_crossentropy")
 
 
 def test_images_whose_table_is_not_there_are_assumed_to_have_some_classes(tmp_path: Path) -> None:

@@ -58,23 +58,10 @@ def test_the_batch_is_counted_with_its_labels_and_weights() -> None:
     assert (found.limit, found.is_lower_bound) == (LIMIT, True)
 
 
-TEXT = {
-    "dataset": "text-csv",
-    "data": {"options": {"path": "a.csv", "inputs": "a", "label": "b"}},
-    "model": "text",
-    "batch_size": 32,
-    "epochs": 1,
-}
-RATINGS = {
-    "dataset": "ratings-csv",
-    "data": {"options": {"path": "a.csv"}},
-    "loss": "mean_squared_error",
-    "model": "recommender",
-    "batch_size": 64,
-    "metrics": [],
-    "model_options": {"width": 50},
-    "epochs": 1,
-}
+CSV = {"path": "a.csv", "inputs": "a", "label": "b"}
+TEXT = {"dataset": "text-csv", "data": {"options": CSV}, "model": "text", "batch_size": 32, "epochs": 1}
+RATED = {"loss": "mean_squared_error", "metrics": [], "model_options": {"width": 50}, "batch_size": 64, "epochs": 1}
+RATINGS = {"dataset": "ratings-csv", "data": {"options": {"path": "a.csv"}}, "model": "recommender", **RATED}
 IDS = Input((), "int32")
 
 
