@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import small_config
 from tpu_console.engine.config.options import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
-from tpu_console.engine.config.pieces import parse_piece, split_pieces
+from tpu_console.engine.config.pieces import parse_piece, piece_from_table, split_pieces
 from tpu_console.engine.config.reading import parse_assignment, parse_config, with_changes
 from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.errors import ConfigError
@@ -28,6 +28,12 @@ from tpu_console.engine.errors import ConfigError
 def test_a_piece_is_a_name_with_options(text: str, name: str, options: dict[str, Any]) -> None:
     piece = parse_piece(text)
     assert (piece.name, dict(piece.options)) == (name, options)
+
+
+def test_a_table_is_written_as_the_piece_that_it_means() -> None:
+    text = piece_from_table({"name": "mine.py:f", "a": [1, {"b": "é"}, True]})
+    assert text == 'mine.py:f(a=[1, {"b"="é"}, true])'
+    assert parse_piece(text).options == {"a": [1, {"b": "é"}, True]}
 
 
 def test_commas_in_brackets_and_quotes_belong_to_a_piece() -> None:

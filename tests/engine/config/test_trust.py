@@ -98,13 +98,17 @@ def test_an_option_that_keras_may_make_an_object_of_reaches_outside() -> None:
 def test_another_function_or_option_of_known_code_needs_trust() -> None:
     note_start(small_config(model="mine.py:build", model_options={"units": 3}))
     assert is_own_source("mine.py:other")
+    assert not is_own_source("theirs.py:build")
     for changes in ({"model": "mine.py:wipe"}, {"model": "mine.py:build", "model_options": {"units": 4}}):
         with pytest.raises(UntrustedCodeError):
             check_started("RUN", small_config(**changes))
 
 
-def test_the_same_name_in_another_folder_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = small_config(model="mine.py:build", data={"options": {}})
+@pytest.mark.parametrize("changes", [{"model": "mine.py:build", "model_options": {}}, {"weights": "mine.py"}])
+def test_the_same_name_in_another_folder_needs_trust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    config = small_config(**changes)
     for name in ("mine", "theirs"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.py").touch()
@@ -112,7 +116,7 @@ def test_the_same_name_in_another_folder_needs_trust(tmp_path: Path, monkeypatch
     note_start(config)
     check_started("RUN", config)
     monkeypatch.chdir(tmp_path / "theirs")
-    with pytest.raises(UntrustedCodeError, match=r"theirs/mine\.py"):
+    with pytest.raises(UntrustedCodeError, match=r"mine\.py"):
         check_started("RUN", config)
 
 
