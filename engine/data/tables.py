@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 UNNAMED = "Unnamed: "
 """The beginning of the names that columns without one get."""
 _LOOKED_AT = 100  # rows of a table that show whether it has a header
+_AT_ONCE = 10_000  # rows that are in memory as lists, which take several times as much
 _FIRST_NAMES = {0.0, *map(float, range(1800, 2200))}  # numbers that begin a series of names
 _SEPARATORS = ("\t", ",", "::", ";")  # the first of these that is in the first line separates the columns
 # In tables separated by `;`, a comma begins the decimals, as in many languages.
@@ -109,7 +110,8 @@ class Rows:
     """A table that is read row by row, whose cells are text."""
 
     heading: list[str]  # the names of the columns; empty if the file is
-    rows: Iterator[tuple[int, list[str]]]  # each with the line that it begins on, or its number in Parquet, JSON Lines
+    rows: Iterator[list[str]]
+    lines: list[int]  # the line that each row read so far begins on; its number in Parquet and JSON Lines
     separator: str = ","
     encoding: str = UTF_8
     is_named: bool = True  # whether the file names its columns
@@ -120,29 +122,40 @@ def open_rows(file: BinaryIO, name: str, names: Sequence[str] = ()) -> Rows:
 
     Raises `DataError` if it is no text, is damaged, or cannot be read without another package.
     """
+    lines: list[int] = []
     if is_row_file(name):
-        numbered = enumerate(cells_of(file, name))
-        return Rows(next(numbered, (0, list[str]()))[1], numbered)
+        cells = cells_of(file, name)
+        return Rows(next(cells, []), numbered(cells, lines), lines)
     encoding = encoding_of(file, name)
-    lines = lines_of(file, name)
-    first = next(lines, "")
+    text = lines_of(file, name)
+    first = next(text, "")
     separator = next((mark for mark in _SEPARATORS if mark in first), ",")
-    rows = split_rows(chain([first], lines), separator)
+    rows = split_rows(chain([first], text), separator, lines)
     looked_at = [*islice(rows, _LOOKED_AT)]
-    heading, is_named = _heading_of([row for _, row in looked_at])
-    if not is_named:
+    heading, is_named = _heading_of(looked_at)
+    if is_named:
+        del lines[:1]
+    else:
         heading[: len(names)] = names[: len(heading)]
-    return Rows(heading, chain(looked_at[is_named:], rows), separator, encoding, is_named)
+    return Rows(heading, chain(looked_at[is_named:], rows), lines, separator, encoding, is_named)
 
 
-def split_rows(lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line, and the cells, of each row; blank lines are no rows."""
+def numbered(rows: Iterable[list[str]], lines: list[int]) -> Iterator[list[str]]:
+    """Yield rows, and add the number of each to `lines`."""
+    for number, row in enumerate(rows, 1):
+        lines.append(number)
+        yield row
+
+
+def split_rows(text: Iterable[str], separator: str, lines: list[int]) -> Iterator[list[str]]:
+    """Yield the cells of each row, and add the number of its first line to `lines`; blank lines are no rows."""
     if separator == "::":
-        lines, separator = (line.replace("::", "\t") for line in lines), "\t"
-    cells, before = csv.reader(lines, delimiter=separator, skipinitialspace=True), 0
+        text, separator = (line.replace("::", "\t") for line in text), "\t"
+    cells, before = csv.reader(text, delimiter=separator, skipinitialspace=True), 0
     for row in cells:
         if len(row) > 1 or (row and row[0].strip()):
-            yield before + 1, [re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] if separator == ";" else row
+            lines.append(before + 1)
+            yield [re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] if separator == ";" else row
         before = cells.line_num
 
 
@@ -164,10 +177,7 @@ def read_table(
     """
     import pandas as pd
 
-    place = shown(path)
-    lines: list[int] = []
-    cells: list[list[str]] = []
-    known: dict[str, str] = {}  # equal cells share their memory
+    place, frames = shown(path), []
     with reading(path) as file:
         found = open_rows(file, place, names)
         width = len(found.heading)
@@ -177,17 +187,19 @@ def read_table(
                 end = "" if nearest.endswith("?") else "."
                 remedy = f"Set data.options.{option}." if option else "The run was trained on it."
                 raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=remedy)
-        for line, row in found.rows:
-            if any(row[width:]):
-                raise DataError(f"{place}, line {line:,}: {len(row)} cells, but there are {width} columns.")
-            lines.append(line)
-            cells.append([known.setdefault(cell, cell) for cell in row[:width]] + [""] * (width - len(row)))
-    if not cells:
+        columns = [f"{name}.{number}" if name in found.heading[:number] else name
+                   for number, name in enumerate(found.heading)]  # fmt: skip
+        while rows := [*islice(found.rows, _AT_ONCE)]:
+            for index, row in enumerate(rows):
+                if len(row) != width:
+                    line = found.lines[index - len(rows)]
+                    if any(row[width:]):
+                        raise DataError(f"{place}, line {line:,}: {len(row)} cells, but there are {width} columns.")
+                    row[:] = [*row[:width], *[""] * (width - len(row))]
+            frames.append(pd.DataFrame(rows, columns=columns))
+    if not frames:
         raise DataError(f"{place} has a header but no rows." if width else f"{place} is empty.")
-    repeated = [name in found.heading[:number] for number, name in enumerate(found.heading)]
-    columns = [f"{name}.{number}" if is_repeated else name
-               for number, (name, is_repeated) in enumerate(zip(found.heading, repeated, strict=True))]  # fmt: skip
-    table = pd.DataFrame(cells, lines, columns)
+    table = pd.concat(frames).set_axis(found.lines)
     table = table.mask(table.isin([*empty]))
     unnamed = 0 if found.is_named else width
     table.attrs.update({"separator": found.separator, "encoding": found.encoding, "nameless": unnamed})
