@@ -29,7 +29,7 @@ _PARQUET = ".parquet"
 TABLES = frozenset((".csv", _PARQUET, ".jsonl", ".ndjson"))
 """Endings of tables that name their columns."""
 _SAMPLED = 2000  # objects of JSON Lines whose keys are the columns: later ones rarely have others
-_LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
+LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
 _MOST_VALUES = 50_000  # that are counted one by one
 LONGEST_S = 0.5
 """Longest time to look through one file: a delay after a key press, once per file."""
@@ -42,7 +42,6 @@ ENCODINGS = {UTF_16: "UTF-16, which its first bytes name", WINDOWS: "Windows-125
 _DECIDED: dict[tuple[int, ...], str] = {}  # the encodings of files by what changes when they do
 UNREADABLE = (OSError, EOFError, csv.Error, zlib.error)
 """What reading a file raises that is damaged, or cannot be read."""
-csv.field_size_limit(_LONGEST_LINE)
 
 
 class TooSlowError(DataError):
@@ -131,8 +130,8 @@ def decoded(path: str) -> tuple[str, str]:
 def lines_of(file: BinaryIO, name: str) -> Iterator[str]:
     """Yield the lines of an open file with their line feeds; raise `DataError` if it is no text."""
     text = io.TextIOWrapper(file, encoding_of(file, name), errors="replace", newline="")
-    while line := text.readline(_LONGEST_LINE):
-        if len(line) == _LONGEST_LINE:
+    while line := text.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
             raise TooSlowError(f"{name} has a line of more than 16 MB.")
         yield line
 

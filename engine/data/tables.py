@@ -18,7 +18,7 @@ from ..config.options import METRICS
 from ..config.pieces import parse_piece
 from ..errors import DataError, did_you_mean
 from .places import is_remote, locate, shown
-from .row_files import UTF_8, cells_of, encoding_of, is_row_file, lines_of, reading
+from .row_files import LONGEST_LINE, UTF_8, cells_of, encoding_of, is_row_file, lines_of, reading
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -152,11 +152,15 @@ def split_rows(text: Iterable[str], separator: str, lines: list[int]) -> Iterato
     if separator == "::":
         text, separator = (line.replace("::", "\t") for line in text), "\t"
     cells, before = csv.reader(text, delimiter=separator, skipinitialspace=True), 0
-    for row in cells:
-        if len(row) > 1 or (row and row[0].strip()):
-            lines.append(before + 1)
-            yield [re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] if separator == ";" else row
-        before = cells.line_num
+    limit = csv.field_size_limit(LONGEST_LINE)  # for all readers of this process
+    try:
+        for row in cells:
+            if len(row) > 1 or (row and row[0].strip()):
+                lines.append(before + 1)
+                yield [re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] if separator == ";" else row
+            before = cells.line_num
+    finally:
+        csv.field_size_limit(limit)
 
 
 def read_table(
