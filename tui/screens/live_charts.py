@@ -115,6 +115,7 @@ class ChartedScreen(Screen[None]):
         super().__init__()
         self.set_reactive(ChartedScreen.marker, marker)
         self.state = RunState()
+        self._read: tuple[RunState | None, Mapping[str, Sequence[Curve]]] = (None, {})
         self._followed_share = _FOLLOWED_SHARES[-1]
         self._filter = ""
         self._preset = ""
@@ -135,7 +136,9 @@ class ChartedScreen(Screen[None]):
     @property
     def curves(self) -> Mapping[str, Sequence[Curve]]:
         """The curves of all charts, by title."""
-        return all_curves(self.state)
+        if self._read[0] is not self.state:  # each key asks for them several times, and they may be long
+            self._read = self.state, all_curves(self.state)
+        return self._read[1]
 
     def dress(self, chart: ChartPane) -> None:
         """Give a chart the look of the others."""
