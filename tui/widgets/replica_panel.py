@@ -159,11 +159,9 @@ class ReplicaPanel(LinesPane["RunState"]):
 
 
 def _used_share(usage: ReplicaMemory | None) -> float | None:
-    return (
-        None
-        if usage is None or usage.used_bytes is None or not usage.limit_bytes
-        else usage.used_bytes / usage.limit_bytes
-    )
+    if usage is None or usage.used_bytes is None or not usage.limit_bytes:
+        return None
+    return usage.used_bytes / usage.limit_bytes
 
 
 def _bar(share: float, cells: int) -> list[tuple[str, str]]:
@@ -176,13 +174,13 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     ready, hosts = state.accelerator, hosts_of(state)
     if ready is None:
         return ReplicaTable((), (), ())
-    every = [_replica_line(state, hosts[replica.process], replica) for replica in ready.replicas]
+    every = [_line(state, hosts[replica.process], replica) for replica in ready.replicas]
     lines, has_hosts = every, len(hosts) > 1
     is_grouped = len(every) >= GROUPED_FROM and has_hosts
     if is_grouped:
         lines = []
         for host in hosts.values():
-            lines += [_host_line(state, host)] if host.replicas else []
+            lines += [_line(state, host)] if host.replicas else []
             lines += [line for line in every if line.host is host] if host.process == chosen else []
     columns = []
     for column in _COLUMNS:
@@ -203,40 +201,19 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     return ReplicaTable(lines, columns, [remark for remark in remarks if remark])
 
 
-def _replica_line(state: RunState, host: Host, replica: Replica) -> ReplicaLine:
-    # The last figures of a lost host are out of date.
-    usage = state.memory.get(replica.index) if host.lost is None else None
-    names = {
-        "#": str(replica.index),
-        "device": replica.device.rpartition("device:")[2] or replica.device,  # without the prefix, as in /device:GPU:0
-        "kind": replica.kind,
-        "coords": replica.coordinates,
-        "core": "" if replica.core is None else str(replica.core),
-    }
-    duty = usage.duty_percent if usage is not None else None
-    return _line(state, host, names, host.examples_a_replica, duty, usage)
-
-
-def _host_line(state: RunState, host: Host) -> ReplicaLine:
-    lines = [_replica_line(state, host, replica) for replica in host.replicas]
-    usages = [line.usage for line in lines if line.usage is not None]
-    usage = fullest(usages) or next(iter(usages), None)
-    names = {"device": f"host {host.process}", "kind": f"{len(lines)} × {host.replicas[0].kind}"}
-    line = _line(
-        state, host, {"#": "", "coords": "", "core": ""} | names, host.examples_per_s, mean_duty(usages), usage
-    )
-    return replace(line, is_host=True)
-
-
-def _line(
-    state: RunState,
-    host: Host,
-    names: Mapping[str, str],
-    rate: float | None,
-    duty: float | None,
-    usage: ReplicaMemory | None,
-) -> ReplicaLine:
-    """Make a row of names and figures; the word for what is wrong with a host comes first, so that it is seen."""
+def _line(state: RunState, host: Host, replica: Replica | None = None) -> ReplicaLine:
+    """Make the row of a replica, or that of its host."""
+    known = state.memory if host.lost is None else {}  # the last figures of a lost host are out of date
+    replicas = host.replicas if replica is None else (replica,)
+    usages = [known[one.index] for one in replicas if one.index in known]
+    usage, duty = fullest(usages) or next(iter(usages), None), mean_duty(usages)
+    if replica is None:
+        rate, names = host.examples_per_s, {"#": "", "device": f"host {host.process}", "coords": "", "core": ""}
+        names["kind"] = f"{len(replicas)} × {replicas[0].kind}"
+    else:
+        rate, device = host.examples_a_replica, replica.device.rpartition("device:")[2] or replica.device
+        names = {"#": str(replica.index), "device": device, "kind": replica.kind, "coords": replica.coordinates}
+        names["core"] = "" if replica.core is None else str(replica.core)
     batch = state.fit.replica_batch if state.fit is not None else None
     used = memory(usage.used_bytes, usage.limit_bytes) if usage is not None and usage.used_bytes is not None else ""
     texts = {_BATCH: count(batch) if batch else "", _RATE: count(rate), _DUTY: percent(duty), _MEMORY: used}
@@ -247,12 +224,8 @@ def _line(
         _DUTY: lost or no_duty(state, usage),
         _MEMORY: lost or no_memory(state, usage),
     }
-    word = "lost " if lost else "slow " if host.behind else ""
-    peak = "" if usage is None else memory(usage.peak_bytes, None)
-    cells = {
-        **names,
-        "host": word + host.name,
-        "peak": peak,
-        **{figure: text or NONE for figure, text in texts.items()},
-    }
-    return ReplicaLine(host, cells, {figure: "" if texts[figure] else reasons[figure] for figure in _FIGURES}, usage)
+    word = "lost " if lost else "slow " if host.behind else ""  # first, so that it is never cut off
+    names |= {"host": word + host.name, "peak": "" if usage is None else memory(usage.peak_bytes, None)}
+    cells = {**names, **{figure: text or NONE for figure, text in texts.items()}}
+    whys = {figure: "" if texts[figure] else reasons[figure] for figure in _FIGURES}
+    return ReplicaLine(host, cells, whys, usage, is_host=replica is None)

@@ -438,6 +438,7 @@ async def test_a_thousand_epochs_stay_quick_and_follow_the_newest(engine: FakeEn
         await until(pilot, lambda: len(live(pilot).snapshot.state.epochs) == 1000)
         table = live(pilot).query_one(EpochTable)
         await shows(pilot, "  1000 ", "★     3")
+        await until(pilot, lambda: 0 < table.scroll_y == table.max_scroll_y == table.vertical_scrollbar.position)
         drawn: list[int] = []
         original = table.row
 
