@@ -206,7 +206,7 @@ async def read_screen(pilot: Pilot[int]) -> LiveScreen:
 def _draw(screen: LiveScreen, state: RunState) -> float:
     """Draw a new state; return the seconds that a chart took."""
     began = time.perf_counter()
-    screen.grid.show(state)
+    screen.grid.show(curves_of(state))
     return (time.perf_counter() - began + _paint(screen)) / len(screen.grid.on_page)
 
 
@@ -265,7 +265,7 @@ async def _first_pictures(state: RunState) -> float:
         await pilot.pause()
         began = time.perf_counter()
         for chart in charts:
-            chart.show(curves_of(state, chart.title))
+            chart.show(curves_of(state)[chart.title])
             chart.refresh()
             drawn = chart.render_lines(chart.size.region)
             assert "train" in "".join(segment.text for strip in drawn for segment in strip)

@@ -96,15 +96,16 @@ def _plot_lines(state: RunState, width: int | None, *, is_ascii: bool) -> list[s
 
     from ..charts.curve import Axis
     from ..charts.series import Series
-    from ..widgets.chart_grid import RATE, curves_of, titles_of
+    from ..widgets.chart_grid import RATE, curves_of
 
     lines = []
     plotext.limit_size(False, False)
-    for title in [name for name in titles_of(state) if name in {*state.train.metrics, *state.validation.metrics, RATE}]:
+    wanted = {*state.train.metrics, *state.validation.metrics, RATE}
+    for title, curves in [(title, curves) for title, curves in curves_of(state).items() if title in wanted]:
         plotext.clear_figure()
         plotext.plotsize(width or 80, _PLOT_ROWS)
         plotext.title(title)
-        for curve in curves_of(state, title):
+        for curve in curves:
             line = Series(curve).raw_line(Axis.EPOCH)
             marker = "o" if curve.is_validation else "*" if is_ascii else "braille"
             plotext.plot(line.x.tolist(), line.y.tolist(), marker=marker, label=curve.name)

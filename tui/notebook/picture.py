@@ -110,7 +110,7 @@ class _Chart:
 
     def __init__(self, axes: Any, state: RunState, title: str, width: float) -> None:
         self._axes, self._state, self._title, self._width = axes, state, title, width
-        self._series = [Series(curve) for curve in curves_of(state, title)]
+        self._series = [Series(curve) for curve in curves_of(state)[title]]
 
     def draw(self) -> None:
         """Draw it."""

@@ -105,7 +105,6 @@ class CompareScreen(ChartedScreen):
         self._runs = tuple(runs)
         self._metric = metric
         self._comparison: Comparison | None = None
-        self._curves: dict[str, list[Curve]] = {}
         self._hidden: set[str] | None = None  # the marks of the runs without curves; None before the first look
         self._reader: ComparedReader | None = None
         self._is_reading = False
@@ -132,14 +131,9 @@ class CompareScreen(ChartedScreen):
         self.set_interval(_LOOK_S, self._look, name="look at runs to compare")
 
     @property
-    def curves(self) -> dict[str, list[Curve]]:
-        """The curves of all runs that are shown, by metric."""
-        return self._curves
-
-    @property
     def read_curves(self) -> list[Curve]:
         """The curves on the page."""
-        return [curve for chart in self.grid.on_page for curve in self._curves.get(chart.title, ())]
+        return [curve for chart in self.grid.on_page for curve in self.curves.get(chart.title, ())]
 
     def action_reload(self) -> None:
         """Read what is new of the runs, unless that is being done."""
@@ -172,8 +166,10 @@ class CompareScreen(ChartedScreen):
         unseen = len(comparison.runs) - len(shown)
         more = f" {plural(unseen, 'run')} without curves; space shows one." if unseen else ""
         self.query_one("#verdict", Static).update((comparison.verdict + more).strip())
-        self._curves = compared_curves(shown, comparison.metric, is_relative=self._is_relative)
-        self.query_one(ComparedGrid).compare(self._curves, labels, is_relative=self._is_relative)
+        self.curves = compared_curves(shown, comparison.metric, is_relative=self._is_relative)
+        grid = self.query_one(ComparedGrid)
+        grid.labels, grid.is_relative = labels, self._is_relative
+        grid.show(self.curves)
         columns, hidden = columns_of(comparison), self._hidden
 
         def color(run: ComparedRun) -> Style | str:
@@ -198,7 +194,7 @@ class CompareScreen(ChartedScreen):
 
     def reading_at(self, x: float, width: int) -> RichText:
         """Write the value of every run at a place on the axis."""
-        shown = {chart.title: self._curves.get(chart.title, ()) for chart in self.grid.on_page}
+        shown = {chart.title: self.curves.get(chart.title, ()) for chart in self.grid.on_page}
         return reading_line(shown, self.axis, x, self.app.current_theme, width)
 
     def watch_axis(self, old: Axis, new: Axis) -> None:

@@ -16,8 +16,10 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import Alerted, Phase, RunFinished, RunStarted
 from tpu_console.engine.runs.follower import Snapshot
+from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.storage.paths import user_path
 
+from ..charts.frame import marks_of
 from ..following.run_settings import Setting, read_settings
 from ..following.watcher import RunWatcher
 from ..terminal.display import call_attention
@@ -37,7 +39,7 @@ from ..text.outcome import (
 from ..text.run_lines import found, settled, trained_by
 from ..text.steering import mirror_text
 from ..widgets.basics import call_back, is_closing
-from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane
+from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, curves_of
 from ..widgets.notices import NoticeBar, OutcomeBox, notices_of
 from ..widgets.pane_tabs import PaneTabs, mark_pane
 from ..widgets.replica_panel import ReplicaPanel
@@ -60,7 +62,6 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.runs.state import RunState
 
     from ..charts.raster import Marker
 
@@ -130,6 +131,7 @@ class LiveScreen(ChartedScreen):
         self._host = 0
         self._settings: Sequence[Setting] = ()
         self._has_read_files = False
+        self._drawn = RunState()
 
     def compose(self) -> ComposeResult:
         """Lay the panes out; `live.tcss` says which are seen at which size."""
@@ -142,7 +144,7 @@ class LiveScreen(ChartedScreen):
             yield ChartGrid(self.dress)
             yield SettingsPane("settings")
         with Horizontal(id="between"):
-            yield PaneTabs({pane.name: pane.label for pane in PANES if pane.has_data(self.state)})
+            yield PaneTabs({pane.name: pane.label for pane in PANES if pane.has_data(self._drawn)})
             yield ChartBar()
             yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
         with Container(id="bottom"):
@@ -150,7 +152,7 @@ class LiveScreen(ChartedScreen):
                 with Container(id=side):
                     for pane in panes:
                         widget = pane.make(pane.name)
-                        widget.set_class(not pane.has_data(self.state), "-empty")
+                        widget.set_class(not pane.has_data(self._drawn), "-empty")
                         yield widget
         yield KeysFooter()
 
@@ -258,9 +260,9 @@ class LiveScreen(ChartedScreen):
                 pane.show(widget, header.view)
         self.query_one(PaneTabs).panes = {pane.name: pane.label for pane in PANES if pane.name in self.panes}
         self.query_one("#side").set_class("samples" in self.panes, "-samples")
-        if state is not self.state:
-            self.state = state
-            self.grid.show(state)
+        if state is not self._drawn:
+            self._drawn, self.curves = state, curves_of(state)
+            self.grid.show(self.curves, [*marks_of(state)])
             self.draw_bar()
 
     @property

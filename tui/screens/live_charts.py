@@ -16,7 +16,6 @@ from textual.reactive import var
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
-from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.storage.keyed_store import KeyedStore
 
 from ..charts.chart import MetricChart
@@ -25,7 +24,7 @@ from ..charts.legend import reading_line, tone_of
 from ..charts.raster import Marker
 from ..charts.window import Window, extent_of, following, panned, resolved, window_on_axis, zoomed
 from ..text.keys import bind
-from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, all_curves, read_curves
+from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, read_curves
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.system_pane import SystemPane
 from .dialogs import ValueDialog, ask_user
@@ -114,8 +113,7 @@ class ChartedScreen(Screen[None]):
     def __init__(self, marker: Marker) -> None:
         super().__init__()
         self.set_reactive(ChartedScreen.marker, marker)
-        self.state = RunState()
-        self._read: tuple[RunState | None, Mapping[str, Sequence[Curve]]] = (None, {})
+        self.curves: Mapping[str, Sequence[Curve]] = {}  # of all charts, by title
         self._followed_share = _FOLLOWED_SHARES[-1]
         self._filter = ""
         self._preset = ""
@@ -132,13 +130,6 @@ class ChartedScreen(Screen[None]):
     def grid(self) -> ChartGrid:
         """The charts."""
         return self.query_one(ChartGrid)
-
-    @property
-    def curves(self) -> Mapping[str, Sequence[Curve]]:
-        """The curves of all charts, by title."""
-        if self._read[0] is not self.state:  # each key asks for them several times, and they may be long
-            self._read = self.state, all_curves(self.state)
-        return self._read[1]
 
     def dress(self, chart: ChartPane) -> None:
         """Give a chart the look of the others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -14,7 +15,6 @@ from tpu_console.engine.runs.metrics import Metric, MetricKind
 
 from ..charts.chart import MetricChart
 from ..charts.curve import Curve, FloatArray
-from ..charts.frame import marks_of
 
 if TYPE_CHECKING:
     import re
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from textual.events import Resize
 
     from tpu_console.engine.runs.state import RunState
+
+    from ..charts.frame import Mark
 
 
 _SHARE_OF_A_CORE = 0.02
@@ -55,8 +57,8 @@ class ChartGrid(Container):
     def __init__(self, dress: Callable[[ChartPane], None]) -> None:
         super().__init__(id="charts")
         self._dress = dress
-        self._state: RunState | None = None
-        self._titles: list[str] = []
+        self._curves: Mapping[str, Sequence[Curve]] = {}
+        self._marks: Sequence[Mark] = ()
         self._charts: dict[str, ChartPane] = {}
         self._columns, self._rows = 1, 1
         self._anchor = 0  # the number of a chart on the page
@@ -82,24 +84,21 @@ class ChartGrid(Container):
     def found(self) -> str:
         """How many charts match the filter; empty before there is any."""
         matching = len(self._matching())
-        found = f"{matching} of {len(self._titles)} charts match" if matching else "no chart matches"
-        return found if self._titles else ""
+        found = f"{matching} of {len(self._curves)} charts match" if matching else "no chart matches"
+        return found if self._curves else ""
 
     def title_at(self, place: int) -> str:
         """Return the title of the chart at a place of the page, from 1, zoomed or not; empty if there is none."""
         titles = self._matching()[self._first :][: self._capacity]
         return titles[place - 1] if place <= len(titles) else ""
 
-    def show(self, state: RunState) -> None:
-        """Show a state: new metrics get a chart, visible charts their samples."""
-        self._state = state
-        self._show_titles(titles_of(state))
-
-    def _show_titles(self, titles: list[str]) -> None:
-        if titles == self._titles:
+    def show(self, curves: Mapping[str, Sequence[Curve]], marks: Sequence[Mark] = ()) -> None:
+        """Show curves by title: new titles get a chart, visible charts their samples."""
+        is_same = [*curves] == [*self._curves]
+        self._curves, self._marks = curves, marks
+        if is_same:
             self._feed()
         else:
-            self._titles = titles
             self._arrange()
 
     def filter(self, pattern: re.Pattern[str] | None) -> None:
@@ -155,7 +154,7 @@ class ChartGrid(Container):
         return self._anchor // self._capacity * self._capacity
 
     def _ordered(self) -> list[str]:
-        return sorted(self._titles, key=lambda title: [*self.order, title].index(title))
+        return sorted(self._curves, key=lambda title: [*self.order, title].index(title))
 
     def _matching(self) -> list[str]:
         pattern = self._pattern
@@ -186,11 +185,9 @@ class ChartGrid(Container):
         self.post_message(self.Rearranged())
 
     def _feed(self) -> None:
-        if (state := self._state) is None or not self._titles:
-            return
-        marks, ruler = [*marks_of(state)], curves_of(state, self._titles[0])
+        ruler = [*chain(*self._curves.values())]
         for title in self._page():
-            self._charts[title].show(curves_of(state, title), marks=marks, ruler=ruler)
+            self._charts[title].show(self._curves[title], marks=self._marks, ruler=ruler)
 
 
 class ChartBar(Static):
@@ -226,28 +223,22 @@ def names_of(title: str) -> tuple[str, ...]:
     return title, f"val_{title}", *_FIGURES.get(title, ())
 
 
-def titles_of(state: RunState) -> list[str]:
-    """Return the titles of all charts that a run has samples for: the loss, the other metrics, then speeds."""
-    metrics = dict.fromkeys([*state.train.metrics, *state.validation.metrics])
-    figures = [title for title in _FIGURES if title not in metrics and len(_figure(state, title).value)]
-    return sorted(metrics, key=lambda name: name != "loss") + figures
+def curves_of(state: RunState) -> dict[str, list[Curve]]:
+    """Return the curves of all charts by title: those of the loss, of the other metrics, then what was measured else.
 
-
-def curves_of(state: RunState, title: str) -> list[Curve]:
-    """Return the curves of one chart: the training metric, then the validation metric."""
-    curves = []
+    The curve of a training metric comes before that of the validation metric.
+    """
+    curves: dict[str, list[Curve]] = {}
     for source, prefix in ((state.train, ""), (state.validation, "val_")):
-        if title in source.metrics:
-            place = source.step.values, source.epoch.values, source.elapsed_s.values
-            losses = source.metrics["loss"].values if "loss" in source.metrics else None
-            value, metric = source.metrics[title].values, state.metric(title)
-            curves.append(Curve(prefix + title, *place, value, bool(prefix), title in source.running, metric, losses))
-    return curves or ([_figure(state, title)] if title in _FIGURES else [])
-
-
-def all_curves(state: RunState) -> dict[str, list[Curve]]:
-    """Return the curves of all charts, by title."""
-    return {title: curves_of(state, title) for title in titles_of(state)}
+        place = source.step.values, source.epoch.values, source.elapsed_s.values
+        losses = source.metrics["loss"].values if "loss" in source.metrics else None
+        for title, samples in source.metrics.items():
+            is_running, metric = title in source.running, state.metric(title)
+            curve = Curve(prefix + title, *place, samples.values, bool(prefix), is_running, metric, losses)
+            curves.setdefault(title, []).append(curve)
+    figures = {title: [_figure(state, title)] for title in _FIGURES if title not in curves}
+    measured = {title: figure for title, figure in figures.items() if len(figure[0].value)}
+    return dict(sorted(curves.items(), key=lambda item: item[0] != "loss")) | measured
 
 
 def read_curves(curves: Mapping[str, Sequence[Curve]], on_page: Sequence[str]) -> list[Curve]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from ..charts.curve import Axis, Curve
 from ..charts.legend import SLOTS, Legend, Pen, legends_of, pen_for, style_of, tone_of, written
 from ..charts.window import Extent, extent_of
 from ..text.numbers import clock
-from .chart_grid import ChartGrid, ChartPane, curves_of, titles_of
+from .chart_grid import ChartGrid, ChartPane, curves_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def compared_curves(
     """
     curves: dict[str, list[Curve]] = {}
     for run in runs:
-        measured = [curve for title in titles_of(run.state) for curve in curves_of(run.state, title)]
+        measured = [*chain(*curves_of(run.state).values())]
         extents = [extent_of(measured, axis) for axis in Axis]
         for curve in measured:
             if is_relative:
@@ -114,18 +114,10 @@ class ComparedGrid(ChartGrid):
     """Pages of charts of several runs."""
 
     pane_type = ComparedChart
-    _compared: Mapping[str, Sequence[Curve]] = {}
-    _labels: Mapping[str, str] = MappingProxyType({})
-    _is_relative = False
-
-    def compare(self, curves: Mapping[str, Sequence[Curve]], labels: Mapping[str, str], *, is_relative: bool) -> None:
-        """Show curves by metric; the labels, by letter, are what to call the runs."""
-        self._compared, self._labels, self._is_relative = curves, labels, is_relative
-        self._show_titles([*curves])
+    labels: Mapping[str, str] = MappingProxyType({})  # what to call the runs, by letter
+    is_relative = False
 
     def _feed(self) -> None:
-        ruler = [curve for several in self._compared.values() for curve in several]
-        for title in self._page():
-            if isinstance(chart := self._charts[title], ComparedChart):
-                chart.labels, chart.is_relative = self._labels, self._is_relative
-            chart.show(self._compared[title], marks=(), ruler=ruler)
+        for chart in self.query(ComparedChart):
+            chart.labels, chart.is_relative = self.labels, self.is_relative
+        super()._feed()

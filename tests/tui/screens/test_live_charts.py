@@ -17,7 +17,7 @@ from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.live_charts import VIEWS, ChartView
 from tpu_console.tui.screens.runs import RunsScreen
-from tpu_console.tui.widgets.chart_grid import all_curves, curves_of, read_curves, titles_of
+from tpu_console.tui.widgets.chart_grid import curves_of, read_curves
 from tpu_console.tui.widgets.pane_tabs import PaneTabs
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ def test_every_metric_has_a_chart_and_a_figure_only_once_it_is_measured() -> Non
     state = RunState()
     for event in events():
         state = reduce(state, event, 1.0)  # type: ignore[arg-type]  # any event
-    assert titles_of(state) == ["loss", "accuracy", "f1", "learning rate", "input wait"]
+    assert [*curves_of(state)] == ["loss", "accuracy", "f1", "learning rate", "input wait"]
     timed = EpochEnded(2, 40, 20, 4.0, 2.0, 1.0, 0.1, 50.0, 640.0, 0.001, {"loss": 1.0})
     state = reduce(state, timed, 2.0)
-    assert titles_of(state)[3:] == ["learning rate", "speed", "step time", "input wait"]
-    (speed,) = curves_of(state, "speed")
+    assert [*curves_of(state)][3:] == ["learning rate", "speed", "step time", "input wait"]
+    (speed,) = curves_of(state)["speed"]
     assert (speed.name, speed.step.tolist(), speed.value.tolist()) == ("examples/s", [40.0], [640.0])
-    assert [curve.name for curve in curves_of(state, "loss")] == ["loss", "val_loss"]
-    names = [curve.name for curve in read_curves(all_curves(state), ["f1", "step time"])]
+    assert [curve.name for curve in curves_of(state)["loss"]] == ["loss", "val_loss"]
+    names = [curve.name for curve in read_curves(curves_of(state), ["f1", "step time"])]
     assert names == ["val_f1", "ms/step", "lr", "loss", "val_loss", "accuracy"]
 
 
@@ -75,8 +75,8 @@ def test_the_first_epoch_has_speeds_between_its_reports() -> None:
     state = reduce(RunState(), FitStarted(2, 100, 32, 32, 1), 0.0)
     for step, at in ((10, 1.0), (20, 2.0), (40, 3.0)):
         state = reduce(state, Progress(1, step, step, at, {"loss": 1.0}), at)
-    assert titles_of(state) == ["loss", "speed", "step time"]
-    (speed,), (step_time,) = curves_of(state, "speed"), curves_of(state, "step time")
+    assert [*curves_of(state)] == ["loss", "speed", "step time"]
+    (speed,), (step_time,) = curves_of(state)["speed"], curves_of(state)["step time"]
     assert step_time.value.tolist() == [100.0, 50.0]
     assert (speed.step.tolist(), speed.value.tolist()) == ([20.0, 40.0], [320.0, 640.0])
 
