@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from rich.segment import Segment
@@ -93,19 +93,17 @@ class MetricChart(Widget):
     cursor: reactive[float | None] = reactive(None, repaint=False)  # where the crosshair stands, or None
     pointed_row: reactive[int | None] = reactive(None, repaint=False)  # below the pointer, from the bottom
 
+    @dataclass
     class CursorMoved(Message):
         """The mouse moved the crosshair to a sample, or away; the screen moves it in all charts."""
 
-        def __init__(self, x: float | None) -> None:
-            super().__init__()
-            self.x = x
+        x: float | None
 
+    @dataclass
     class WindowChanged(Message):
         """The mouse zoomed or panned; the screen does the same in all charts."""
 
-        def __init__(self, window: Window) -> None:
-            super().__init__()
-            self.window = window
+        window: Window
 
     def __init__(
         self,
@@ -213,14 +211,8 @@ class MetricChart(Widget):
 
     def _draw(self) -> list[Strip]:
         """Return the rows of the picture, with the new samples."""
-        kept: dict[str, Series] = {}
-        for curve in self._curves:
-            series = self._series.get(curve.name)
-            if series is None or not series.continues_in(curve):
-                series = Series(curve)
-            series.update(curve, self.smoothing)
-            kept[curve.name] = series
-        self._series = kept
+        known = self._series
+        self._series = {one.name: Series.grown(known.get(one.name), one, self.smoothing) for one in self._curves}
         width, height = self.size
         self._scene = None
         if width < 1 or height < 1:

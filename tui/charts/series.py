@@ -114,6 +114,14 @@ class Series:
         pairs = ((self.curve.elapsed_s, curve.elapsed_s), (self.curve.value, curve.value))
         return all(np.array_equal(old[last : last + 1], new[last : last + 1], equal_nan=True) for old, new in pairs)
 
+    @classmethod
+    def grown(cls, series: Series | None, curve: Curve, smoothing: float = 0.0) -> Series:
+        """Return a series with the new samples of its curve, or a new one for another curve."""
+        if series is None or not series.continues_in(curve):
+            series = cls(curve)
+        series.update(curve, smoothing)
+        return series
+
     def update(self, curve: Curve, smoothing: float = 0.0) -> None:
         """Take in the samples of `curve` that are new, and smooth them with a weight of the past."""
         new = curve.value[self.count :]

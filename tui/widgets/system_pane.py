@@ -131,11 +131,8 @@ class SystemPane(LinesPane["RunState"]):
         value = metric.values if metric is not None else _NOTHING
         place = (curves.step.values, curves.epoch.values, curves.elapsed_s.values) if len(value) else (_NOTHING,) * 3
         curve = Curve(gauge.name, *place, value, is_validation=False)
-        series = self._series.get(key)
-        if series is None or not series.continues_in(curve):
-            series = self._series[key] = Series(curve)
-        series.update(curve)
-        return series
+        self._series[key] = Series.grown(self._series.get(key), curve)
+        return self._series[key]
 
 
 def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis, window: Window) -> tuple[float, float] | None:
