@@ -132,12 +132,10 @@ class MetricChart(Widget):
         self._has_dragged = False
 
     def show(self, curves: Sequence[Curve], *, marks: Sequence[Mark] = (), ruler: Sequence[Curve] = ()) -> None:
-        """Set the curves; they are drawn when the next redraw is due.
+        """Set the curves and what to mark on the horizontal axis; they are drawn when the next redraw is due.
 
-        Args:
-            curves: Each nearly always has the earlier curve of its name as a prefix; then only new samples are read.
-            marks: What to mark on the horizontal axis.
-            ruler: Curves of another chart, whose horizontal range this chart covers too, so that all charts line up.
+        Of a curve that has the earlier one of its name as a prefix, only new samples are read. The chart covers the
+        horizontal range of the ruler, too, so that all charts line up.
         """
         was_empty = not self._has_samples
         self._curves, self._marks, self._ruler, self._is_stale = curves, marks, ruler, True

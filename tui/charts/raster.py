@@ -60,10 +60,8 @@ def draw_bars(xs: IndexArray, low: IndexArray, high: IndexArray, width: int, hei
 def glyphs_of(dots: DotGrid, marker: Marker, plain: str) -> dict[tuple[int, int], str]:
     """The characters that show `dots`, by column and row from the bottom, of the cells that are not empty.
 
-    Args:
-        dots: Shape `(rows * down, columns * across)` for the marker's fineness, row 0 at the bottom.
-        marker: Kind of glyph.
-        plain: The glyph where a cell is one dot.
+    The dots have the shape `(rows * down, columns * across)` for the marker's fineness; row 0 is at the bottom. Where a
+    cell is one dot, its glyph is the plain one.
     """
     across, down = FINENESS[marker]
     height, width = dots.shape

@@ -72,11 +72,7 @@ def watch(run: str | os.PathLike[str] | None = None, *, block: bool = True) -> N
 
 
 def watch_beside_training(run: RunDirectory) -> Callable[[], None]:
-    """Show a run that this process trains; return what draws the last picture and ends it.
-
-    Raises:
-        ConsoleError: This is no notebook, or matplotlib is not installed.
-    """
+    """Show a run that this process trains, as `watch` does; return what draws the last picture and ends it."""
     _need_notebook()
     view = CellView(run, is_kernel_free=False)
     view.start()
@@ -117,12 +113,7 @@ class _Output:
 
 
 class CellView:
-    """A run in the output of the cell that makes it.
-
-    Args:
-        run: The run.
-        is_kernel_free: Whether the kernel goes on to other cells while the run is followed.
-    """
+    """A run in the output of the cell that makes it; while it is followed, the kernel may be free for other cells."""
 
     def __init__(self, run: RunDirectory, *, is_kernel_free: bool) -> None:
         self._run = run
@@ -202,12 +193,7 @@ class CellView:
 
 
 class _Buttons:
-    """Stop and detach, if ipywidgets is installed.
-
-    Args:
-        view: What they act on.
-        is_kernel_free: Whether the kernel hears them: while a cell runs, most kernels do not.
-    """
+    """Stop and detach, if ipywidgets is installed. While a cell runs, most kernels do not hear them."""
 
     def __init__(self, view: CellView, *, is_kernel_free: bool) -> None:
         self._is_kernel_free, self._output = is_kernel_free, _Output()
