@@ -275,8 +275,8 @@ async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Pat
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
         app.row("dataset").query_one(Choice).value = "image-folder"
-        await until(pilot, lambda: "data.options.path" in app.keys)
-        assert [row.spec.key for row in app.setup.query(FieldRow)][:2] == ["dataset", "data.options.path"]
+        first = ["dataset", "data.options.path"]
+        await until(pilot, lambda: [row.spec.key for row in app.setup.query(FieldRow)][:2] == first)
         path = app.row("data.options.path")
         await until(pilot, lambda: path.has_class("-invalid"))
         assert "is required" in path.problem
