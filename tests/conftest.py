@@ -65,6 +65,7 @@ SLOWEST = (
     "tui/commands/test_hostile_folders.py",
     "engine/training/test_train.py",
     "engine/export/test_script.py",
+    "presets/test_trained_presets.py",
     "engine/preflight/test_compile.py",
     "tui/screens/test_live.py",
     "tui/screens/test_setup.py",
@@ -84,7 +85,6 @@ SLOWEST = (
     "engine/models/test_applications.py",
     "engine/training/test_profiling.py",
     "engine/data/test_tfds.py",
-    "presets/test_trained_presets.py",
     "tui/following/test_frozen_run.py",
 )
 

@@ -193,6 +193,7 @@ def test_labels_that_do_not_fit_name_the_loss_that_does(loss: str, units: int, l
     [
         ("sparse_categorical_crossentropy", 3, np.array([[0.0], [2.0]])),
         ("categorical_crossentropy", 3, np.eye(3)),
+        ("categorical_crossentropy", 2, np.eye(2)),
         ("binary_crossentropy", 1, np.array([0.0, 1.0])),
         ("binary_crossentropy", 3, np.eye(3)),
         ("mean_squared_error", 1, np.array([3, 4])),
