@@ -12,6 +12,7 @@ from tpu_console.engine.runs.events import (
     FitStarted,
     Progress,
     Replica,
+    RunFailed,
     RunFinished,
     RunStarted,
     StopRequested,
@@ -32,10 +33,11 @@ def made_run(
     logs: Sequence[Mapping[str, float]] = ({"val_accuracy": 0.5}, {"val_accuracy": 0.9}),
     *,
     label: str = "digits-cnn",
-    end: RunFinished | None = DONE,
+    end: RunFinished | RunFailed | None = DONE,
     stop: str = "",
     monitor: str = "val_accuracy",
     replicas: int = 1,
+    device: str = "CPU",
     speed: float = 1000.0,
     has_config: bool = True,
     **changes: Any,
@@ -48,7 +50,8 @@ def made_run(
         end: Its last event; without one, its process is gone.
         stop: Who asked it to stop; empty for nobody.
         monitor: The metric that decides which epoch is best.
-        replicas: How many it trains on.
+        replicas: How many devices it trains on.
+        device: What they are called; their first word is their kind.
         speed: Examples per second.
         has_config: Whether it has a configuration; a notebook's run has none.
         **changes: What its configuration changes in the preset.
@@ -61,9 +64,11 @@ def made_run(
         write_whole(run.config, to_toml(config))
     at = iter(range(1_790_000_000, 1_800_000_000, 10))
     journal = JournalWriter(run.journal, clock=lambda: float(next(at)))
-    devices = tuple(Replica(i, f"cpu:{i}", "CPU", "here") for i in range(replicas))
+    kind = device.split(maxsplit=1)[0].lower()
+    devices = tuple(Replica(i, f"{kind}:{i}", device, "here") for i in range(replicas))
+    accelerator = f"sim:{replicas}" if kind == "cpu" and replicas > 1 else kind
     journal.write(RunStarted(label, "host", 1, "here", settings))
-    journal.write(AcceleratorReady(f"sim:{replicas}" if replicas > 1 else "cpu", "why", "one", devices, {}))
+    journal.write(AcceleratorReady(accelerator, "why", "one", devices, {}))
     batch = config.batch_size
     journal.write(FitStarted(len(logs), 10, batch * replicas, batch, 1, monitor=monitor))
     for number, values in enumerate(logs, 1):

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.helpers import ROOT, Host, all_of, events_of, fork_host, has, run_forked, small_config, the, wait_until
+from tpu_console.engine.process.launch import start_host
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
     EpochEnded,
@@ -139,7 +140,7 @@ def test_a_request_before_training_began_ends_the_run_without_training(tmp_path:
 def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(tmp_path: Path) -> None:
     host = Host(small_config(), tmp_path / "runs", start=False)
     host.run.config.write_text("epochs = 'many'\n", encoding="utf-8")
-    host.process = fork_host(host.run)
+    host.process = start_host(host.run)
     assert host.wait() == 1
     assert all(f"{key}: " in the(host.run, RunFailed).what for key in ("epochs", "dataset"))
 

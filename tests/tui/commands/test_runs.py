@@ -11,29 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import leave_dead, small_config
 from tests.made_verdicts import FITS
-from tests.tui.made_runs import made_run
+from tests.tui.made_runs import DONE, made_run
 from tests.tui.terminal_driver import Terminal
-from tpu_console.engine.config.options import Alerts
-from tpu_console.engine.config.run_config import RunConfig, to_toml
+from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.runs.annotations import Annotations, read_annotations, write_annotations
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    EpochEnded,
-    Event,
-    FitStarted,
-    PhaseStarted,
-    Progress,
-    Replica,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-)
+from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.following.follow import follow
 from tpu_console.tui.following.run_settings import read_settings
@@ -51,32 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def epoch(number: int, accuracy: float) -> EpochEnded:
-    logs = {"loss": 0.5, "val_accuracy": accuracy}
-    return EpochEnded(number, number * 4, 4, float(number), 1.0, 0.0, 0.0, 2.0, 500.0, 1e-3, logs)
-
-
-def make_run(*events: Event, label: str = "digits-cnn", epochs: int = 2) -> RunDirectory:
-    """Write a run as the engine would, ten seconds between two events."""
-    times = iter(range(1_790_000_000, 1_800_000_000, 10))
-    run = create_run(label)
-    config = RunConfig(name=label, dataset="digits", model="cnn", batch_size=32, epochs=epochs)
-    write_whole(run.config, to_toml(config))
-    writer = JournalWriter(run.journal, clock=lambda: float(next(times)))
-    begin = () if any(isinstance(event, RunStarted) for event in events) else (RunStarted(label, "host", 1, "here"),)
-    for event in (*begin, *events):
-        writer.write(event)
-    writer.close()
-    return run
-
-
-FIT = FitStarted(2, 4, 32, 32, 4, monitor="val_accuracy")
-
-
-FINISHED = (FIT, Progress(1, 4, 4, 0.5, {"loss": 1.0}), epoch(1, 0.9), epoch(2, 0.8))
-
-
-DONE = RunFinished("completed", "all epochs are done", {})
+STOPPED = RunFinished("stopped", "asked", {})
 
 
 def test_runs_without_any(call: Call) -> None:
@@ -85,12 +46,11 @@ def test_runs_without_any(call: Call) -> None:
 
 
 def test_runs_are_printed_with_their_state(call: Call) -> None:
-    make_run(*FINISHED, DONE, label="one")
-    make_run(FIT, RunFinished("stopped", "asked", {}), label="two")
-    make_run(RunFailed("broke", "", "", ""), label="three")
-    gone = make_run(FIT, label="four")
-    leave_dead(gone)
-    write_heartbeat(make_run(FIT, label="five"), os.getpid())
+    made_run(label="one")
+    made_run(label="two", end=STOPPED)
+    made_run(label="three", end=RunFailed("broke", "", "", ""))
+    made_run(label="four", end=None)
+    write_heartbeat(made_run(label="five", end=None), os.getpid())
     prepared = create_run("six")
     prepared.journal.touch()
     found = {run["preset"]: run for run in call.json("runs")}
@@ -104,21 +64,19 @@ def test_runs_are_printed_with_their_state(call: Call) -> None:
     }
     one = found["one"]
     assert (one["epochs_done"], one["epochs"], one["monitor"], one["best"]) == (2, 2, "val_accuracy", 0.9)
-    assert one["seconds"] == 50.0
+    assert one["seconds"] == 70.0
     lines = call("runs")[1].splitlines()
     assert lines[0].split()[:7] == ["run", "state", "changes", "best", "metric", "epochs", "time"]
     assert len(lines) == 7
 
 
 def test_show_holds_every_part_of_a_run(call: Call) -> None:
-    run = make_run(PhaseStarted("training"), *FINISHED, DONE, epochs=7)
+    run = made_run([{"val_accuracy": 0.9}, {"val_accuracy": 0.8}], epochs=7)
     out = call.out("show")
     assert out.startswith(f"{run.run_id}\n  state    finished: ")
     assert re.search(r"\n  epochs +7 \(preset: 60\)\n", out)
-    assert " run digits-cnn" in out
-    assert "--epochs 7" in out
-    assert "training  50.0 s" in out
-    assert [line.split()[-1] for line in out.splitlines() if "0.9000" in line and "1.00 s" in line] == ["★"]
+    assert " run digits-cnn --epochs 7" in out
+    assert [line.split()[0] for line in out.splitlines() if line.endswith("★")] == ["1"]
     assert str(run.path) in out
     shown = call.json("show", run.run_id)
     assert [record["logs"]["val_accuracy"] for record in shown["epoch_records"]] == [0.9, 0.8]
@@ -127,32 +85,29 @@ def test_show_holds_every_part_of_a_run(call: Call) -> None:
 
 @pytest.mark.parametrize("label", ["digits-cnn", "no-such-preset"])
 def test_show_prints_only_the_host_of_a_webhook(call: Call, label: str) -> None:
-    run = make_run(*FINISHED, DONE, label=label)
-    alerts = Alerts(webhook="https://hooks.example.com/T123/secret")
-    config = RunConfig(name=label, dataset="digits", model="cnn", batch_size=32, epochs=2, alerts=alerts)
-    write_whole(run.config, to_toml(config))
+    run = made_run(label=label, alerts={"webhook": "https://hooks.example.com/T123/secret"})
     for out in (call("show")[1], call("show", "--json")[1], str(read_settings(run))):
         assert "https://hooks.example.com/…" in out
         assert "secret" not in out
 
 
 def test_an_unknown_run_suggests_the_nearest_name(call: Call) -> None:
-    run = make_run(DONE)
+    run = made_run()
     assert f"did you mean '{run.run_id}'?" in call.refused("show", run.run_id[:-1] + "x")
 
 
 @pytest.mark.parametrize(
     ("end", "code", "on"),
     [
-        (DONE, 0, "finished     all epochs are done"),
-        (RunFinished("stopped", "asked", {}), 0, "stopped      asked"),
+        (DONE, 0, "finished     All epochs are done"),
+        (STOPPED, 0, "stopped      asked"),
         (RunFailed("It broke.", "", "Mend it.", ""), 1, "Error: It broke.\nMend it.\n"),
     ],
 )
 def test_attach_without_a_terminal_prints_the_run_and_ends_as_it_did(
-    call: Call, end: Event, code: int, on: str
+    call: Call, end: RunFinished | RunFailed, code: int, on: str
 ) -> None:
-    make_run(*FINISHED, end)
+    made_run(end=end)
     got, out, err = call("attach")
     assert got == code
     assert out.count("\nepoch ") == 2
@@ -163,8 +118,7 @@ def test_attach_without_a_terminal_prints_the_run_and_ends_as_it_did(
 def test_attach_says_of_a_run_without_a_process_what_became_of_it(
     call: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = make_run(*FINISHED)
-    leave_dead(run)
+    run = made_run(end=None)
     code, out, err = call("attach")
     assert (code, out.count("\nepoch "), run.run_id in err) == (1, 2, True)
     run = create_run("left")
@@ -177,7 +131,7 @@ def test_attach_says_of_a_run_without_a_process_what_became_of_it(
 
 
 def test_attach_reports_damaged_and_newer_lines(call: Call) -> None:
-    run = make_run(*FINISHED)
+    run = made_run(end=None)
     with run.journal.open("ab") as journal:
         journal.write(b'{"v":7,"t":1800000000.0,"type":"Teleported"}\nnot json\n')
         journal.write(b'{"v":1,"t":1800000001.0,"type":"RunFinished","outcome":"completed","reason":"","summary":{}}\n')
@@ -189,8 +143,8 @@ def test_attach_reports_damaged_and_newer_lines(call: Call) -> None:
 
 @pytest.mark.usefixtures("unheard")
 def test_stop_asks_the_run_that_trains(call: Call) -> None:
-    make_run(DONE, label="old")
-    live = make_run(FIT, label="live")
+    made_run(label="old")
+    live = made_run(label="live", end=None)
     write_heartbeat(live, os.getpid())
     out = call.out("stop")
     assert out.startswith(f"Stopping {live.run_id}")
@@ -200,25 +154,22 @@ def test_stop_asks_the_run_that_trains(call: Call) -> None:
 
 
 def test_stop_without_a_name_wants_exactly_one_live_run(call: Call) -> None:
-    run = make_run(DONE)
+    run = made_run()
     call.refused("stop")
     assert "not training: finished" in call.out("stop", run.run_id)
     for label in ("a", "b"):
-        write_heartbeat(make_run(FIT, label=label), os.getpid())
+        write_heartbeat(made_run(label=label, end=None), os.getpid())
     assert "Name one" in call.refused("stop")
 
 
 def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Call) -> None:
-    config = small_config(accelerator="tpu")
-    save_verdict(config, FITS)
-    replicas = tuple(Replica(index, f"tpu:{index}", "TPU v5 lite", "host") for index in range(8))
-    started = RunStarted("small", "host", 1, "here", config.model_dump(mode="json"))
-    make_run(started, AcceleratorReady("tpu", "found", "data parallel", replicas, {}), *FINISHED, DONE)
-    text = "116% of the best case for v5e-8: 2.00 ms/step, 2.32 at best"
+    run = made_run(accelerator="tpu", replicas=8, device="TPU v5 lite")
+    save_verdict(load_config(run.config), FITS)
+    text = "232% of the best case for v5e-8: 1.00 ms/step, 2.32 at best"
     assert re.search(rf"\n  efficiency +{text}\n", call("show")[1])
     assert f"efficiency   {text}" in call("attach")[1]
     efficiency = call.json("show")["efficiency"]
-    assert efficiency == {"tpu": "v5e-8", "best_step_ms": 2.32, "measured_step_ms": 2.0}
+    assert efficiency == {"tpu": "v5e-8", "best_step_ms": 2.32, "measured_step_ms": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -252,7 +203,7 @@ REPORT = {
 
 @pytest.fixture
 def scored() -> RunDirectory:
-    run = make_run(*FINISHED, DONE, epochs=7)
+    run = made_run(epochs=7)
     write_whole(run.report, json.dumps(REPORT))
     return run
 

@@ -24,12 +24,13 @@ from tests.helpers import (
     timed_events_of,
     wait_until,
 )
-from tests.tui.commands.test_runs import DONE, FIT, make_run
+from tests.tui.made_runs import DONE, made_run
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
     BudgetSet,
     EpochEnded,
+    Event,
     FitStarted,
     Phase,
     PhaseStarted,
@@ -42,6 +43,7 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.paths import runs_folder
 
@@ -83,6 +85,19 @@ def host(tmp_path: Path) -> Iterator[Host]:
     host = Host(config, runs_folder(), forked=True)
     yield host
     host.kill()
+
+
+FIT = FitStarted(2, 4, 32, 32, 4)
+
+
+def make_run(*events: Event) -> RunDirectory:
+    """Write the journal of a run without a configuration."""
+    run = create_run("mine")
+    journal = JournalWriter(run.journal)
+    for event in events:
+        journal.write(event)
+    journal.close()
+    return run
 
 
 def answered(run: RunDirectory, action: str) -> list[Steered]:
@@ -180,12 +195,12 @@ def test_set_says_what_it_takes(call: Call) -> None:
 
 
 def test_a_notebooks_run_can_only_be_stopped_and_one_that_has_ended_is_not_asked(call: Call) -> None:
-    run = make_run(RunStarted("mine", "notebook", 1, "here"), FIT, label="mine")
+    run = make_run(RunStarted("mine", "notebook", 1, "here"), FIT)
     write_heartbeat(run, os.getpid())
     for args in (("pause",), ("set", "epochs=+1"), ("stop", "--after", "epoch")):
         assert "trains in a notebook" in call.refused(*args, code=1)
     assert not list(run.control.iterdir())
-    run = make_run(DONE)
+    run = made_run()
     assert "not training: finished" in call.out("set", run.run_id, "epochs=+1")
     assert not list(run.control.iterdir())
 
@@ -205,7 +220,7 @@ def test_traced_steps_are_compared_with_those_of_another_run(call: Call) -> None
     for named in ("x", {"before": f"../runs/{slow.run_id}"}, {"before": ["x"]}):
         code, out, _ = call("profile", traced(0.008, profile=named).run_id)
         assert (code, "20% less" in out) == (0, False)
-    assert call("profile", fast.run_id, "--before", make_run(FIT, DONE).run_id)[0] == 1
+    assert call("profile", fast.run_id, "--before", made_run().run_id)[0] == 1
 
 
 @pytest.mark.slow
@@ -233,7 +248,7 @@ def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Call
 
 
 def test_a_process_that_cannot_be_seen_is_not_killed(call: Call) -> None:
-    run = make_run(RunStarted("far", "host", 1, "elsewhere"), FIT, label="far")
+    run = make_run(RunStarted("far", "host", 1, "elsewhere"), FIT)
     run.heartbeat.write_text(json.dumps({"pid": os.getpid(), "host": "elsewhere"}))
     at = time.time() - 12  # silent, and not yet given up
     os.utime(run.heartbeat, (at, at))
@@ -243,7 +258,7 @@ def test_a_process_that_cannot_be_seen_is_not_killed(call: Call) -> None:
 
 @pytest.mark.usefixtures("unheard")
 def test_a_stop_says_what_the_run_does_first(call: Call) -> None:
-    run = make_run(RunStarted("busy", "host", 1, "here"), PhaseStarted(Phase.COMPILING), label="busy")
+    run = make_run(RunStarted("busy", "host", 1, "here"), PhaseStarted(Phase.COMPILING))
     write_heartbeat(run, os.getpid())
     out = call("stop")[1]
     assert Phase.COMPILING in out

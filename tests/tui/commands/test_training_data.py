@@ -41,7 +41,7 @@ def test_the_commands_of_the_readme_train_on_photos_and_predict_others(tmp_path:
         code, told[line[0]], err = runner.finish(*line)
         assert code == 0, err
     assert " run ./photos\n" in told["inspect"]
-    assert "1 of 61 images: " in told["run"].partition("loading data")[0]
+    assert "1 of 61 images in " in told["run"].partition("loading data")[0]
     rows = list(csv.DictReader((tmp_path / "labels.csv").open()))
     assert len(rows) == 15
     assert np.mean([row["file"].startswith(row["label"]) for row in rows]) > 0.9

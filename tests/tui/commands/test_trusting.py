@@ -113,8 +113,8 @@ def test_what_the_user_names_needs_no_trust(foreign: Foreign, call: Call) -> Non
 def test_what_was_trusted_once_is_not_asked_about_again(foreign: Foreign, call: Call) -> None:
     assert call("resume", foreign.run.run_id, "--trust")[0] == 0
     assert foreign.ran.exists()
-    assert (foreign.mirror / foreign.run.run_id / "summary.json").exists()
     wait_until(lambda: liveness_of(foreign.run) is Liveness.DEAD, "its process ends")
+    wait_until((foreign.mirror / foreign.run.run_id / "summary.json").exists, "its copy")
     assert call("mirror", foreign.run.run_id)[0] == 0
     assert call("resume", foreign.run.run_id, "--epochs", "3")[0] == 0
 
