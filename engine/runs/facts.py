@@ -121,16 +121,20 @@ def conclude_killed(run: RunDirectory, state: RunState, *, is_locked: bool = Fal
         require_writable(run)
         if not is_locked:
             os.close(lock_file(run.journal))
-        best = state.best_epoch()
-        result = {
-            "epochs": len(state.epochs),
-            "seconds": state.took_s,
-            "monitor": state.monitor,
-            "best": {"epoch": best.epoch, **best.logs} if best is not None else None,
-            "final": state.epochs[-1].logs,
-        }
-        _write_summary(run, facts_of(state), journal.st_size, {"outcome": "killed", **result})
+        _write_summary(run, facts_of(state), journal.st_size, {"outcome": "killed", **result_of(state)})
         write_history(run, state.epochs)
+
+
+def result_of(state: RunState) -> dict[str, Any]:
+    """Return what a run reached; seconds without those in which nothing trained."""
+    best = state.best_epoch()
+    return {
+        "epochs": len(state.epochs),
+        "seconds": state.took_s,
+        "monitor": state.monitor,
+        "best": {"epoch": best.epoch, **best.logs} if best is not None else None,
+        "final": state.epochs[-1].logs if state.epochs else None,
+    }
 
 
 def _write_summary(run: RunDirectory, facts: Facts, journal_bytes: int, result: Mapping[str, Any]) -> None:

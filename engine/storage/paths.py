@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import platformdirs
 
 from ..errors import ConsoleError
 from ..sanitize import printable
@@ -17,21 +18,10 @@ APP_NAME = "tpu-console"
 HOME_VARIABLE = "TPU_CONSOLE_HOME"
 
 
-def _folder(kind: str, variable: str, usual: str) -> Path:
-    """Return the user's folder for data, configuration or caches."""
-    if sys.platform != "linux":
-        import platformdirs
-
-        return Path(getattr(platformdirs, f"user_{kind}_dir")(APP_NAME))
-    # The same without platformdirs, whose import takes a tenth of the time of a short command.
-    base = Path(os.environ.get(variable, ""))
-    return (base if base.is_absolute() else Path.home() / usual) / APP_NAME
-
-
 def runs_folder() -> Path:
     """Return the folder with one folder per run; it need not exist yet."""
     home = os.environ.get(HOME_VARIABLE)
-    base = Path(home).expanduser() if home else _folder("data", "XDG_DATA_HOME", ".local/share")
+    base = Path(home).expanduser() if home else platformdirs.user_data_path(APP_NAME)
     return base / "runs"
 
 
@@ -43,14 +33,14 @@ def sweeps_folder() -> Path:
 def user_presets_folder() -> Path:
     """Return the folder with the user's presets; it need not exist."""
     home = os.environ.get(HOME_VARIABLE)
-    base = Path(home).expanduser() if home else _folder("config", "XDG_CONFIG_HOME", ".config")
+    base = Path(home).expanduser() if home else platformdirs.user_config_path(APP_NAME)
     return base / "presets"
 
 
 def cache_folder() -> Path:
     """Return the folder for values that can be computed again; it need not exist."""
     home = os.environ.get(HOME_VARIABLE)
-    return Path(home).expanduser() / "cache" if home else _folder("cache", "XDG_CACHE_HOME", ".cache")
+    return Path(home).expanduser() / "cache" if home else platformdirs.user_cache_path(APP_NAME)
 
 
 def keras_home(environ: Mapping[str, str] = os.environ) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..preflight.likely import efficiency_of
+from ..runs.facts import result_of
 from ..runs.follower import StateReader
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ def state_of(recorder: Recorder) -> RunState:
 
 def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:
     """Return what ``summary.json`` holds; times in seconds, ``best`` by the run's monitored metric."""
-    monitor = state.monitor
-    best = state.best_epoch()
     timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
     efficiency = efficiency_of(state)
     rates = sorted(epoch.examples_per_s for epoch in state.epochs if epoch.examples_per_s is not None)
@@ -35,17 +34,13 @@ def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: Class
         "replicas": len(state.accelerator.replicas) if state.accelerator else 0,
         "versions": state.accelerator.versions if state.accelerator else {},
         "parameters": state.model.parameters if state.model else 0,
-        "epochs": len(state.epochs),
         "steps": state.epochs[-1].step if state.epochs else 0,
-        "seconds": state.took_s,
+        **result_of(state),
         "phase_seconds": dict(state.phase_s),
         "median_step_ms": timed[len(timed) // 2] if timed else None,
         "median_examples_per_s": rates[len(rates) // 2] if rates else None,
         "best_case": {"tpu": efficiency.tpu, "step_ms": efficiency.best_step_ms, "reached": efficiency.share}
         if efficiency is not None
         else None,
-        "monitor": monitor,
-        "best": {"epoch": best.epoch, **best.logs} if best else None,
-        "final": state.epochs[-1].logs if state.epochs else None,
         "classes": classes.brief() if classes is not None else None,
     }
