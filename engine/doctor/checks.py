@@ -55,7 +55,7 @@ def _install(facts: Environment, *packages: str) -> str:
     return line_in_cell(*packages) if facts.place.is_notebook else shlex.join(["pip", "install", *packages])
 
 
-def _tpu(facts: Environment) -> Finding | None:
+def check_tpu(facts: Environment) -> Finding | None:
     """Report the TPU, or that variables name one which is not here."""
     tpu = facts.tpu
     if tpu is None:
@@ -73,7 +73,7 @@ def _tpu(facts: Environment) -> Finding | None:
     return ok(text, evidence=tpu.evidence)
 
 
-def _tensorflow_on_tpu(facts: Environment) -> Finding | None:
+def check_tensorflow_on_tpu(facts: Environment) -> Finding | None:
     """Check whether TensorFlow can use the TPU; only ``tensorflow-tpu`` has the operations."""
     tpu = facts.tpu
     if tpu is None or not (tpu.is_here or tpu.address):
@@ -102,7 +102,7 @@ def _has_jax_for_tpu(packages: Packages) -> bool:
     return bool(packages.version("jax") and packages.version("jaxlib") and packages.libtpu)
 
 
-def _jax_on_tpu(facts: Environment) -> Finding | None:
+def check_jax_on_tpu(facts: Environment) -> Finding | None:
     """Check whether JAX can use the TPU of this machine."""
     if facts.tpu is None or not facts.tpu.is_here:
         return None
@@ -119,7 +119,7 @@ def _jax_on_tpu(facts: Environment) -> Finding | None:
     return problem(text, remedy=_install(facts, "jax[tpu]"), evidence=evidence)
 
 
-def _held(facts: Environment) -> Finding | None:
+def check_held(facts: Environment) -> Finding | None:
     """Name the process that holds the TPU."""
     tpu = facts.tpu
     if tpu is None or not tpu.is_here:
@@ -154,7 +154,7 @@ def _is_run(holder: Holder) -> bool:
     return any(f"-m tpu_console.engine.process.{module}" in holder.command for module in ("main", "warm"))
 
 
-def _lock(facts: Environment) -> Finding | None:
+def check_lock(facts: Environment) -> Finding | None:
     """Report a lock file that was left behind."""
     holders = facts.holders
     if facts.tpu is None or not facts.tpu.is_here or holders is None or holders.processes:
@@ -174,7 +174,7 @@ def _lock(facts: Environment) -> Finding | None:
     return problem(text, remedy=f"sudo rm /{LOCK}", evidence=evidence)
 
 
-def _gpu(facts: Environment) -> Finding | None:
+def check_gpu(facts: Environment) -> Finding | None:
     """Report the GPUs."""
     if "gpus" in facts.unanswered:
         raise UnansweredError(f"Not checked: {facts.unanswered['gpus']}.")
@@ -183,7 +183,7 @@ def _gpu(facts: Environment) -> Finding | None:
     return ok(f"{gpus}{f', driver {gpus.driver}' if gpus.driver else ''}.", evidence=gpus.evidence)
 
 
-def _tensorflow_on_gpu(facts: Environment) -> Finding | None:
+def check_tensorflow_on_gpu(facts: Environment) -> Finding | None:
     """Check that TensorFlow is built with CUDA and that the CUDA libraries are installed."""
     gpus, packages = facts.gpus, facts.packages
     if gpus is None or packages is None or not packages.tensorflows:
@@ -201,7 +201,7 @@ def _tensorflow_on_gpu(facts: Environment) -> Finding | None:
     return ok("The CUDA libraries are installed.", evidence=evidence)
 
 
-def _jax_on_gpu(facts: Environment) -> Finding | None:
+def check_jax_on_gpu(facts: Environment) -> Finding | None:
     """Check that JAX, if installed, has its CUDA plugin."""
     packages = facts.packages
     if facts.gpus is None or packages is None or not packages.version("jax"):
@@ -213,7 +213,7 @@ def _jax_on_gpu(facts: Environment) -> Finding | None:
     return note(text, remedy=_install(facts, "jax[cuda12]"), evidence=found)
 
 
-def _no_accelerator(facts: Environment) -> Finding | None:
+def check_no_accelerator(facts: Environment) -> Finding | None:
     """Report that training runs on the CPU."""
     if facts.tpu is not None or facts.gpus is not None or "gpus" in facts.unanswered:
         return None
@@ -223,7 +223,7 @@ def _no_accelerator(facts: Environment) -> Finding | None:
     return note(text, evidence=("none in /sys/bus/pci/devices, /dev/accel*, /dev/nvidia* and /proc/driver/nvidia",))
 
 
-def _tensorflow(facts: Environment) -> Finding:
+def check_tensorflow(facts: Environment) -> Finding:
     """Check that exactly one TensorFlow is installed."""
     packages = _known(facts, "packages", facts.packages)
     found = packages.tensorflows
@@ -243,7 +243,7 @@ def _tensorflow(facts: Environment) -> Finding:
     return problem(text, remedy=command, evidence=_METADATA)
 
 
-def _keras(facts: Environment) -> Finding | None:
+def check_keras(facts: Environment) -> Finding | None:
     """Check that Keras is version 3 and meets TensorFlow's requirement."""
     if (packages := facts.packages) is None:
         return None  # the check of TensorFlow reports it
@@ -256,7 +256,7 @@ def _keras(facts: Environment) -> Finding | None:
     return ok(f"keras {keras}.", evidence=_METADATA)
 
 
-def _jax(facts: Environment) -> Finding | None:
+def check_jax(facts: Environment) -> Finding | None:
     """Check jaxlib against JAX's requirement."""
     packages = facts.packages
     if packages is None or not (jax := packages.version("jax")):
@@ -268,7 +268,7 @@ def _jax(facts: Environment) -> Finding | None:
     return ok(f"jax {jax}, jaxlib {jaxlib}.", evidence=_METADATA)
 
 
-def _libtpu(facts: Environment) -> Finding | None:
+def check_libtpu(facts: Environment) -> Finding | None:
     """Check libtpu against the requirements of TensorFlow and JAX."""
     packages = facts.packages
     if packages is None or not (libtpu := packages.version("libtpu")):
@@ -299,7 +299,7 @@ def _misfit(misfits: Sequence[Misfit], severity: Severity = Severity.ERROR) -> F
     return Finding(severity, text, remedy=command, evidence=evidence)
 
 
-def _limits(facts: Environment) -> Finding:
+def check_limits(facts: Environment) -> Finding:
     """Report the usable cores and memory."""
     resources = _known(facts, "resources", facts.resources)
     text = f"{resources.cores:g} of {resources.processors} cores"
@@ -310,7 +310,7 @@ def _limits(facts: Environment) -> Finding:
     return ok(f"{text}.", evidence=resources.evidence)
 
 
-def _disks(facts: Environment) -> list[Finding]:
+def check_disks(facts: Environment) -> list[Finding]:
     """Check the disk space for downloads and runs, and shared memory."""
     return [
         _shared_memory(disk, facts) if disk.purpose == "shared memory" else _disk(disk)
@@ -345,7 +345,7 @@ def _shared_memory(disk: Disk, facts: Environment) -> Finding:
     return replace(found, key="shared-memory", title="Shared memory", evidence=(str(disk.folder),))
 
 
-def _internet(facts: Environment) -> Finding | None:
+def check_internet(facts: Environment) -> Finding | None:
     """Check whether Kaggle's internet switch is on; datasets and weights cannot be downloaded without it."""
     if facts.place.kind is not Kind.KAGGLE:
         return None
@@ -359,7 +359,7 @@ def _internet(facts: Environment) -> Finding | None:
     return warning(text, remedy=command, evidence=(f"no connection to {facts.data_host}:443",))
 
 
-def _encoding(facts: Environment) -> Finding:
+def check_encoding(facts: Environment) -> Finding:
     """Check that the locale uses UTF-8."""
     evidence = (facts.shell.locale or "LC_ALL, LC_CTYPE and LANG are not set",)
     if facts.shell.is_utf8:
@@ -368,7 +368,7 @@ def _encoding(facts: Environment) -> Finding:
     return warning(text, remedy="export LC_ALL=C.UTF-8", evidence=evidence)
 
 
-def _colours(facts: Environment) -> Finding | None:
+def check_colours(facts: Environment) -> Finding | None:
     """Check how many colours the terminal supports."""
     shell = facts.shell
     if not shell.is_terminal:
@@ -384,7 +384,7 @@ def _colours(facts: Environment) -> Finding | None:
     return found(text, remedy="export TERM=xterm-256color", evidence=evidence)
 
 
-def _connection(facts: Environment) -> Finding | None:
+def check_connection(facts: Environment) -> Finding | None:
     """Check whether the console survives a lost SSH connection."""
     shell = facts.shell
     evidence = (shell.ssh,)
@@ -402,31 +402,31 @@ def _connection(facts: Environment) -> Finding | None:
 
 CHECKS: dict[str, tuple[tuple[str, str, Check], ...]] = {
     "Accelerator": (
-        ("tpu", "TPU", _tpu),
-        ("tpu-tensorflow", "TensorFlow on the TPU", _tensorflow_on_tpu),
-        ("tpu-jax", "JAX on the TPU", _jax_on_tpu),
-        ("tpu-held", "TPU free", _held),
-        ("tpu-lock", "libtpu's lock", _lock),
-        ("gpu", "GPU", _gpu),
-        ("gpu-tensorflow", "TensorFlow on the GPU", _tensorflow_on_gpu),
-        ("gpu-jax", "JAX on the GPU", _jax_on_gpu),
-        ("no-accelerator", "Accelerator", _no_accelerator),
+        ("tpu", "TPU", check_tpu),
+        ("tpu-tensorflow", "TensorFlow on the TPU", check_tensorflow_on_tpu),
+        ("tpu-jax", "JAX on the TPU", check_jax_on_tpu),
+        ("tpu-held", "TPU free", check_held),
+        ("tpu-lock", "libtpu's lock", check_lock),
+        ("gpu", "GPU", check_gpu),
+        ("gpu-tensorflow", "TensorFlow on the GPU", check_tensorflow_on_gpu),
+        ("gpu-jax", "JAX on the GPU", check_jax_on_gpu),
+        ("no-accelerator", "Accelerator", check_no_accelerator),
     ),
     "Packages": (
-        ("tensorflow", "TensorFlow", _tensorflow),
-        ("keras", "Keras", _keras),
-        ("jax", "JAX", _jax),
-        ("libtpu", "libtpu", _libtpu),
+        ("tensorflow", "TensorFlow", check_tensorflow),
+        ("keras", "Keras", check_keras),
+        ("jax", "JAX", check_jax),
+        ("libtpu", "libtpu", check_libtpu),
     ),
     "Machine": (
-        ("limits", "Cores and memory", _limits),
-        ("disks", "Disks", _disks),
-        ("internet", "Internet", _internet),
+        ("limits", "Cores and memory", check_limits),
+        ("disks", "Disks", check_disks),
+        ("internet", "Internet", check_internet),
     ),
     "Terminal": (
-        ("utf-8", "UTF-8", _encoding),
-        ("colours", "Colours", _colours),
-        ("connection", "Lost connection", _connection),
+        ("utf-8", "UTF-8", check_encoding),
+        ("colours", "Colours", check_colours),
+        ("connection", "Lost connection", check_connection),
     ),
 }
 """The checks of each group of the report, by name and title; a finding may have its own."""
