@@ -115,6 +115,13 @@ def test_no_figure_is_below_what_jax_says() -> None:
         assert GENERATIONS[name].hbm >= cores * info.mem_bw_bytes_per_second
 
 
+def test_two_cores_share_what_a_chip_has_but_its_links() -> None:
+    v3, v5p = find_topology("v3-8"), find_topology("v5p-8")
+    assert (v3.peak_flops, v3.hbm_bytes_per_s, v3.link_bytes_per_s) == (70e12, 450e9, 332e9)
+    assert (v5p.peak_flops, v5p.hbm_bytes_per_s) == (459e12, 2765e9)
+    assert v3.usable_hbm_bytes == round(15.48 * 2**30)
+
+
 def test_the_chips_are_those_that_detection_knows() -> None:
     for name, chip in CHIPS.items():
         generation = GENERATIONS["tpu7x" if name == "7x" else name]
