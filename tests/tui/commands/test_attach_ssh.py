@@ -91,7 +91,7 @@ def test_a_machine_without_the_program_or_without_a_connection_is_named(
         assert main(["attach", "ssh://far"]) == 127
     finally:
         server.profile.with_suffix(".away").rename(server.profile)
-    assert "login shell on far" in capfd.readouterr().err
+    assert "on far;" in capfd.readouterr().err
     assert main(["attach", "ssh://127.0.0.1:1/x"]) == 255
     assert "refused" in capfd.readouterr().err  # by ssh itself
     monkeypatch.setenv("PATH", "/nonexistent")

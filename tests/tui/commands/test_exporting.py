@@ -143,4 +143,4 @@ def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(scans: Path, tmp_p
 
 def test_bad_usage(call: Call) -> None:
     assert "--out" in call.refused("predict", "--data", "x.npy")
-    assert "--out is given 2 times" in call.refused("predict", "--data", "x.npy", "--out", "x.csv", "--out", "y.csv")
+    assert "--out is given" in call.refused("predict", "--data", "x.npy", "--out", "x.csv", "--out", "y.csv")

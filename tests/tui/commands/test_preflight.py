@@ -202,7 +202,7 @@ def test_what_fails_still_gives_the_advice(call: Call, job: Callable[[Start], No
     code, out, _ = call("preflight", "digits-cnn", "--set", "batch_size=17", "--json")
     found = json.loads(out)
     assert (code, found["exit_code"], found["verdicts"]) == (1, 1, [])
-    assert found["error"]["what"] == "The compiler cannot be started."
+    assert "compiler" in found["error"]["what"]
     assert any("multiple" in one["text"] for one in found["advice"])
 
 

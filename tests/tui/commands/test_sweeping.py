@@ -68,9 +68,9 @@ def test_what_cannot_be_swept_is_one_sentence_and_leaves_nothing(
 def test_the_plan_comes_first_then_each_run_then_the_results(call: Call, drivers: list[Sweep]) -> None:
     code, out, err = call("sweep", "digits-cnn", "--over", "batch_size=16,32,2048", "--epochs", "2")
     assert (code, err) == (0, "")
-    assert out.index("runs         2, of 3 batch_size") < out.index("refused      batch_size=2048: A global batch")
+    assert out.index("runs         2, of 3") < out.index("refused      batch_size=2048: ")
     assert out.index("time         unknown") < out.index("sweep        ")
-    assert out.index("1/3    batch_size=16  finished  val_accuracy 0.9000") < out.index("batch_size  state")
+    assert out.index("1/3    batch_size=16  finished") < out.index("batch_size  state")
     assert "The fastest measured is" in out.replace("; the", "; The")
     assert drivers[0].read().config.epochs == 2
 
