@@ -69,7 +69,7 @@ class FieldRow(Widget):
     """
 
     @dataclass
-    class Edited(Message):
+    class Typed(Message):
         """The field's text may have changed."""
 
         row: FieldRow
@@ -191,7 +191,7 @@ class FieldRow(Widget):
     def _report(self, event: Message) -> None:
         event.stop()
         self._follow()
-        self.post_message(self.Edited(self))
+        self.post_message(self.Typed(self))
 
     def _follow(self) -> None:
         """Update what depends on the value: the text field of a custom choice, the word of a switch."""

@@ -151,7 +151,7 @@ class RunForm(Vertical):
         if row := next((row for row in self._rows() if row.display), None):
             row.focus_control()
 
-    async def on_field_row_edited(self, event: FieldRow.Edited) -> None:
+    async def on_field_row_typed(self, event: FieldRow.Typed) -> None:
         """Store a new text in the draft; another model or dataset may have other fields."""
         event.stop()
         row = event.row

@@ -25,7 +25,7 @@ from tpu_console.engine.errors import ConsoleError
 
 from ..text.keys import bind
 from ..text.plan_text import PlanLine
-from ..widgets.basics import Facts, call_back
+from ..widgets.basics import FactLines, call_back
 from .dialogs import ClosesOnce
 from .parts import HELP
 
@@ -140,7 +140,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
             yield OptionList(markup=False, compact=True)
             yield Folders(self._folder)
             with VerticalScroll(can_focus=False):
-                yield Facts(id="found")
+                yield FactLines(id="found")
 
     def on_mount(self) -> None:
         """Look for what can be offered."""
@@ -281,6 +281,6 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
             self.call_after_refresh(answers.focus)  # it has just been shown
 
     def _say(self, entries: list[PlanLine], *, has_failed: bool = False) -> None:
-        found = self.query_one(Facts)
+        found = self.query_one(FactLines)
         found.set_class(has_failed, "-failed")
         found.show(entries)

@@ -21,7 +21,7 @@ from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
 from ..text.plan_text import PlanLine
 from ..text.tables import Column
-from ..widgets.basics import Facts, ScrollingText
+from ..widgets.basics import FactLines, ScrollingText
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.record_table import RecordTable
 from ..widgets.rows_pane import Row, RowsPane
@@ -97,7 +97,7 @@ class ReportScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the panes; in little space, one is visible at a time."""
-        yield Facts(id="title")
+        yield FactLines(id="title")
         yield PaneTabs({name: f"{number} {name}" for number, name in enumerate(self._panes, 1)})
         with Container(id="panes"):
             yield MatrixPane(self._report)
@@ -114,7 +114,7 @@ class ReportScreen(Screen[None]):
     def on_mount(self) -> None:
         """Fill the title and the table."""
         name = PlanLine("", self._run_name, text_style="bold $text-accent")
-        self.query_one(Facts).show([name, PlanLine("", headline(self._report))])
+        self.query_one(FactLines).show([name, PlanLine("", headline(self._report))])
         scores = {str(number): one for number, one in enumerate(worst_first(self._report))}
         self.query_one(RecordTable).show(scores)
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 SCROLL_KEYS = [bind("up", "scroll_up"), bind("down", "scroll_down")]
 
 
-class Facts(Static):
+class FactLines(Static):
     """Entries that are wrapped for the width; a container that scrolls keeps a column free for its bar."""
 
-    DEFAULT_CSS = "Facts { height: auto; width: 1fr; }"
+    DEFAULT_CSS = "FactLines { height: auto; width: 1fr; }"
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002  Textual's own name
         super().__init__(id=id, classes=classes, markup=False)

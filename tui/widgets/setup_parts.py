@@ -24,7 +24,7 @@ from ..text.keys import bind
 from ..text.names import data_state, short_name
 from ..text.numbers import shape, size
 from ..text.plan_text import PlanLine, advice_entries, counts, figures, problem_entries
-from .basics import Facts, Overflow, call_back
+from .basics import FactLines, Overflow, call_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +118,7 @@ class PresetDetail(VerticalScroll, can_focus=False):
 
     def compose(self) -> ComposeResult:
         """Lay out the text."""
-        yield Facts()
+        yield FactLines()
 
     def show(self, entry: Preset | ConfigError) -> None:
         """Show a preset, or the errors of a file that is not a valid preset."""
@@ -128,7 +128,7 @@ class PresetDetail(VerticalScroll, can_focus=False):
             title, facts = entry.name, _described(entry)
         self.border_title = Content(title).markup
         self.scroll_home(animate=False)
-        self.query_one(Facts).show(facts)
+        self.query_one(FactLines).show(facts)
 
 
 def _described(preset: Preset) -> list[PlanLine]:
@@ -220,7 +220,7 @@ class PlanPanel(Overflow):
         for name, title in _PLAN.items():
             if title:
                 yield Static(title, id=f"plan-{name}-title", classes="title -empty", markup=False)
-            kind = Static if name == "command" else Facts
+            kind = Static if name == "command" else FactLines
             yield kind(id=f"plan-{name}", classes="-empty")
 
     def show_plan(self, plan: Plan, config: RunConfig, command: str, problems: Sequence[Problem]) -> None:
@@ -245,7 +245,7 @@ class PlanPanel(Overflow):
         self.remove_class("-stale")
         self.query_one("#plan-command", Static).update(Content(command))
         for name, entries in {"trouble": trouble, **parts}.items():
-            self.query_one(f"#plan-{name}", Facts).show(entries)
+            self.query_one(f"#plan-{name}", FactLines).show(entries)
         for name, part in {"command": command, "trouble": trouble, **parts}.items():
             for shown in self.query(f"#plan-{name}, #plan-{name}-title"):
                 shown.set_class(not part, "-empty")
