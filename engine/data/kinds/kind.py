@@ -104,7 +104,7 @@ class DatasetKind(ABC, Generic[OptionsT]):
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Return how a file or folder is read, if it looks like this kind; `given` are options that the user chose.
 
-        May raise what `engine.data.survey.skimming` raises.
+        May raise `DataError`, or what is in `engine.data.row_files.UNREADABLE`.
         """
         return None
 
@@ -112,7 +112,7 @@ class DatasetKind(ABC, Generic[OptionsT]):
     def survey(self, path: Path, options: OptionsT) -> Survey:
         """Count the examples in local files within half a second, and say what would make a run fail.
 
-        May raise `DataError`, `TooSlowError`, `OSError`, or what `csv` and `gzip` raise.
+        May raise `DataError`, `TooSlowError`, or what is in `engine.data.row_files.UNREADABLE`.
         """
 
     def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
