@@ -71,11 +71,7 @@ def _row(preset: str, verdict: Verdict) -> list[str]:
     room = "–" if memory is None else f"{gib(memory.peak)} of {gib(memory.limit)}"
     pace = ["–"] * 3
     if bound is not None:
-        pace = [
-            f"{duration(bound.step_s)} ({bound.limited_by})",
-            f"{bound.images_per_s:,.0f}",
-            duration(bound.run_s),
-        ]
+        pace = [f"{duration(bound.step_s)} ({bound.limited_by})", f"{bound.images_per_s:,.0f}", duration(bound.run_s)]
     batch = f"{verdict.replica_batch:,} × {verdict.devices}"
     return [f"`{preset}`", verdict.tpu, batch, verdict.outcome.value, room, *pace]
 

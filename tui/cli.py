@@ -18,18 +18,7 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundErro
 from tpu_console.engine.storage.files import make_private_folder, open_private
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
-from .commands import (
-    comparing,
-    exporting,
-    inspecting,
-    machine,
-    opening,
-    preflight,
-    runs,
-    steering,
-    sweeping,
-    training,
-)
+from .commands import comparing, exporting, inspecting, machine, opening, preflight, runs, steering, sweeping, training
 from .commands.options import PROGRAM, examples, preset_file_option, screen_choices, screen_options
 from .terminal.output import abandon_output, complain, complain_about
 
@@ -83,11 +72,7 @@ class _Commands(click.Group):
 @screen_options
 @click.version_option(None, "-V", "--version", package_name=PROGRAM, prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.pass_context
-def cli(
-    ctx: click.Context,
-    in_process: bool,
-    preset_files: tuple[Path, ...],
-) -> int:
+def cli(ctx: click.Context, in_process: bool, preset_files: tuple[Path, ...]) -> int:
     """Train Keras models on TPU, GPU and CPU from a terminal.
 
     Without a command it opens the console: pick a preset, check the plan, start the run and watch it.

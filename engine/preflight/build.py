@@ -116,8 +116,7 @@ def _check_shape(model: Any, batch: Batch) -> None:
         return
     if len(inputs) > 1:
         raise ConsoleError(
-            f"The model takes {len(inputs)} inputs, and the dataset gives one.",
-            remedy="Build it with one keras.Input.",
+            f"The model takes {len(inputs)} inputs, and the dataset gives one.", remedy="Build it with one keras.Input."
         )
     built, given = tuple(inputs[0].shape[1:]) if inputs else example.shape, example.shape
     differ = any(None not in pair and pair[0] != pair[1] for pair in zip(built, given, strict=False))

@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 _SIZE = r"([\d.]+)([KMGTP]?)"
 # As worded by libtpu 0.0.42 to 0.0.51, and by earlier versions. What it calls the need of "HLO temporaries" is all that
 # a step needs: a table of 4.96 GiB with two slots and its gradient is refused with 19.84 GiB.
-_REFUSALS = (
-    re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
-    re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
-)
+_REFUSALS = (re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"), re.compile(rf"Used {_SIZE} of {_SIZE} hbm"))
 _LONG_S = 30.0  # from which on something else is said while a step is compiled
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 

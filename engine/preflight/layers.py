@@ -108,12 +108,7 @@ def _attention(layer: Any) -> list[Product]:
     inputs = shapes_of(layer, "input")
     length = (inputs[0][1] or 1) if inputs and len(inputs[0]) > 1 else 1
     other = (inputs[1][1] or 1) if len(inputs) > 1 and len(inputs[1]) > 1 else length
-    for name, steps in (
-        ("query", length),
-        ("key", other),
-        ("value", other),
-        ("output", length),
-    ):
+    for name, steps in (("query", length), ("key", other), ("value", other), ("output", length)):
         dense = attention_projection(layer, name)
         if dense is None or getattr(dense, "kernel", None) is None:
             continue

@@ -173,10 +173,7 @@ class HeartbeatWatch:
     """Watches the heartbeat of one run, whose folder need not exist, over one or several looks."""
 
     def __init__(
-        self,
-        run: RunDirectory,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
+        self, run: RunDirectory, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
     ) -> None:
         self.run = run
         self._clock = clock

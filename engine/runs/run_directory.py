@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..sanitize import printable
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, disk_full, reserve
-from ..storage.files import (
-    inside,
-    is_disk_full,
-    make_private_folder,
-    remove_drafts,
-    require_plain,
-    require_real,
-)
+from ..storage.files import inside, is_disk_full, make_private_folder, remove_drafts, require_plain, require_real
 from ..storage.paths import runs_folder, user_path
 from .annotations import read_annotations
 

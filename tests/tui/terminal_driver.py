@@ -287,12 +287,7 @@ class Terminal:
 
 def _environment(home: Path, changes: Mapping[str, str | None]) -> dict[str, str]:
     """A plain terminal's environment, whatever the tests themselves were started in."""
-    usual = {
-        "TPU_CONSOLE_HOME": str(home),
-        "TERM": "xterm-256color",
-        "COLORTERM": "truecolor",
-        "LC_ALL": "C.UTF-8",
-    }
+    usual = {"TPU_CONSOLE_HOME": str(home), "TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
     unwanted = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM_PROGRAM", "TEXTUAL", "PYTEST_CURRENT_TEST")
     kept = {name: value for name, value in os.environ.items() if name not in unwanted}
     wanted: dict[str, str | None] = {**kept, **usual, **changes}

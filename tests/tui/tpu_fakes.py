@@ -60,14 +60,7 @@ class FakeTpu(FakeEngine):
         reason = "a TPU is here and JAX is ready for it"
         self.write(
             AcceleratorReady(
-                "tpu",
-                "auto: JAX found a TPU",
-                "DataParallel",
-                replicas,
-                {"jax": "0.8.0"},
-                "jax",
-                reason,
-                mesh,
+                "tpu", "auto: JAX found a TPU", "DataParallel", replicas, {"jax": "0.8.0"}, "jax", reason, mesh
             ),
             DataReady(50_000, 10_000, (32, 32, 3), 10),
             ModelBuilt("vgg", 15_001_418, 15_001_418, 60_005_672, 40),

@@ -32,10 +32,7 @@ _FIRST = 24  # fields, more than are seen without scrolling
 class FieldList(VerticalScroll, can_focus=False):
     """The list of fields; the arrow keys move between them."""
 
-    BINDINGS = [
-        bind("up", "go(-1)"),
-        bind("down", "go(1)"),
-    ]
+    BINDINGS = [bind("up", "go(-1)"), bind("down", "go(1)")]
 
     def on_resize(self) -> None:
         """Keep the focused field in view: its help may have taken lines from the list."""

@@ -43,12 +43,7 @@ class DoctorScreen(Screen[None]):
     }
     """
     AUTO_FOCUS = "#report"
-    BINDINGS = [
-        bind("reload", "look_again", "Check again"),
-        BACK,
-        HELP,
-        QUIT,
-    ]
+    BINDINGS = [bind("reload", "look_again", "Check again"), BACK, HELP, QUIT]
 
     def __init__(self, look: Callable[[], Environment] | None = None) -> None:
         super().__init__()

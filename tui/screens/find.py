@@ -110,12 +110,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         OptionList { height: auto; max-height: 8; display: none; text-wrap: nowrap; text-overflow: ellipsis; }
     }
     """
-    BINDINGS = [
-        bind("down", "move(1)"),
-        bind("up", "move(-1)"),
-        bind("back", "dismiss(None)", about="Go back."),
-        HELP,
-    ]
+    BINDINGS = [bind("down", "move(1)"), bind("up", "move(-1)"), bind("back", "dismiss(None)", about="Go back."), HELP]
 
     def __init__(self, presets: Iterable[Preset], fields: Iterable[FieldSpec], *, fields_first: bool) -> None:
         super().__init__()

@@ -43,11 +43,7 @@ if TYPE_CHECKING:
 class PresetList(OptionList):
     """The list. The highlighted entry is the chosen one."""
 
-    BINDINGS = [
-        bind("down", "cursor_down"),
-        bind("up", "cursor_up"),
-        bind("right", "select"),
-    ]
+    BINDINGS = [bind("down", "cursor_down"), bind("up", "cursor_up"), bind("right", "select")]
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
         super().__init__(id=id, markup=False)

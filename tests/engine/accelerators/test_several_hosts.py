@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.helpers import (
-    LIMIT_S,
-    ROOT,
-    Host,
-    all_of,
-    events_of,
-    run_forked,
-    small_config,
-    the,
-    wait_until,
-)
+from tests.helpers import LIMIT_S, ROOT, Host, all_of, events_of, run_forked, small_config, the, wait_until
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint

@@ -204,8 +204,7 @@ def test_two_parts_are_training_and_validation_and_arrays_are_not(returned: Any,
 
 
 @pytest.mark.parametrize(
-    ("part", "says"),
-    [((X, Y[:3]), "3 and 7 examples"), ("a.csv", "str"), (lambda: iter(()), "function")],
+    ("part", "says"), [((X, Y[:3]), "3 and 7 examples"), ("a.csv", "str"), (lambda: iter(()), "function")]
 )
 def test_what_fit_does_not_take_is_refused(part: Any, says: str) -> None:
     with pytest.raises(UserCodeError, match=says):

@@ -107,10 +107,7 @@ def edited(change: Callable[[dict[str, Any]], object]) -> str:
     [
         ("", "invalid json"),
         (write_schema(schema())[:-30], "invalid json"),
-        (
-            edited(lambda values: values.update(version=2)),
-            "version 2",
-        ),
+        (edited(lambda values: values.update(version=2)), "version 2"),
         (edited(lambda values: values.pop("classes")), "classes: field required"),
         (edited(lambda values: values.update(label="words")), "label: "),
         (edited(lambda values: values["shards"][1].pop("file")), "shards.1.file: "),

@@ -17,15 +17,7 @@ from tpu_console.engine.errors import DataError
 from tpu_console.engine.input.pipeline import Pipeline, build_pipeline
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.control import Control
-from tpu_console.engine.runs.events import (
-    DataReady,
-    Event,
-    FitStarted,
-    Noticed,
-    PhaseStarted,
-    RunFinished,
-    RunSource,
-)
+from tpu_console.engine.runs.events import DataReady, Event, FitStarted, Noticed, PhaseStarted, RunFinished, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.training.train import train_and_report
 

@@ -376,14 +376,7 @@ def test_no_more_are_posted_per_minute_than_allowed_and_sending_never_waits(serv
     assert "too many" in notice
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "file:///etc/passwd",
-        "https://",
-        "https://me:pw@example.com",
-    ],
-)
+@pytest.mark.parametrize("address", ["file:///etc/passwd", "https://", "https://me:pw@example.com"])
 def test_other_addresses_are_refused(address: str) -> None:
     with pytest.raises(ConfigError, match=r"alerts\.webhook: must be an address such as https://example\.com/hook"):
         small_config(alerts={"webhook": address})

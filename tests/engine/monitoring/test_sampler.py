@@ -16,13 +16,7 @@ from tests.engine.monitoring.tpu_runtime import GIB, Runtime
 from tests.helpers import LIMIT_S, all_of, events_of, run_python, small_config, wait_until
 from tpu_console.engine.accelerators.accelerator import Accelerator
 from tpu_console.engine.machine.sources import Sources, this_machine
-from tpu_console.engine.monitoring.devices import (
-    DUTY_CYCLE,
-    HBM_TOTAL,
-    HBM_USED,
-    DeviceReader,
-    differs,
-)
+from tpu_console.engine.monitoring.devices import DUTY_CYCLE, HBM_TOTAL, HBM_USED, DeviceReader, differs
 from tpu_console.engine.monitoring.sampler import HostPace, HostReader
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread

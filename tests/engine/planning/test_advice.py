@@ -136,8 +136,7 @@ def test_augmentation_in_the_model_should_move_to_the_pipeline(changes: dict[str
 
 
 @pytest.mark.parametrize(
-    ("size", "padded_to", "use"),
-    [(12, 16, 16), (63, 64, 64), (136, 256, 128), (200, 256, 256), (65, 128, 128)],
+    ("size", "padded_to", "use"), [(12, 16, 16), (63, 64, 64), (136, 256, 128), (200, 256, 256), (65, 128, 128)]
 )
 def test_a_size_that_a_tpu_pads_comes_with_the_nearest_that_it_does_not(size: int, padded_to: int, use: int) -> None:
     assert not advice(model_options={"hidden": [use]})

@@ -96,11 +96,7 @@ def test_the_accelerator_is_named(accelerator: str, hardware: Hardware, name: st
 
 @pytest.mark.parametrize(
     ("accelerator", "name", "replicas"),
-    [
-        ("cpu", "2 × CPU", 2),
-        ("gpu", "4 × NVIDIA H200", 4),
-        ("sim:4", "4 simulated replicas on the CPU on 2 hosts", 4),
-    ],
+    [("cpu", "2 × CPU", 2), ("gpu", "4 × NVIDIA H200", 4), ("sim:4", "4 simulated replicas on the CPU on 2 hosts", 4)],
 )
 def test_the_accelerators_of_several_hosts_are_counted(accelerator: str, name: str, replicas: int) -> None:
     hosts = {"count": 2, "index": 0, "coordinator": "10.0.0.1"}

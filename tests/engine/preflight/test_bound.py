@@ -39,12 +39,7 @@ IN_THE_BACKGROUND = "%body (p: f16[128]) -> f16[128] {\n" + "\n".join(
 
 def test_arrays_of_a_type() -> None:
     arrays = arrays_in("(bf16[128,64]{1,0:T(8,128)(2,1)S(1)}, pred[10]{0}, s4[16]{0}, f32[])")
-    assert [(array.size, array.is_in_hbm) for array in arrays] == [
-        (16_384, False),
-        (10, True),
-        (8, True),
-        (4, True),
-    ]
+    assert [(array.size, array.is_in_hbm) for array in arrays] == [(16_384, False), (10, True), (8, True), (4, True)]
 
 
 def test_a_ring_sends_twice_what_is_reduced() -> None:

@@ -93,11 +93,7 @@ def test_a_damaged_cache_file_counts_as_empty() -> None:
     file = cache_folder() / "preflight.json"
     whole = file.read_text(encoding="utf-8")
     wrong = [
-        whole.replace(before, after)
-        for before, after in (
-            ('"fits"', '"perhaps"'),
-            ('"devices": 8', '"devices": "8"'),
-        )
+        whole.replace(before, after) for before, after in (('"fits"', '"perhaps"'), ('"devices": 8', '"devices": "8"'))
     ]
     assert whole not in wrong
     for text in ("", "[]", '{"tpu": 1}', whole[:100], *wrong):

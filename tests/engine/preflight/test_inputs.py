@@ -55,12 +55,7 @@ def _of_files(dataset: str, model: str, options: dict[str, Any], **changes: Any)
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {},
-        {"label_smoothing": 0.1},
-        {"class_weight": "balanced"},
-        {"loss": "categorical_crossentropy"},
-    ],
+    [{}, {"label_smoothing": 0.1}, {"class_weight": "balanced"}, {"loss": "categorical_crossentropy"}],
     ids=["plain", "smoothed", "balanced", "one-hot"],
 )
 def test_digits(changes: dict[str, Any]) -> None:

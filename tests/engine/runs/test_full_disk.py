@@ -17,14 +17,7 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.control import Control, ask
-from tpu_console.engine.runs.events import (
-    EpochEnded,
-    Noticed,
-    Progress,
-    RunFailed,
-    RunSource,
-    Steering,
-)
+from tpu_console.engine.runs.events import EpochEnded, Noticed, Progress, RunFailed, RunSource, Steering
 from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatWatch
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run

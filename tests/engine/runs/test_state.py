@@ -184,8 +184,7 @@ def test_a_run_resumed_within_an_epoch_has_the_curve_of_one_that_was_not_interru
 
 
 @pytest.mark.parametrize(
-    ("metric", "best"),
-    [("loss", 2), ("val_loss", 2), ("accuracy", 3), ("val_accuracy", 2), ("auc", None)],
+    ("metric", "best"), [("loss", 2), ("val_loss", 2), ("accuracy", 3), ("val_accuracy", 2), ("auc", None)]
 )
 def test_the_best_epoch_has_the_best_finite_value_and_of_equal_ones_the_lowest_loss(
     metric: str, best: int | None

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import LIMIT_S, all_of, has, run_host, small_config, wait_until
-from tpu_console.engine.runs.events import (
-    EpochEnded,
-    Event,
-    Noticed,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-)
+from tpu_console.engine.runs.events import EpochEnded, Event, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run

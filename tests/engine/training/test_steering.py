@@ -127,10 +127,7 @@ def test_a_new_learning_rate_and_new_epochs_work_on_replicas(tmp_path: Path, bac
     finally:
         host.kill()
     done = [(event.action, event.before, event.after, event.refused) for event in all_of(host.run, Steered)]
-    assert done == [
-        ("learning_rate", pytest.approx(0.001), pytest.approx(0.02), ""),
-        ("epochs", 1.0, 2.0, ""),
-    ]
+    assert done == [("learning_rate", pytest.approx(0.001), pytest.approx(0.02), ""), ("epochs", 1.0, 2.0, "")]
     # On JAX this value comes back from the compiled step, so the step has used it.
     assert [event.learning_rate for event in all_of(host.run, EpochEnded)] == pytest.approx([0.02, 0.02])
     steps = [event.step for event in all_of(host.run, Progress)]
@@ -140,9 +137,7 @@ def test_a_new_learning_rate_and_new_epochs_work_on_replicas(tmp_path: Path, bac
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("resumed_in_forks")
-def test_a_resumed_run_has_the_epochs_that_were_added_and_forgets_old_requests(
-    tmp_path: Path,
-) -> None:
+def test_a_resumed_run_has_the_epochs_that_were_added_and_forgets_old_requests(tmp_path: Path) -> None:
     run = prepare_run(small_config(epochs=2), tmp_path / "runs")
     journal = JournalWriter(run.journal)
     journal.write(FitStarted(2, 44, 32, 32, 1))

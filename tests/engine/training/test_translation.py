@@ -126,10 +126,7 @@ def told(folder: Path, model: Any) -> list[Any]:
 
 
 def test_the_same_sentences_are_translated_after_every_epoch(tmp_path: Path) -> None:
-    samples = (
-        Sample("I read books!", "Yo leo libros.", "yo leo libros vete"),
-        Sample("Go!", "¡Vete!", "yo leo"),
-    )
+    samples = (Sample("I read books!", "Yo leo libros.", "yo leo libros vete"), Sample("Go!", "¡Vete!", "yo leo"))
     assert told(tmp_path, Parrot()) == [Translated(1, samples), Translated(2, samples)]
 
 

@@ -14,16 +14,7 @@ from rich.style import Style
 from textual.color import Color
 
 from tpu_console.tui.charts.curve import Axis, Curve
-from tpu_console.tui.charts.legend import (
-    ALARM,
-    SLOTS,
-    Entry,
-    Tone,
-    header_line,
-    legends_of,
-    pen_for,
-    reading_line,
-)
+from tpu_console.tui.charts.legend import ALARM, SLOTS, Entry, Tone, header_line, legends_of, pen_for, reading_line
 
 if TYPE_CHECKING:
     from tpu_console.tui.charts.raster import Marker

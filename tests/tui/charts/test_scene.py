@@ -78,8 +78,7 @@ def test_everything_drawn_lies_on_the_canvas(
     begin: float,
 ) -> None:
     scene = build_scene(
-        [trace(ys, held_out=held_out, marker=marker)],
-        view(width, height, axis=axis, log=log, marker=marker, ends=ends),
+        [trace(ys, held_out=held_out, marker=marker)], view(width, height, axis=axis, log=log, marker=marker, ends=ends)
     )
     if scene is None:
         return

@@ -125,10 +125,7 @@ def test_a_run_that_went_back_to_a_checkpoint_is_another_curve() -> None:
     assert not series.continues_in(later)
 
 
-SAMPLES = st.one_of(
-    st.floats(-1e6, 1e6),
-    st.sampled_from([math.nan, math.inf, -math.inf]),
-)
+SAMPLES = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf]))
 
 
 def naive(values: list[float], weight: float) -> list[float]:
@@ -144,9 +141,7 @@ def naive(values: list[float], weight: float) -> list[float]:
 
 
 @given(
-    values=st.lists(SAMPLES, max_size=400),
-    weight=st.floats(0.0, 0.999),
-    cuts=st.lists(st.integers(0, 400), max_size=6),
+    values=st.lists(SAMPLES, max_size=400), weight=st.floats(0.0, 0.999), cuts=st.lists(st.integers(0, 400), max_size=6)
 )
 def test_equals_the_definition_however_it_is_chunked(values: list[float], weight: float, cuts: list[int]) -> None:
     ema = DebiasedEma(weight)

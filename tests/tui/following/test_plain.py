@@ -332,7 +332,4 @@ def test_translations_have_samples_and_neither_classes_nor_a_shape(tmp_path: Pat
     ready = PhaseStarted("loading data"), DataReady(2125, 375, (), 0), PhaseStarted("building")
     _, data, *lines = Journal(tmp_path).feed(RunStarted("nmt", "host", 1, "here"), *ready, Translated(3, samples))
     assert data.endswith("2,125 training examples, 375 for validation")
-    assert lines == [
-        "sample       I read. → yo leo  (expected: Yo leo.)",
-        "sample       Go! → …  (expected: ¡Ve!)",
-    ]
+    assert lines == ["sample       I read. → yo leo  (expected: Yo leo.)", "sample       Go! → …  (expected: ¡Ve!)"]

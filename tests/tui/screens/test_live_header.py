@@ -128,10 +128,7 @@ def test_what_a_phase_found_is_cut_off_only_if_there_is_no_room() -> None:
     assert max(map(len, whole)) <= 60
 
 
-@pytest.mark.parametrize(
-    ("width", "shown"),
-    [(80, r"  budget 2h 10m left, until (\w+ )?\d\d:\d\d "), (40, "")],
-)
+@pytest.mark.parametrize(("width", "shown"), [(80, r"  budget 2h 10m left, until (\w+ )?\d\d:\d\d "), (40, "")])
 def test_the_time_budget_is_shown_if_there_is_room(width: int, shown: str) -> None:
     view = view_of(state_of(*TRAINING, (110.0, BudgetSet(30_600.0, 7911.0, "8h30m"))), 111.0)
     title = header_rows(view, width)[0].plain
@@ -187,10 +184,7 @@ def test_why_the_accelerator_was_chosen_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "text"),
-    [
-        ("input", "▲ input-bound (38% waiting for data)"),
-        ("accelerator", "compute-bound (38% waiting for data)"),
-    ],
+    [("input", "▲ input-bound (38% waiting for data)"), ("accelerator", "compute-bound (38% waiting for data)")],
 )
 def test_what_limits_is_said_before_facts_that_are_less_urgent(limit: str, text: str) -> None:
     replicas = (Replica(0, "/device:GPU:0", "NVIDIA H200", "vm"),)

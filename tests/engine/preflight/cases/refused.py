@@ -217,10 +217,7 @@ def crops(input_shape, classes):
 
 def picked(input_shape, classes):
     x = keras.Input(input_shape)
-    side = layers.Lambda(
-        lambda x: x if ops.mean(x) > 0 else -x,
-        name="picked",
-    )
+    side = layers.Lambda(lambda x: x if ops.mean(x) > 0 else -x, name="picked")
     return keras.Model(x, layers.Dense(classes, activation="softmax")(side(layers.Flatten()(x))))
 
 
