@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 )
 @screen_options
 def compare(names: tuple[str, ...], metric: str, form: str | None) -> int:
-    """Compare 2 to 20 runs: their curves, their results, and the settings that differ.
+    """Compare the curves and results of 2 to 20 runs.
 
-    With only one RUN, it is compared with the newest other runs of its preset; without any, the newest run is. On a
-    terminal this opens a screen with the curves; otherwise it prints the tables.
+    It also shows which settings differ. With only one RUN, it is compared with the newest other runs of its preset;
+    without any, the newest run is. On a terminal this opens a screen with the curves; otherwise it prints the
+    tables.
     """
     if form == "html" and sys.stdout.isatty():
         raise ConsoleError(

@@ -122,9 +122,9 @@ def _given(names: tuple[str, ...]) -> list[RunDirectory]:
 @click.argument("name", metavar="RUN", shell_complete=complete_run)
 @click.argument("title")
 def rename(name: str, title: str) -> int:
-    """Give RUN a title, which lists show instead of its name; an empty one removes it.
+    """Give RUN a title, which lists show instead of its name.
 
-    The folder keeps its name.
+    An empty title removes it. The folder keeps its name.
     """
     run = find_run(name)
     write_annotations(run.path, replace(read_annotations(run.path), title=title))
@@ -173,9 +173,9 @@ def tag(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def delete(ctx: click.Context, names: tuple[str, ...], restore: bool, empty_trash: bool, yes: bool) -> int:
-    """Move runs to the trash, a folder beside them from which they can be restored.
+    """Move runs to the trash, or restore them.
 
-    A run that trains is refused.
+    The trash is a folder beside the runs. A run that trains is refused.
     """
     from tpu_console.engine.process import trash
 

@@ -92,7 +92,7 @@ def _request(asked: str, text: str) -> click.Command:
 
 
 _PAUSE = "Pause RUN, by default the running one.\n\nIt keeps its devices and memory; `tpu-console continue` goes on."
-_SAVE = "Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one."
+_SAVE = "Save a checkpoint of RUN, by default the running one.\n\n`tpu-console resume` can go on from it."
 pause = _request("pause", _PAUSE)
 continue_ = _request("continue", "Resume a paused RUN; by default the running one.")
 checkpoint = _request("checkpoint", _SAVE)
@@ -135,9 +135,10 @@ def set_(words: tuple[str, ...]) -> int:
 )
 @json_option("Print a JSON object.")
 def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> int:
-    """Trace a few steps of RUN and say where their time goes; by default of the running one.
+    """Trace a few steps of RUN and say where their time goes.
 
-    Training goes on. For a run that has ended, this shows what its last trace said, and what was compiled.
+    By default, of the running one. Training goes on. For a run that has ended, this shows what its last trace said,
+    and what was compiled.
     """
     from ..following.overview import read_details, read_traced, read_traced_before
     from ..following.run_page import plain_values

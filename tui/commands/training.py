@@ -172,7 +172,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
 def resume(
     name: str | None, assignments: tuple[str, ...], detach: bool, in_process: bool, as_json: bool, **options: Any
 ) -> int:
-    """Continue RUN after it stopped, crashed or was killed; by default the newest.
+    """Continue a RUN that ended early, by default the newest.
 
     It goes on from its newest whole checkpoint, in the same folder and with the same curves, and ends as if it had
     never been interrupted. Settings can change, except the model and the optimizer.
@@ -198,9 +198,10 @@ def resume(
 @run_argument
 @trust_option
 def mirror(name: str | None) -> int:
-    """Copy RUN to its mirror, if it ended while the mirror was away; by default the newest.
+    """Copy RUN to its mirror, by default the newest.
 
-    While a run trains, it is copied by itself: set `mirror` to a folder or bucket.
+    This is for a run that ended while the mirror was away. While a run trains, it is copied by itself: set `mirror`
+    to a folder or bucket.
     """
     run = find_run(name)
     copied = run_job_with_trust("mirror", {"run": str(run.path)}, "Not everything was copied.")
