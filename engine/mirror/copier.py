@@ -22,7 +22,7 @@ from ..runs.run_directory import RunDirectory, is_named, is_run
 from ..storage.disk_space import disk_full
 from ..storage.files import DRAFT, inside, is_disk_full, make_private_folder, open_private, open_regular
 from ..storage.paths import user_path
-from .places import MARKER, Place, open_place
+from .places import MARKER, Folder, Place, open_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,7 +102,10 @@ class Copier:
         if newest is None or newest[0].name == self._checkpoint or not self._copy(f"{CHECKPOINTS}/{newest[0].name}"):
             return False  # or a newer one has replaced it
         self._checkpoint, self.epoch = newest[0].name, newest[1].epoch
-        for _, name in newest_first(self._place.names(CHECKPOINTS))[2:]:
+        there = [name for _, name in newest_first(self._place.names(CHECKPOINTS))]
+        # Those before it are of a course that the run has left.
+        kept = there[there.index(self._checkpoint) :][:2] if self._checkpoint in there else there
+        for name in set(there) - set(kept):
             self._place.remove(f"{CHECKPOINTS}/{name}")
         return True
 
@@ -132,8 +135,10 @@ class Copier:
             with suppress(OSError):
                 os.fsync(file.fileno())  # after a power failure, the mirror must not have more than the run
             if file.seek(0, os.SEEK_END) > at:
-                file.seek(0)
-                self._place.put(JOURNAL, self._parts(file))
+                place = self._place
+                write, begin = (place.append, at) if at and isinstance(place, Folder) else (place.put, 0)
+                file.seek(begin)
+                write(JOURNAL, self._parts(file))
                 at = file.tell()
         self._journal_at = at
 

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 from ..config.values import is_bucket
 from ..errors import one_line
-from ..storage.files import DRAFT, NotAFileError, open_private, open_regular, require_real, whole_file
+from ..storage.files import DRAFT, NotAFileError, open_private, open_regular, require_real, sync, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,6 +61,14 @@ class Folder:
             open(draft, "wb", opener=open_private) as file,
         ):
             file.writelines(parts)
+
+    def append(self, name: str, parts: Iterable[bytes]) -> None:
+        """Write the end of a file and sync it."""
+        self.prepare()
+        path = self._real(name)
+        with open(path, "ab", opener=open_private) as file:
+            file.writelines(parts)
+        sync(path)
 
     def remove(self, name: str) -> None:
         """Remove a file."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -108,7 +109,8 @@ def feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: Pa
     try:
         tf.saved_model.save(copy, str(folder))
         for path in (folder, *folder.rglob("*")):  # the model that the run saves later does not load without them
-            sync(path)
+            with suppress(OSError):  # some network file systems cannot sync a folder
+                sync(path)
     except (OSError, tf.errors.OpError) as error:
         if is_disk_full(error):
             raise disk_full(folder, "a copy of the SavedModel") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,12 @@ def trash_of(folder: Path | None = None) -> Path:
         raise ConsoleError(f"The trash cannot be used: {user_path(Path(error.filename))} is a link.") from None
 
 
+def _has_ended(run: RunDirectory) -> bool:
+    with suppress(OSError):
+        return StateReader(run).catch_up().end is not None
+    return False
+
+
 def delete_runs(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
     """Move runs to the trash of their folder, and return where they are now; if one of them trains, none is moved.
 
@@ -45,7 +52,7 @@ def delete_runs(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
     try:
         for run in runs:
             # A process may live a little longer than its last event: the lock says whether it still writes.
-            if liveness_of(run) is not Liveness.DEAD and StateReader(run).catch_up().end is None:
+            if liveness_of(run) is not Liveness.DEAD and not _has_ended(run):
                 raise RunningError(run)
             try:
                 locks.append(lock_run(run))

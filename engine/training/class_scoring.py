@@ -7,7 +7,6 @@ as validation, and needs no second pass for the labels.
 from __future__ import annotations
 
 import json
-import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -257,8 +256,11 @@ def mistake_pictures(
     if len(shape) != 3 or shape[-1] not in {1, 3}:
         return []
     size = batch_size(validation)
-    most = min(_MOST_EXAMPLES, _MOST_BYTES // (4 * math.prod(side or 1 for side in shape)))
-    batches = [(batch.numpy(), label.numpy()) for batch, label, *_ in validation.take(max(1, most // size))]
+    batches: list[tuple[Any, Any]] = []
+    for batch, label, *_ in validation:
+        batches.append((batch.numpy(), label.numpy()))
+        if len(batches) * max(size, batches[0][0].nbytes * _MOST_EXAMPLES // _MOST_BYTES) >= _MOST_EXAMPLES:
+            break
     images = np.concatenate([batch for batch, _ in batches]).astype(np.float32)
     labels = np.concatenate([label for _, label in batches])
     if labels.ndim == 2:

@@ -37,7 +37,7 @@ from ..runs.events import Phase, RunFinished, RunOutcome
 from ..runs.facts import write_history
 from ..runs.heartbeat import REMOVED
 from ..runs.run_directory import is_removed
-from ..storage.files import write_whole
+from ..storage.files import sync, write_whole
 from .bridge import BridgeCallback, watch
 from .checkpoints import Checkpoints, OwnCallbacks, ValidatedEpochs, placed
 from .class_scoring import report_classes
@@ -264,6 +264,9 @@ class Fitting:
     def _save_model(self) -> None:
         recorder = self._recorder
         recorder.enter(Phase.SAVING)
+        for needed in (recorder.run.config, recorder.run.inputs):  # `predict` needs them, too
+            with suppress(OSError):
+                sync(needed)
         try:
             if partly := save_model(self._model, recorder.run.model):
                 recorder.notice(partly)

@@ -76,7 +76,7 @@ def export(name: str | None, checkpoint: str, force: bool, **forms: str | None) 
             lines.append(labelled(form, f"{user_path(Path(result['out']))}{weighs}"))
         (say if is_shown else complain)([*lines, *(labelled("differs", mark) for mark in result.get("marks", ()))])
         if not is_shown:
-            say(Path(result["out"]).read_text(encoding="utf-8").splitlines())
+            say(Path(result["out"]).read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     return 0
 
 
@@ -149,7 +149,7 @@ def predict(name: str | None, data: tuple[str, ...], out: str, **options: Any) -
         if not is_shown and path.with_suffix(".npz").exists():
             raise ConsoleError("Predicted images do not fit into a table.", remedy="Name a file with --out.")
         if not is_shown:
-            say(path.read_text(encoding="utf-8").splitlines())
+            say(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
         if not result["is_whole"]:
             complain(["Interrupted. The rows predicted so far are kept."])
             return 130

@@ -55,8 +55,12 @@ def plan_lines(definition: Definition) -> list[str]:
     repeated = f", each {definition.repeat} times with other seeds" if definition.repeat > 1 else ""
     lines = [labelled("runs", f"{len(runs)}, of {of}{repeated}")]
     named = [f"{combination(axes, cell.values)}: {refused[cell.number]}" for cell in cells if cell.number in refused]
-    lines += [labelled("refused", text) for text in [*dict.fromkeys(named)][:_MOST_REFUSED]]
+    named = [*dict.fromkeys(named)]  # repetitions say the same
+    lines += [labelled("refused", text) for text in named[:_MOST_REFUSED]]
+    if len(named) > _MOST_REFUSED:
+        lines.append(labelled("refused", f"and {len(named) - _MOST_REFUSED} more"))
     about = "unknown"
     if known:
         about = f"about {whole_duration(max(1.0, sum(known)))} for {plural(len(known), 'run')}"
+        about += ", the others unknown" * (len(known) < len(runs))
     return [*lines, labelled("time", about)]

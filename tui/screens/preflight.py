@@ -214,8 +214,11 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         status.set_class(is_bad, "-bad")
 
     @on(DataTable.RowHighlighted)
+    def _show_choice(self) -> None:
+        self.call_after_refresh(self._show_words)
+
     def on_resize(self) -> None:
-        """Show the details of the choice under the cursor, wrapped for the width."""
+        """Wrap the details of the choice under the cursor for the new width."""
         self.call_after_refresh(self._show_words)
 
     def _show_words(self, error: ConsoleError | None = None) -> None:

@@ -143,8 +143,8 @@ class RunsScreen(Screen[None]):
     @work(thread=True, group="live runs", name="look at live runs")
     def _look_again(self) -> None:
         """Read what is new of the runs that may change; a long journal takes longer than a turn."""
-        live = [self._readers.get(run_id) for run_id, one in self._known.items() if one.status.is_live]
         try:
+            live = [self._readers.get(run_id) for run_id, one in [*self._known.items()] if one.status.is_live]
             call_back(self, self._show, [reader.details() for reader in live if reader is not None])
         finally:
             self._is_looking = False
@@ -376,8 +376,9 @@ class RunsScreen(Screen[None]):
         for run, was_archived in archived.items():
             self._annotate([run], partial(replace, archived=was_archived))
         self.refresh_bindings()
-        if self._deleted:
-            self._move(self._deleted, is_back=True)
+        deleted, self._deleted = self._deleted, []
+        if deleted:
+            self._move(deleted, is_back=True)
 
 
 def _changed_ns() -> int:

@@ -189,8 +189,10 @@ def resumed_text(event: RunResumed) -> str:
         return f"from step {event.step:,}: {event.why}"
     if not event.step:
         return "from the beginning: it had no checkpoint"
-    within = f", step {event.epoch_step} of the next one" if event.epoch_step else ""
-    return f"after epoch {event.epoch}{within} ({duration(event.elapsed_s)} of training so far)"
+    place = (
+        f"in epoch {event.epoch + 1} at step {event.epoch_step}" if event.epoch_step else f"after epoch {event.epoch}"
+    )
+    return f"{place} ({duration(event.elapsed_s)} of training so far)"
 
 
 def finished_lines(state: RunState, run: RunDirectory, end: RunFinished) -> list[str]:

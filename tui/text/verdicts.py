@@ -210,7 +210,8 @@ def _figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
         moved, exchanged = size(round(bound.hbm_bytes)), size(round(bound.all_reduce_bytes))
         step = f"{least}{flop(bound.flops)}, {moved} moved in memory and {exchanged} exchanged per device"
         yield "step", f"{step}; at best, {limit} is the limit"
-        share = kaggle_share(verdict.tpu, verdict.expected(bound.run_s)[0])
+        low, high = verdict.expected(bound.run_s)
+        share = kaggle_share(verdict.tpu, low if high is None else high)
         if share is not None:
             sessions = plural(math.ceil(share.session), "session")
             yield "quota", f"{quota_cell(verdict)} of Kaggle's 20 free hours per week, in {sessions} of 9 hours"

@@ -79,6 +79,8 @@ class LogPane(LinesPane["Sequence[str]"]):
         errors = f"{FAILED} {plural(len(self._error_rows), 'error')} (enter)" if self._error_rows else ""
         what, key, others = ("routine log line", "key 5", []) if is_closed else ("routine line", "a", ["search (/)"])
         others = [*([f"{plural(noise, what)} ({key})"] if noise else []), *others]
+        while others and cell_len(" · ".join([errors, *others])) > self.size.width - 1:
+            others.pop()
         return [[(errors, "bad"), (" · " * bool(errors and others) + " · ".join(others), "head")]]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -147,8 +147,9 @@ def waiting_rows(view: HeaderView, width: int, height: int) -> list[Content]:
         lines = textwrap.wrap(said, max(10, width - len(lead)), break_on_hyphens=False) or [""]
         rows.append([Content.assemble((lead, look), (lines[0], "dim"))])
         rows[-1] += [Content.styled(" " * len(lead) + line, "dim") for line in lines[1:]]
-    is_whole = sum(map(len, rows)) <= height
-    return [line for lines in rows for line in (lines if is_whole else lines[:1])]
+    if sum(map(len, rows)) > height:
+        rows = [[Content.assemble(lines[0], ("…", "dim")) if lines[1:] else lines[0]] for lines in rows]
+    return [line for lines in rows for line in lines]
 
 
 class WaitingPane(Widget):

@@ -468,8 +468,9 @@ class NamedKind(DatasetKind[OptionsT]):
         classes = [name for name in usable if features[name].kind == "class"]
         if not (options.label or facts.label or classes or "label" in features):
             talks = [name for name, feature in features.items() if feature.kind == "messages"]
-            talks += [f"{name} and {answer}" for name in usable for answer in _ANSWERS.get(name, "").split()
-                      if answer in usable]  # fmt: skip
+            texts = [name for name in usable if features[name].kind == "text"]
+            pairs = [(name, answer) for name in texts for answer in _ANSWERS.get(name, "").split()]
+            talks += [f"{name} and {answer}" for name, answer in pairs if answer in texts]
             if talks or not usable:
                 what = f"{options.full_name} has {', '.join(talks or features)}: no model here learns to write text."
                 remedy = "Train one of yours on a function that returns this data: see docs/own-code.md."

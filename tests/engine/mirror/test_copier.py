@@ -91,6 +91,31 @@ def test_a_torn_checkpoint_is_never_chosen(training: Training, place: Place, tmp
         assert found[1].epoch == 1
 
 
+def test_checkpoints_of_a_course_that_the_run_has_left_are_removed(training: Training, place: Place) -> None:
+    copier = Copier(training.run, place)
+    for _ in range(3):
+        training.epoch()
+        copier.copy()
+    for path in training.run.checkpoints.glob("state-*"):  # they were damaged, or somebody needed the space
+        path.unlink()
+    training.epoch()
+    assert copier.copy()
+    assert names_at(place) == sorted({*names_at(place)} - {"state-000002.ckpt", "state-000003.ckpt"})
+    assert "state-000001.ckpt" in names_at(place)
+
+
+def test_only_what_is_new_in_the_journal_is_copied_to_a_folder(training: Training, tmp_path: Path) -> None:
+    copier = Copier(training.run, Folder(tmp_path / training.run.run_id))
+    training.epoch()
+    copier.copy()
+    copied = tmp_path / training.run.run_id / "events.jsonl"
+    first = copied.stat().st_ino
+    training.epoch()
+    copier.copy()
+    assert copied.read_bytes() == training.run.journal.read_bytes()
+    assert copied.stat().st_ino == first  # a draft would have replaced it
+
+
 def test_the_mirror_of_another_run_is_left_alone(training: Training, place: Place, tmp_path: Path) -> None:
     Copier(training.run, place).copy()
     before = training.run.journal.read_bytes()
