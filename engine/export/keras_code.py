@@ -146,7 +146,7 @@ def _built_in(run: ExportedRun, shape: tuple[int | None, ...], augmentation: lis
     task, scale = Task.CLASSES, {}
     if label := run.record.get("label"):
         task, scale = Task.NUMBER, {"label_mean": label["mean"], "label_deviation": label["deviation"]}
-    signature = Signature(task, {"example": kind}, run.data.classes, {"vocabulary": words}, **scale)
+    signature = Signature(task, {"example": kind}, run.data.classes, {"vocabulary": words} if words else {}, **scale)
     model = build_model(run.config, signature, loads_weights=False)
     if isinstance(model, keras.Sequential):
         layers = map(object_code, [*augmentation, *model.layers])
