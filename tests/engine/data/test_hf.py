@@ -233,8 +233,8 @@ def test_a_label_that_cannot_be_guessed_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UndecidedError) as asked:
         started("rows", tmp_path)
     assert {*asked.value.question.answers} == {"first", "second"}
-    rows = [{"question": f"is {n} even", "answer": n % 2 == 0, "passage": f"about {n}"} for n in range(30)]
-    saved(tmp_path, datasets.Dataset.from_list(rows).features, train=rows)
+    asked_of = [{"question": f"is {n} even", "answer": n % 2 == 0, "passage": f"about {n}"} for n in range(30)]
+    saved(tmp_path, datasets.Dataset.from_list(asked_of).features, train=asked_of)
     with pytest.raises(UndecidedError) as asked:
         started("facts", tmp_path)  # an answer that is no text can be learned
     assert "answer" in asked.value.question.answers
