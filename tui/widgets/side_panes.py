@@ -144,7 +144,7 @@ def waiting_rows(view: HeaderView, width: int, height: int) -> list[Content]:
             said = state.phase_detail or _EXPLAINED.get(name, "")
         time = "" if seconds is None else duration(seconds)
         lead = f"{mark} {name:<{_NAME_WIDTH}}{time:>{_TIME_WIDTH}}  "
-        lines = textwrap.wrap(said, max(10, width - len(lead)), break_on_hyphens=False) or [""]
+        lines = textwrap.wrap(said, max(10, width - len(lead) - 1), break_on_hyphens=False) or [""]
         rows.append([Content.assemble((lead, look), (lines[0], "dim"))])
         rows[-1] += [Content.styled(" " * len(lead) + line, "dim") for line in lines[1:]]
     if sum(map(len, rows)) > height:
