@@ -39,7 +39,7 @@ from .events import (
 from .plausible import is_plausible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 VERSION = 1
@@ -231,7 +231,7 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    if not _is_record(value):
+    if not _are_records([value]):
         return None
     if _is_clean(line):
         record: dict[str, Any] = value
@@ -250,15 +250,17 @@ def _parse_lines(lines: bytes) -> list[dict[str, Any]]:
     except orjson.JSONDecodeError:
         return []
     # A hostile line may hold several values, and another one a part of a value.
-    is_whole = len(values) == lines.count(b"\n") + 1 and all(map(_is_record, values))
+    is_whole = len(values) == lines.count(b"\n") + 1 and _are_records(values)
     return values if is_whole and _is_clean(lines) else []
 
 
-def _is_record(value: Any) -> bool:
-    if type(value) is not dict or type(value.get("type")) is not str:
+def _are_records(values: Sequence[Any]) -> bool:
+    if {*map(type, values)} != {dict}:
         return False
-    at: Any = value.get("t")
-    return type(at) in (float, int) and FIRST_TIME <= at <= LAST_TIME
+    kinds, times = [value.get("type") for value in values], [value.get("t") for value in values]
+    if {*map(type, kinds)} != {str} or not {*map(type, times)} <= {float, int}:
+        return False
+    return bool(min(times) >= FIRST_TIME and max(times) <= LAST_TIME)
 
 
 def _is_clean(lines: bytes) -> bool:
