@@ -148,6 +148,10 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         """Return whether training was stopped before the epoch's last step."""
         return self._epoch_step < self._steps_per_epoch and self._recorder.control.reason is not None
 
+    def is_stopped_together(self) -> bool:
+        """Return whether several hosts stop: they could not leave a validation after the same batch."""
+        return self._recorder.team is not None and self._recorder.control.reason is not None
+
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Save the epoch before; continue the metrics of an epoch that was begun before the run was resumed."""
         self._is_cut = self._epoch_step > 0
@@ -299,7 +303,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
 
 
 class ValidatedEpochs(list[int]):
-    """The epochs after which `fit` validates: every n-th, unless training was stopped within it."""
+    """The epochs after which `fit` validates: every n-th, unless it was stopped within one, or on several hosts."""
 
     def __init__(self, checkpoints: Checkpoints, every: int) -> None:
         super().__init__()
@@ -307,7 +311,9 @@ class ValidatedEpochs(list[int]):
 
     def __contains__(self, epoch: object) -> bool:
         return int(str(epoch)) % self._every == 0 and not (
-            self._checkpoints.is_void or self._checkpoints.is_stopped_within_epoch()
+            self._checkpoints.is_void
+            or self._checkpoints.is_stopped_within_epoch()
+            or self._checkpoints.is_stopped_together()
         )
 
 

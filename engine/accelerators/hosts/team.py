@@ -208,8 +208,8 @@ class Team:
         """Return the request to trace the steps from here on, on which all hosts have agreed; None without one."""
         if self._trace is None or self._trace[0] != self.executions:
             return None
+        self._traces += 1  # first, because `_share` may look from its thread in between
         (_, request), self._trace = self._trace, None
-        self._traces += 1
         return request
 
     def _agree_on_trace(self) -> None:
@@ -219,8 +219,8 @@ class Team:
             found[f"{place}/at"] = str(self.executions + _AHEAD)
             client.key_value_set(f"{place}/at", found[f"{place}/at"])
         if at := found.get(f"{place}/at"):
-            self._agrees_on_trace = False
             self._trace = int(at), Request(**json.loads(found[f"{place}/asked"]))
+            self._agrees_on_trace = False
 
     def finish(self) -> None:
         """Wait until host 0 has saved the run, and disconnect."""
@@ -237,7 +237,9 @@ class Team:
         if not isinstance(error, ConsoleError):
             last = run.checkpoints / "last.keras"
             kept = " checkpoints/last.keras has the model after the newest epoch." if last.exists() else ""
-            failed = replace(failed, remedy=f"{failed.remedy} If another host ended first, its own run says why.{kept}")
+            failed = replace(
+                failed, remedy=f"{failed.remedy} If another host ended first, see the log of its run.{kept}"
+            )
         discard_cache(run)
         self._recorder.emit(failed)
         self._recorder.journal.flush()
@@ -249,11 +251,12 @@ class Team:
             return
         # JAX may have lost host 0, and any program in the network can write there.
         with suppress(RuntimeError, ValueError, TypeError, AttributeError):
-            place, client = f"{_TRACE}/{self._traces}", coordination_client()
             is_own = isinstance(event, HostSampled) and event.process == self._index
-            if is_own and not self._agrees_on_trace and self._trace is None and client.key_value_dir_get(place):
+            is_free = not self._agrees_on_trace and self._trace is None
+            place, client = f"{_TRACE}/{self._traces}", coordination_client()
+            if is_own and is_free and client.key_value_dir_get(place):
+                self._agrees_on_trace = True  # first, because host 0 may name an execution once all are ready
                 client.key_value_set(f"{place}/{self._index}", "ready", allow_overwrite=True)
-                self._agrees_on_trace = True
             if not self.is_leader:
                 key, text = f"{_FIGURES}/{self._index}/{type(event).__name__}", encode(event, time.time()).decode()
                 client.key_value_set(key, text, allow_overwrite=True)

@@ -18,7 +18,7 @@ from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.state import best_epoch
-from tpu_console.engine.training.checkpoints import Checkpoints, OwnCallbacks, placed
+from tpu_console.engine.training.checkpoints import Checkpoints, OwnCallbacks, ValidatedEpochs, placed
 from tpu_console.engine.training.outputs import BestCheckpoint
 
 
@@ -265,3 +265,16 @@ def test_a_checkpoint_brings_back_what_a_callback_remembers_but_not_the_file_it_
     own = OwnCallbacks(recorder, [logger], [{"filename": str(tmp_path / "elsewhere"), "keys": ["loss"]}])
     own.on_train_begin()
     assert (logger.filename, logger.keys) == (str(tmp_path / "log.csv"), ["loss"])
+
+
+def test_several_hosts_do_not_begin_a_validation_when_they_stop(tmp_path: Path) -> None:
+    checkpoints, model, recorder = checkpoints_of(tmp_path, Clock())
+    validated = ValidatedEpochs(checkpoints, 1)
+    checkpoints.on_epoch_begin(0)
+    for _ in range(4):
+        model.train_function(None)
+    recorder.control.agreed("asked for")  # after the epoch's last step
+    assert 1 in validated  # a single host may leave it in the middle
+    team: Any = object()
+    recorder.team = team
+    assert 1 not in validated
