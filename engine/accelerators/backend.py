@@ -81,7 +81,7 @@ def choose_backend(
     choice = _follow_keras(config, hardware, has, environ)
     platforms = environ.get("JAX_PLATFORMS") or "cpu"
     if choice.backend == JAX and config.requested.kind in _ON_CPU and "cpu" not in platforms.split(","):
-        note = f"JAX_PLATFORMS={platforms} is not followed: accelerator={config.accelerator}."
+        note = f"JAX_PLATFORMS={platforms} is ignored: accelerator={config.accelerator}."
         choice = replace(choice, notes=(*choice.notes, note))
     missing, packages = [choice.missing] if choice.missing else [], [*choice.install]
     choice = replace(choice, lacks_tensorflow=not any(has(name) for name in TF_BUILDS))
@@ -118,7 +118,7 @@ def _follow_keras(
         if changed.accelerator == choice.accelerator and not changed.missing:
             return replace(changed, why=said)
         why_not = changed.missing or f"{wished} cannot use the TPU"
-    return replace(choice, notes=(f"{said} is not followed: {why_not.rstrip('.')}.",))
+    return replace(choice, notes=(f"{said} is ignored: {why_not.rstrip('.')}.",))
 
 
 def _keras_setting(environ: Mapping[str, str]) -> tuple[str, str]:

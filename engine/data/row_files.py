@@ -127,9 +127,9 @@ def decoded(path: str) -> tuple[str, str]:
     return text, encoding
 
 
-def lines_of(file: BinaryIO, name: str) -> Iterator[str]:
-    """Yield the lines of an open file with their line feeds; raise `DataError` if it is no text."""
-    text = io.TextIOWrapper(file, encoding_of(file, name), errors="replace", newline="")
+def lines_of(file: BinaryIO, name: str, encoding: str = "") -> Iterator[str]:
+    """Yield the lines of an open file with their line feeds; raise `DataError` if it is not text."""
+    text = io.TextIOWrapper(file, encoding or encoding_of(file, name), errors="replace", newline="")
     while line := text.readline(LONGEST_LINE):
         if len(line) == LONGEST_LINE:
             raise TooSlowError(f"{name} has a line of more than 16 MB.")

@@ -120,14 +120,14 @@ class Rows:
 def open_rows(file: BinaryIO, name: str, names: Sequence[str] = ()) -> Rows:
     """Read a table from an open file; without a header, its first columns get the `names`.
 
-    Raises `DataError` if it is no text, is damaged, or cannot be read without another package.
+    Raises `DataError` if it is not text, is damaged, or cannot be read without another package.
     """
     lines: list[int] = []
     if is_row_file(name):
         cells = cells_of(file, name)
         return Rows(next(cells, []), numbered(cells, lines), lines)
     encoding = encoding_of(file, name)
-    text = lines_of(file, name)
+    text = lines_of(file, name, encoding)
     first = next(text, "")
     separator = next((mark for mark in _SEPARATORS if mark in first), ",")
     rows = split_rows(chain([first], text), separator, lines)

@@ -92,7 +92,7 @@ def check_tensorflow_on_tpu(facts: Environment) -> Finding | None:
     text = f"TensorFlow {'is built without TPU operations' if evidence else 'is not installed'}; "
     if facts.place.is_notebook or (tpu.is_here and _has_jax_for_tpu(packages)):
         return note(f"{text}the JAX backend uses the TPU.", evidence=evidence)
-    text += "tensorflow-tpu has them. Either it or JAX is enough."
+    text += "tensorflow-tpu can use the TPU. Either it or JAX is enough."
     gone = " ".join(package.name for package in packages.tensorflows)
     command = (f"pip uninstall -y {gone} && " if gone else "") + "pip install tensorflow-tpu"
     return problem(text, remedy=command, evidence=evidence)
@@ -249,7 +249,7 @@ def check_keras(facts: Environment) -> Finding | None:
         return None  # the check of TensorFlow reports it
     keras = packages.version("keras")
     if not keras or keras.startswith(("1.", "2.")):
-        text = f"Keras 3 is needed, and {f'Keras {keras}' if keras else 'none'} is installed."
+        text = f"Keras 3 is needed, but {f'Keras {keras} is installed' if keras else 'Keras is not installed'}."
         return problem(text, remedy="pip install 'keras>=3.7'", evidence=_METADATA)
     if misfits := [one for package in packages.tensorflows for one in packages.misfits(package.name, "keras")]:
         return _misfit(misfits)
@@ -369,17 +369,17 @@ def check_encoding(facts: Environment) -> Finding:
 
 
 def check_colours(facts: Environment) -> Finding | None:
-    """Check how many colours the terminal supports."""
+    """Check how many colors the terminal supports."""
     shell = facts.shell
     if not shell.is_terminal:
         return None  # nothing is coloured in a pipe or a notebook cell
     evidence = (shell.colour_evidence,)
     if shell.colours >= _MANY_COLOURS:
-        return ok(f"{shell.colours:,} colours.", evidence=evidence)
+        return ok(f"{shell.colours:,} colors.", evidence=evidence)
     if shell.colour_evidence.startswith("NO_COLOR"):
         text = "Colours are turned off; curves differ only in their lines and labels."
         return note(text, remedy="unset NO_COLOR", evidence=evidence)
-    text = f"The terminal reports {shell.colours} colours; most support 256, which makes curves easier to tell apart."
+    text = f"The terminal reports {shell.colours} colors; most support 256, which makes curves easier to tell apart."
     found = note if shell.colours else warning
     return found(text, remedy="export TERM=xterm-256color", evidence=evidence)
 
@@ -425,7 +425,7 @@ CHECKS: dict[str, tuple[tuple[str, str, Check], ...]] = {
     ),
     "Terminal": (
         ("utf-8", "UTF-8", check_encoding),
-        ("colours", "Colours", check_colours),
+        ("colours", "Colors", check_colours),
         ("connection", "Lost connection", check_connection),
     ),
 }

@@ -167,6 +167,6 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
     if isinstance(KINDS.get(config.dataset), ImageFilesKind):
         advice.append("TFRecord shards are read faster than single files: tpu-console tfrecord.")
     if cache == "off":
-        advice.append("Every epoch reads and decodes again; data.cache=disk keeps decoded examples in a file.")
+        advice.append("Every epoch reads and decodes again; data.cache=disk keeps the decoded examples in a file.")
     unit = "images" if len(examples.signature.shape) == 3 else "examples"
     return {"unit": unit, "parts": parts, "cache": cache, "advice": advice}

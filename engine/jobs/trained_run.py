@@ -166,7 +166,7 @@ class TrainedRun:
                 done += len(outputs)
                 reporter.progress("predicting", done, total, "examples")
         except tf.errors.OpError as error:
-            raise DataError("The data cannot be predicted.", why=one_line(error)) from error
+            raise DataError("Prediction failed.", why=one_line(error)) from error
 
     def translations_of(self, model: Any, sentences: Sequence[str], reporter: Reporter) -> Iterator[str]:
         """Yield a sentence in the other language for each sentence."""
@@ -250,7 +250,7 @@ def open_trained(
         ) from error
     if not takes_function and (is_user_reference(config.dataset) or not is_whole):
         raise DataError(
-            f"Only a function of yours can turn new data into the inputs of {run.run_id}.",
+            f"To predict with {run.run_id}, name a function that returns its inputs.",
             why=f"Its data comes from your function {config.dataset}."
             if is_whole
             else f"Only its weights are saved, because Keras could not save the code of {config.model}.",

@@ -232,7 +232,7 @@ def _endpoint(call: Callable[..., Any], images: Any, path: str, *, training: boo
         return endpoint
     size = "×".join(str(side) for side in images.shape[1:])
     raise DataError(
-        f"The SavedModel {path} makes no features of images of {size}.",
+        f"The SavedModel {path} cannot extract features from images of {size}.",
         why=one_line(problem) if problem else "",
         remedy="Set data.options.image_size to the size that its documentation gives.",
     ) from problem

@@ -29,7 +29,7 @@ class CnnOptions(Section):
     convolutions: Annotated[Count, "Convolutions per block."] = 1
     kernel_size: Annotated[Count, "Side of the square kernel."] = 3
     padding: Annotated[Literal["valid", "same"], "`same` keeps height and width, `valid` drops the border."] = "valid"
-    batch_norm: Annotated[Switch, "Add batch normalisation after each convolution."] = False
+    batch_norm: Annotated[Switch, "Add batch normalization after each convolution."] = False
     hidden: Annotated[tuple[Count, ...], "Units of the dense layers before the classifier."] = ()
     dropout: Annotated[DropRate, "Dropout rate before the classifier."] = 0.0
 

@@ -346,8 +346,8 @@ def check_model(
     if logits := {name: function for name, function in by_output.items() if function}:
         names = f" for {', '.join(logits)}" if "" not in logits else ""
         recorder.notice(
-            f"The model gives logits{names}, not probabilities: the loss, the class report and `predict` take them so. "
-            "To change that, set outputs=probabilities."
+            f"The model gives logits{names}, not probabilities: the loss, the class report and `predict` convert them. "
+            "If it gives probabilities, set outputs=probabilities."
         )
     classes = class_outputs(model, config, outputs, activation, labels)
     record = {

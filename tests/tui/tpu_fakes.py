@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     DataReady,
-    Event,
     FitStarted,
     HostLost,
     HostSampled,
@@ -124,12 +123,3 @@ class FakeTpu(FakeEngine):
         """One host is heard of no more."""
         self.clock += 12
         self.write(HostLost(process, f"tpu-vm-{process}", 12.4))
-
-
-def records_of(*events: Event) -> list[dict[str, Any]]:
-    """Journal records of events, a second apart."""
-    import orjson
-
-    from tpu_console.engine.runs.journal import encode
-
-    return [orjson.loads(encode(event, float(number))) for number, event in enumerate(events)]

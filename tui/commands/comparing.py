@@ -61,7 +61,7 @@ def compare(names: tuple[str, ...], metric: str, form: str | None) -> int:
         raise ConsoleError(
             f"{len(runs)} runs are too many to compare."
             if len(runs) > 1
-            else f"{runs[0].run_id} has no run to compare.",
+            else f"{runs[0].run_id} has no other run of its preset to compare with.",
             remedy=f"Name 2 to {MOST_RUNS} runs: tpu-console runs compare RUN RUN",
         )
     if form is None and has_terminal():

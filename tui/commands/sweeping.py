@@ -104,7 +104,7 @@ def sweep(
 
     Each combination is a run like any other, one after another; at the end, the results are compared. Ctrl-C stops
     the sweep and its run, which is saved. If the terminal closes, the sweep continues: `tpu-console runs sweeps`
-    comes back to it. Whatever ended it, --resume goes on: it trains what is missing, continues what was stopped,
+    comes back to it. --resume goes on: it trains what is missing, continues what was stopped,
     and tries again what failed.
     """
     from tpu_console.engine.sweeps.folder import create_sweep, find_sweep, start_driver

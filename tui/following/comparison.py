@@ -40,7 +40,7 @@ class Score:
 
     best: float | None  # the best value; None if no value is finite
     epoch: int | None  # the epoch that has it
-    final: float  # the value of the last epoch; NaN if it has none
+    final: float  # the value of the last epoch that measured it
     loss: float = math.nan  # the loss of the best epoch, which decides between equal values
 
 
@@ -70,12 +70,12 @@ class ComparedRun:
 
     def score(self, metric: str) -> Score | None:
         """Return its score by a metric; None if no epoch has the metric."""
-        if not any(metric in epoch.logs for epoch in self.state.epochs):
+        values = [epoch.logs[metric] for epoch in self.state.epochs if metric in epoch.logs]
+        if not values:
             return None
-        final = self.state.epochs[-1].logs.get(metric, math.nan)
         if (best := self.state.best_epoch(metric)) is None:
-            return Score(None, None, final)
-        return Score(best.logs[metric], best.epoch, final, best.logs.get(loss_beside(metric), math.nan))
+            return Score(None, None, values[-1])
+        return Score(best.logs[metric], best.epoch, values[-1], best.logs.get(loss_beside(metric), math.nan))
 
     @property
     def changes(self) -> str:

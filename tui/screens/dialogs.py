@@ -42,7 +42,7 @@ _BESIDE = 8  # the border, the padding, and the scroll bar
 
 
 class ClosesOnce(ModalScreen[Answer]):
-    """A dialog. A second answer, arriving after the first, would close the screen below."""
+    """A dialog that ignores a second answer, which would close the screen below it."""
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         """Close, unless that has been done."""

@@ -128,7 +128,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
     def compose(self) -> ComposeResult:
         """Lay out the field, the folders, and room for what is found."""
         with Vertical() as box:
-            box.border_title = "Find · reading the names of datasets …"
+            box.border_title = "Find · loading dataset names …"
             box.border_subtitle = "↑↓: offers · enter: choose · →: complete · escape: back"
             words = "words of a preset, setting or dataset; or ./photos, reviews.csv, hf:USER/NAME"
             yield Input(placeholder=words, suggester=PathSuggester(), compact=True)

@@ -353,7 +353,7 @@ class LiveScreen(ChartedScreen):
         if len(runs) > 1:
             self.post_message(CompareRuns(runs))
         else:
-            self.notify("There is no other run of this preset to compare with.", markup=False)
+            self.notify("No other run of this preset to compare with.", markup=False)
 
     def action_predict(self) -> None:
         """Predict new data."""

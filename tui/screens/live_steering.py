@@ -156,7 +156,7 @@ class RunControls:
             return
         said = [f"{busy.capitalize()}, and finishes that first."] if busy else []
         if self.snapshot.is_silent:
-            said = [f"It is {silent_text(self.snapshot.silent_s)}, and stops when it responds."]
+            said = [f"It is {silent_text(self.snapshot.silent_s)}; it will stop once it responds."]
         if is_user_code:
             said.append("Training ends, and your code goes on. To train on later, run it again.")
         elif has_trained:

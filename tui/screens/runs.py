@@ -244,7 +244,7 @@ class RunsScreen(Screen[None]):
         elif len(runs) > 1:
             self.post_message(CompareRuns(runs))
         else:
-            self._say("There is no other run of this preset to compare with.")
+            self._say("No other run of this preset to compare with.")
 
     def _say(self, sentence: str) -> None:
         self.notify(sentence, markup=False)
@@ -337,7 +337,7 @@ class RunsScreen(Screen[None]):
         self._annotate(runs, lambda now: replace(now, archived=not is_archived))
         self.refresh_bindings()
         which = plural(len(runs), "run")
-        undone = f"Archived {which}. U takes it back; a shows archived runs."
+        undone = f"Archived {which}. U undoes this; a shows archived runs."
         self._say(f"Unarchived {which}." if is_archived else undone)
 
     def action_delete(self) -> None:

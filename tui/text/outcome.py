@@ -155,7 +155,7 @@ def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tupl
     elif jax := next((text for text in reversed(messages) if _ABORTED_BY_JAX in text), ""):
         what = "JAX ended the training process."
         why = f"It says: {jax.rpartition('absl::Status: ')[2][:_LONGEST_WORDS]}"
-        remedy = f"If another host ended first, its own run says why. {go_on}"
+        remedy = f"If another host ended first, see the log of its run. {go_on}"
     elif signal:
         what = f"The training process crashed in a library ({signal})."
         why = f"Its log ends with: {messages[-1][:_LONGEST_WORDS]}" if messages else ""

@@ -232,7 +232,7 @@ class PlanPanel(Overflow):
     def show_problems(self, problems: Sequence[Problem]) -> None:
         """Show that the form has problems, and those that no field shows; the plan stays as it was."""
         below = " Below: the last valid plan." if self.command else ""
-        title = PlanLine("", f"The marked fields have to be fixed.{below}", text_style="bold")
+        title = PlanLine("", f"Fix the marked fields.{below}", text_style="bold")
         self._show(self.command, [title, *problem_entries(problems)], "✗")
         self.add_class("-stale")
 

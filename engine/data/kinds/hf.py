@@ -195,7 +195,7 @@ class Hf(NamedKind[HfOptions]):
 
         (image,), label = use.inputs, use.label
         if not use.classes:
-            what = f"'{label}' of {options.full_name} is no class: it has too many different values."
+            what = f"'{label}' of {options.full_name} is not a class: it has too many different values."
             if options.streaming:
                 what = f"The classes of {options.full_name} are unknown until all examples are read."
             raise DataError(what, remedy="Set data.options.label.")

@@ -58,7 +58,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         ends_at = deadline()
         counts = files_by_class(path, ends_at, is_image_name)
         if len(counts) < 2:
-            what = f"has {len(counts)} folders with images in them, and there has to be one for each class"
+            what = f"has images in {len(counts)} folders; it needs one folder per class, at least two"
             return trouble("path", f"{user_path(path)} {what}")
         place, validation = options.validation_path, None
         if place and not is_remote(place):

@@ -445,7 +445,7 @@ class NamedKind(DatasetKind[OptionsT]):
         """Keep what the package said as plain values, and return it; raise `DataError` if it is not that."""
         facts: NamedFacts | None = typed(NamedFacts, values)
         if facts is None:
-            raise DataError(f"What {self.name} says about {options.full_name} cannot be read.")
+            raise DataError(f"{self.name} returned an invalid description of {options.full_name}.")
         _FACTS.put(self._key(options), facts)
         return facts
 
@@ -472,9 +472,9 @@ class NamedKind(DatasetKind[OptionsT]):
             pairs = [(name, answer) for name in texts for answer in _ANSWERS.get(name, "").split()]
             talks += [f"{name} and {answer}" for name, answer in pairs if answer in texts]
             if talks or not usable:
-                what = f"{options.full_name} has {', '.join(talks or features)}: no model here learns to write text."
-                remedy = "Train one of yours on a function that returns this data: see docs/own-code.md."
-                raise DataError(what, remedy=f"{remedy} Or choose what is learned with data.options.label.")
+                what = f"{options.full_name} has {', '.join(talks or features)}: no built-in model generates text."
+                remedy = "Train your own on a function that returns this data: see docs/own-code.md."
+                raise DataError(what, remedy=f"{remedy} Or set data.options.label to what is to be predicted.")
         label = options.label or facts.label or (classes[0] if len(classes) == 1 else "")
         label = label or ("label" if "label" in features else "")
         inputs = options.inputs or tuple(name for name in facts.inputs or usable if name != label)

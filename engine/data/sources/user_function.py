@@ -354,8 +354,8 @@ def _of_py_dataset(part: Any, need: _Need) -> Part:
     if batches is not None:
         return replace(found, pass_calls=PassCalls(own.get("on_epoch_begin"), own.get("on_epoch_end")))
     # The pipeline reads ahead of training, so it knows only the ends of the data, not those of the epochs.
-    never = f"{' and '.join(own)} of {type(part).__name__}: never called, because its data has no end."
-    return replace(found, notice=never) if own else found
+    never = f"{' and '.join(own)} of {type(part).__name__} {'is' if len(own) == 1 else 'are'} never called"
+    return replace(found, notice=f"{never}, because the data has no end.") if own else found
 
 
 def _from_elements(make: Callable[[], Iterator[Any]], name: str) -> tuple[Any, Shapes]:

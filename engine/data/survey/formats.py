@@ -189,9 +189,9 @@ def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
     if columns and "\0" not in "".join(columns):
         named = first_of([printable(name) for name in columns], 8)
         raise DataError(
-            f"{user_path(place)} is a table of which no column can be learned from the others: {named}.",
-            why="The first line has to name the columns, and two of them have to tell the rows apart; "
-            "lists and bytes of Parquet and JSON Lines are left out.",
+            f"{user_path(place)} has no column that can be predicted from the others: {named}.",
+            why="The first line must name the columns, and at least two columns must vary; "
+            "lists and bytes in Parquet and JSON Lines are left out.",
             remedy="Add a first line such as age,height,label, or write a label beside each text or row.",
         )
     files = [Path(name) for _, _, names in islice(os.walk(place), _MOST_BESIDE) for name in names if name[0] != "."]
@@ -224,12 +224,12 @@ _REMEDY = (
     "Read anything else, such as sounds, with a function of yours: `tpu-console inspect mine.py:data`."
 )
 _A_CLASS_EACH = (
-    "Images and texts need a folder for each class, or a table that names them; boxes and outlines cannot be learned."
+    "Images and texts need a folder for each class, or a table that names them; boxes and masks are not supported."
 )
 _REMEDIES = {
     ".zip .tar .tgz .tbz2 .txz .7z .rar": "Unpack it, and name the folder.",
     ".xlsx .xls .ods": "Save the sheet as CSV.",
-    ".json": "Write an object in each line: pandas.read_json(OLD).to_json(NEW, orient='records', lines=True).",
+    ".json": "Write one object per line: pandas.read_json(OLD).to_json(NEW, orient='records', lines=True).",
     ".npy": "Save inputs and labels in one file: numpy.savez('data.npz', x=numpy.load('x.npy'), y=labels).",
 }
 """What to do with files of some endings."""

@@ -167,7 +167,7 @@ def test_what_overrides_keras_is_said(
     choice = backend_choice(COLAB, hardware, {"KERAS_BACKEND": asked}, **changes)
     assert choice.backend == backend
     (note,) = choice.notes
-    assert note.startswith(f"KERAS_BACKEND={asked} is not followed: {why_not}")
+    assert note.startswith(f"KERAS_BACKEND={asked} is ignored: {why_not}")
 
 
 def test_jax_platforms_is_followed_or_its_override_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,7 +214,7 @@ def test_a_folder_for_a_file_and_a_file_for_a_folder_are_problems(tmp_path: Path
     assert "is a file" in problem(surveyed("image-folder", path))[1]
     assert "schema.json" in problem(surveyed("tfrecord", tmp_path))[1]
     write_image_folder(tmp_path, ["rose"])
-    assert "one for each class" in problem(surveyed("image-folder", tmp_path))[1]
+    assert "one folder per class" in problem(surveyed("image-folder", tmp_path))[1]
 
 
 @pytest.mark.parametrize("path", ["x" * 5000, "~nobody-of-that-name/x", "/root/x/y" if os.getuid() else "/x/y"])

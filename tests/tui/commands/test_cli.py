@@ -108,7 +108,7 @@ def test_data_that_cannot_be_trained_and_a_file_without_its_ending_say_what_to_t
     (tmp_path / "digits-cnn").mkdir()  # a preset's name wins
     for name, expected, sentence in (
         ("my photos", 1, "is not in a known format"),
-        ("./wine.csv", 1, "The first line has to name the columns"),
+        ("./wine.csv", 1, "The first line must name the columns"),
         ("films.csv", 1, "--set data.options.label=good"),
         ("./nothing", 1, "nothing does not exist"),
         ("mine", 2, "write ./mine.toml"),

@@ -84,6 +84,9 @@ def test_a_score_names_the_best_epoch_and_the_final_value_and_times_keep_the_fir
     assert score is not None
     assert (score.best, score.epoch, math.isnan(score.final)) == (0.2, 2, True)
     assert one.score("val_auc") is None
+    (one,) = read_comparison([made_run([{"val_loss": 0.9}, {"loss": 0.2}])]).runs  # stopped before it was validated
+    assert (score := one.score("val_loss")) is not None
+    assert score.final == 0.9
     (one,) = read_comparison([made_run([{"loss": 1.0}] * 3, replicas=2, speed=500.0)]).runs
     assert (one.first_epoch_s, one.later_epoch_s, one.overview.facts.examples_per_s) == (5.0, 2.0, 500.0)
     assert (one.overview.facts.accelerator, one.overview.facts.replicas) == ("sim:2", 2)

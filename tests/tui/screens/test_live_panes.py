@@ -34,8 +34,8 @@ async def test_the_newest_translations_are_shown(engine: FakeEngine) -> None:
             await until(pilot, lambda: pane.region.area)
             assert pane.region.height >= 4
             if size != (80, 24):
+                await until(pilot, lambda: live(pilot).query_one("#log").region.height >= 1)
                 log, side = live(pilot).query_one("#log").region, live(pilot).query_one("#side").region
-                assert log.height >= 1
                 assert side.contains_region(log), "the log keeps its place"
         engine.train(2)
         translate(engine, 2)
