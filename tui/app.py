@@ -301,6 +301,9 @@ class ConsoleApp(App[int]):
 
     def on_compare_runs(self, message: CompareRuns) -> None:
         """Open the comparison of some runs."""
+        if len(message.runs) < 2:
+            self.notify("No other run of this preset to compare with.", markup=False)
+            return
         self.push_screen(self._compare_screen(message.runs))
 
     def action_sweeps(self) -> None:

@@ -350,10 +350,7 @@ class LiveScreen(ChartedScreen):
         lists = [screen for screen in self.app.screen_stack if isinstance(screen, RunsScreen)]
         selected = [run for screen in lists for run in screen.selected if run != self.run_directory]
         runs = [self.run_directory, *selected] if selected else similar_runs(self.run_directory)
-        if len(runs) > 1:
-            self.post_message(CompareRuns(runs))
-        else:
-            self.notify("No other run of this preset to compare with.", markup=False)
+        self.post_message(CompareRuns(runs))
 
     def action_predict(self) -> None:
         """Predict new data."""

@@ -105,7 +105,7 @@ class NewRunLike(Message):
 class CompareRuns(Message):
     """Asks the app to compare runs."""
 
-    runs: Sequence[RunDirectory]  # the runs, 2 to 20
+    runs: Sequence[RunDirectory]  # the runs, up to 20; one if there is no other to compare it with
 
 
 @dataclass

@@ -241,10 +241,8 @@ class RunsScreen(Screen[None]):
             runs = similar_runs(runs[0])
         if len(runs) > MOST_RUNS:
             self._say(f"Select at most {MOST_RUNS} runs to compare; {len(runs)} are selected.")
-        elif len(runs) > 1:
-            self.post_message(CompareRuns(runs))
         else:
-            self._say("No other run of this preset to compare with.")
+            self.post_message(CompareRuns(runs))
 
     def _say(self, sentence: str) -> None:
         self.notify(sentence, markup=False)

@@ -61,7 +61,7 @@ CASES = {
     "spelled": ("with TensorFlow", "tf.strings.as_string(x)", "dataset.map(lambda x, y: (prepare(x), y))"),
     "words": ("strings or 64-bit numbers", "convert_to_tensor", "input pipeline"),
     "noisy": ("without a seed generator", "keras.random.normal", "give the random function seed"),
-    "assigns": ("writes into a part", "x[:, 0] = 0", "keras.ops.slice_update"),
+    "assigns": ("assigns to a part", "x[:, 0] = 0", "keras.ops.slice_update"),
     "plus": ("incompatible shapes for broadcasting: (batch, 16), (3, 3)", "return x + np.zeros", "Fix it"),
     "broken": ("raised ValueError: the wheel came off", "raise ValueError(", "Fix it"),
     "looped": (ENDLESS, "ops.while_loop(", "keras.ops.fori_loop(0, LARGEST, body, x)"),
