@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
 
-    from .charts.raster import Marker
+    from .charts.legend import Marker
     from .screens.compare import CompareScreen
     from .screens.live import LiveScreen
     from .screens.parts import CompareRuns, MarkerChosen, NewRunLike, OpenRun, ResumeRun

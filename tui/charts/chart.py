@@ -16,13 +16,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from ..text.numbers import plural
-from .curve import Axis, Curve, snapped
+from .curve import Axis, Curve, Extent, Mode, Window, extent_of, snapped
 from .frame import Mark, MarkKind, framed, with_crosshair
-from .legend import ALARM, Entry, Legend, Pen, header_line, legends_of, pen_for, style_of, tone_of
-from .raster import Marker
+from .legend import ALARM, Entry, Legend, Marker, Pen, header_line, legends_of, pen_for, style_of, tone_of
 from .scene import DrawnCurve, Scene, View, build_scene
 from .series import Series
-from .window import Extent, Mode, Window, extent_of, panned, resolved, zoomed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,10 +41,9 @@ _MODES = {Mode.ALL: "", Mode.FOLLOW: "follow", Mode.FIXED: "zoom"}
 
 
 class RedrawGate:
-    """Delays redraws so that drawing never competes with training.
+    """Delays redraws so that drawing takes at most `max_share` of one core from training.
 
-    They are at most four a second, and no closer to each other than keeps drawing under `max_share` of one core, which
-    may be changed; never more than two seconds apart, so that a costly chart still lives.
+    There are at most four a second, and at least one in two seconds, so that a costly chart still lives.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -71,9 +68,8 @@ class RedrawGate:
 class MetricChart(Widget):
     """One pane of curves, such as the training and the validation loss.
 
-    Pass it the run's curves whenever they change: `show` only stores them. It draws by itself, at most
-    four times a second and on a small share of one core, and immediately if the pane's size, the theme or one
-    of the attributes below changes. The mouse changes no window and no cursor: it sends messages.
+    New curves are drawn when the gate allows it, and immediately if the pane's size, the theme or one of the attributes
+    below changes. The mouse changes no window and no cursor: it sends messages.
     """
 
     DEFAULT_CSS = "MetricChart { width: 1fr; height: 1fr; }"
@@ -272,15 +268,16 @@ class MetricChart(Widget):
         return best + [mark.place.along(self.axis) for mark in self._marks]
 
     def _draw_plot(self, width: int, height: int) -> list[Strip]:
+        style = self.visual_style.rich_style
+
         def said(sentence: str) -> list[Strip]:
-            style = self.visual_style.rich_style
             empty = [Strip.blank(width, style)] * (max(height - 1, 0) // 2)
             return [*empty, Strip([Segment(sentence[:width].center(width), style + _DIM)], width)]
 
         started, extent = self._started(), self._extent
         if not started or extent is None:
             return said("waiting for the first step")
-        ends = left, right = resolved(self.window, extent)
+        ends = left, right = self.window.resolved(extent)
         if self.window.mode is Mode.ALL and (0.0 < left < _NEAR_THE_START * right or 0.0 < left == right):
             ends = 0.0, right  # a round number, which stays where it is while the run grows
         # An accuracy never has a logarithmic axis, a learning rate has one if it spans much.
@@ -289,13 +286,12 @@ class MetricChart(Widget):
             widest = max(series.highest for series in started) / min(series.lowest for series in started)
             is_log = self.log_scale or widest > _WIDE
         view = View(width, height, self.axis, is_log, self.marker, ends, self.is_full, self.y_ends)
-        traces = [self._trace(series, ends) for series in started]
-        self._scene = build_scene(traces, view)
+        self._scene = build_scene([self._trace(series, ends) for series in started], view)
         if self._scene is None:
             return said("nothing to plot" if height >= _LEAST_ROWS else "no room")
         lost = [(series.curve, at) for series in started for at in series.lost(self.axis, ends).tolist()]
         marks = [*self._marks, *(Mark(MarkKind.ALERT, curve.place(at), "NaN") for curve, at in lost)]
-        return framed(self._scene, marks, self.visual_style.rich_style, self._alarm)
+        return framed(self._scene, marks, style, self._alarm)
 
     def _trace(self, series: Series, ends: Extent) -> DrawnCurve:
         """Return what is drawn of a curve."""
@@ -311,38 +307,50 @@ class MetricChart(Widget):
         return extent_of([*self._curves, *self._ruler], self.axis)
 
     def _column_of(self, cursor: float | None) -> int | None:
-        """The column of the widget in which the crosshair stands."""
+        """Return the column of the widget in which the crosshair stands."""
         if cursor is None or self._scene is None:
             return None
-        left, right = self._scene.x.ends
-        return self._margin + self._scene.x.cell(cursor) if left <= cursor <= right else None
+        x = self._scene.x
+        left, right = x.ends
+        return self.size.width - x.cells + x.cell(cursor) if left <= cursor <= right else None
 
-    @property
-    def _margin(self) -> int:
-        """Columns left of the canvas."""
-        return self.size.width - self._scene.x.cells if self._scene is not None else 0
+    def _below(self, event: MouseEvent) -> tuple[Scene, int, int] | None:
+        """Return the column and the row, from the bottom, below the pointer; they may lie beside the scene's plot."""
+        place, scene = event.get_content_offset(self), self._scene
+        if place is None or scene is None:
+            return None
+        return scene, place.x - (self.size.width - scene.x.cells), scene.y.cells - 1 - (place.y - _HEADER_ROWS)
+
+    def _x_below(self, event: MouseEvent) -> float | None:
+        """Return the position on the axis below the pointer, or None outside the plot."""
+        if (below := self._below(event)) is None:
+            return None
+        scene, column, row = below
+        return scene.x.value(column) if 0 <= column < scene.x.cells and row < scene.y.cells else None
 
     def on_mouse_move(self, event: MouseMove) -> None:
         """Pan while a button is held, else move the crosshair unless a click or a key has put it down."""
-        extent = self._extent
         if self._dragged_from is not None:
-            if self._scene is not None and extent is not None:
-                from_x, from_y, window, y_ends = self._dragged_from
-                distance, climb = from_x - event.screen_x, event.screen_y - from_y
-                self._has_dragged = self._has_dragged or bool(distance or climb)
-                if y_ends is not None:
-                    self.y_ends = y_ends
-                    self.pan_y(climb / self._scene.y.cells)
-                self.post_message(self.WindowChanged(panned(window, extent, distance / self._scene.x.cells)))
+            self._drag(event, *self._dragged_from)
             return
-        x, place = self._x_below(event), event.get_content_offset(self)
-        if place is not None and self._scene is not None:
-            self.pointed_row = self._scene.y.cells - 1 - (place.y - _HEADER_ROWS)
+        if (below := self._below(event)) is not None:
+            self.pointed_row = below[2]
+        x = self._x_below(event)
         if x is not None and (self.cursor is None or self.cursor == self._hovered):
             x = snapped(x, self._curves, self.axis)
             if x != self._hovered:
                 self._hovered = x
                 self.post_message(self.CursorMoved(x))
+
+    def _drag(self, event: MouseMove, from_x: int, from_y: int, window: Window, y_ends: Extent | None) -> None:
+        if self._scene is None or (extent := self._extent) is None:
+            return
+        distance, climb = from_x - event.screen_x, event.screen_y - from_y
+        self._has_dragged = self._has_dragged or bool(distance or climb)
+        if y_ends is not None:
+            self.y_ends = y_ends
+            self.pan_y(climb / self._scene.y.cells)
+        self.post_message(self.WindowChanged(window.panned(extent, distance / self._scene.x.cells)))
 
     def on_leave(self) -> None:
         """Remove a crosshair that hovered."""
@@ -379,38 +387,25 @@ class MetricChart(Widget):
         """Zoom out."""
         self._zoom(event, 1.0 / _WHEEL)
 
+    def _zoom(self, event: MouseEvent, factor: float) -> None:
+        """Zoom the axis on which the pointer is, or the horizontal one on the plot."""
+        below, extent = self._below(event), self._extent
+        if below is not None and below[1] < 0 and below[2] < below[0].y.cells:
+            event.stop()
+            self.zoom_y(factor, below[0].y.value(below[2]))
+        elif extent is not None and (at := self._x_below(event)) is not None:
+            event.stop()
+            self.post_message(self.WindowChanged(self.window.zoomed(extent, factor, at)))
+
     def zoom_y(self, factor: float, at: float | None = None) -> None:
         """Show `1 / factor` of the vertical range; `at`, by default its middle, stays where it is."""
-        if self._scene is None:
-            return
-        low, high = self.y_ends or self._scene.y.seen
-        middle = (low + high) / 2 if at is None else min(max(at, low), high)
-        self.y_ends = middle - (middle - low) / factor, middle + (high - middle) / factor
+        if self._scene is not None:
+            low, high = self.y_ends or self._scene.y.seen
+            middle = (low + high) / 2 if at is None else min(max(at, low), high)
+            self.y_ends = middle - (middle - low) / factor, middle + (high - middle) / factor
 
     def pan_y(self, share: float) -> None:
         """Show higher values, by a share of the vertical range, or lower ones."""
         if self._scene is not None:
             low, high = self.y_ends or self._scene.y.seen
             self.y_ends = low + share * (high - low), high + share * (high - low)
-
-    def _zoom(self, event: MouseEvent, factor: float) -> None:
-        place = event.get_content_offset(self)
-        if place is not None and self._scene is not None and place.x < self._margin and place.y >= _HEADER_ROWS:
-            event.stop()
-            self.zoom_y(factor, self._scene.y.value(self._scene.y.cells - 1 - (place.y - _HEADER_ROWS)))
-            return
-        extent = self._extent
-        at = self._x_below(event)
-        if extent is not None and at is not None:
-            event.stop()
-            self.post_message(self.WindowChanged(zoomed(self.window, extent, factor, at)))
-
-    def _x_below(self, event: MouseEvent) -> float | None:
-        """Return the position on the axis below the pointer, or None outside the plot."""
-        place = event.get_content_offset(self)
-        if place is None or self._scene is None:
-            return None
-        column = place.x - self._margin
-        if not 0 <= column < self._scene.x.cells or place.y < _HEADER_ROWS:
-            return None
-        return self._scene.x.value(column)

@@ -1,9 +1,9 @@
-"""The data of a chart: metrics, sampled along three possible horizontal axes, and where the cursor finds samples."""
+"""What charts show: metrics, sampled along three possible horizontal axes, the cursor, and the window of an axis."""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IndexArray: TypeAlias = npt.NDArray[np.int64]
+Extent: TypeAlias = tuple[float, float]
 T = TypeVar("T")
 _FIGURE = Metric("")
+# A smaller share of the run is never shown: its samples would have the same position.
+_SMALLEST_SHARE = 1e-7
 
 
 class Axis(enum.Enum):
@@ -120,3 +123,81 @@ def newest_at(curves: Sequence[Curve], axis: Axis, x: float) -> Curve | None:
 def _columns(curves: Sequence[Curve], axis: Axis) -> list[FloatArray]:
     """Return the positions of the samples, each column once: most curves share one."""
     return list({id(x): x for curve in curves if len(x := curve.along(axis))}.values())
+
+
+def extent_of(curves: Sequence[Curve], axis: Axis) -> Extent | None:
+    """Return the first and the last position of any sample, or None without samples."""
+    positions = _columns(curves, axis)
+    return (float(min(x[0] for x in positions)), float(max(x[-1] for x in positions))) if positions else None
+
+
+class Mode(enum.Enum):
+    """How a window moves while a run grows: it shows everything, the newest samples, or always the same ones."""
+
+    ALL = "all"
+    FOLLOW = "follow"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What charts show of the horizontal axis, in the axis's unit. `extent` is both ends of the run so far."""
+
+    # `ALL` shows everything, `FOLLOW` the newest `right - left` units, `FIXED` exactly `left` to `right`.
+    mode: Mode = Mode.ALL
+    left: float = 0.0  # left end; not used by `ALL`
+    right: float = 0.0  # right end; not used by `ALL`
+
+    @classmethod
+    def newest(cls, extent: Extent, share: float) -> Window:
+        """Return a window that follows the newest share of the run, such as 0.1 for 10%; 1 shows everything."""
+        span = share * (extent[1] - extent[0])
+        return cls(Mode.FOLLOW, extent[1] - span, extent[1]) if share < 1.0 and span > 0.0 else cls()
+
+    def resolved(self, extent: Extent) -> Extent:
+        """Return the ends of the part that is shown."""
+        if self.mode is Mode.FOLLOW:
+            return max(extent[0], extent[1] - (self.right - self.left)), extent[1]
+        return extent if self.mode is Mode.ALL else (self.left, self.right)
+
+    def zoomed(self, extent: Extent, factor: float, at: float | None = None) -> Window:
+        """Return a window that shows `1 / factor` of what this one shows.
+
+        `at` stays where it is, such as the mouse pointer. Without it, a window that shows the newest samples keeps
+        following them, and any other one keeps its middle.
+        """
+        left, right = self.resolved(extent)
+        whole = extent[1] - extent[0]
+        span = max((right - left) / factor, _SMALLEST_SHARE * whole)
+        if span >= whole:
+            return Window()
+        if at is None and self.mode is not Mode.FIXED:
+            return Window(Mode.FOLLOW, extent[1] - span, extent[1])
+        at = (left + right) / 2 if at is None else at
+        share = (at - left) / (right - left) if right > left else 0.5
+        return _inside(extent, at - min(max(share, 0.0), 1.0) * span, span)
+
+    def panned(self, extent: Extent, share: float) -> Window:
+        """Return a window that is moved right by `share` of its width, or left if that is negative.
+
+        A window that is moved to the right end follows the newest samples; one that shows everything stays.
+        """
+        if self.mode is Mode.ALL:
+            return self
+        left, right = self.resolved(extent)
+        moved = _inside(extent, left + share * (right - left), right - left)
+        return replace(moved, mode=Mode.FOLLOW) if share > 0 and moved.right >= extent[1] else moved
+
+    def on_axis(self, curves: Sequence[Curve], old: Axis, new: Axis) -> Window:
+        """Return the window that shows the same samples on another horizontal axis."""
+        extent = extent_of(curves, old)
+        if self.mode is Mode.ALL or extent is None:
+            return Window()
+        left, right = (on_axis(x, curves, old, new) for x in self.resolved(extent))
+        return Window(self.mode, left, right) if right > left else Window()
+
+
+def _inside(extent: Extent, left: float, span: float) -> Window:
+    """Return a window with a left end and a width, moved back inside if it reaches beyond an end."""
+    left = max(extent[0], min(left, extent[1] - span))
+    return Window(Mode.FIXED, left, left + span)

@@ -18,7 +18,6 @@ from .scale import format_value
 if TYPE_CHECKING:
     from textual.theme import Theme
 
-    from .raster import Marker
     from .series import Series
 
 _DIM = Style(dim=True)
@@ -26,6 +25,7 @@ _POINTED = Style(bold=True, underline=True)
 _SHORT = {"learning_rate": "lr", "accuracy": "acc"}
 
 
+Marker: TypeAlias = Literal["braille", "block", "ascii"]
 Tone: TypeAlias = Literal["dark", "light", "ansi-dark", "ansi-light"]
 # Red, green and blue, or the number of one of the terminal's own sixteen colours.
 PenColor: TypeAlias = tuple[int, int, int] | int

@@ -15,7 +15,7 @@ from .curve import Axis, FloatArray, IndexArray
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .window import Extent
+    from .curve import Extent
 
 
 _ROUND = (1.0, 2.0, 5.0)

@@ -14,8 +14,7 @@ from tpu_console.engine.runs.metrics import best_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .curve import Axis, Curve, FloatArray, IndexArray
-    from .window import Extent
+    from .curve import Axis, Curve, Extent, FloatArray, IndexArray
 
 _MOST_BUCKETS = 512
 _MOST_LOST = 1000

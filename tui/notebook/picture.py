@@ -19,11 +19,10 @@ from tpu_console.engine.machine.install import install_line
 from tpu_console.engine.monitoring.alerts import overfitting
 from tpu_console.engine.runs.events import RunSource
 
-from ..charts.curve import Axis
+from ..charts.curve import Axis, Extent, extent_of
 from ..charts.legend import Entry, header_line, legends_of, pen_for
 from ..charts.scale import few, robust_range, x_scale, x_ticks, y_scale, y_ticks
 from ..charts.series import Series
-from ..charts.window import Extent, extent_of
 from ..text.cells import BAR, BAR_LEFT, BEST
 from ..text.epochs import metrics_in_order
 from ..text.outcome import best_text, outcome_of

@@ -10,15 +10,14 @@ from textual.containers import Horizontal
 from textual.style import Style
 from textual.widgets import DataTable, Input, Static
 
+from ..charts.curve import Window
 from ..charts.legend import style_of
-from ..charts.window import Window
 from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..text.keys import bind
 from ..text.numbers import plural
-from ..widgets.basics import ScrollingText, call_back
+from ..widgets.basics import PaneTabs, ScrollingText, call_back
 from ..widgets.chart_grid import ChartBar
 from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
-from ..widgets.pane_tabs import PaneTabs
 from ..widgets.record_table import RecordTable
 from .live_charts import CHART_KEYS, CURSOR_KEYS, ChartedScreen
 from .parts import HELP, QUIT, KeysFooter, OpenRun, Title
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
 
     from ..charts.curve import Axis, Curve
-    from ..charts.raster import Marker
+    from ..charts.legend import Marker
     from ..following.comparison import ComparedReader, ComparedRun, Comparison
 
 _LOOK_S = 2.0

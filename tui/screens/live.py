@@ -38,10 +38,9 @@ from ..text.outcome import (
 )
 from ..text.run_lines import found, settled, trained_by
 from ..text.steering import mirror_text
-from ..widgets.basics import call_back, is_closing
+from ..widgets.basics import PaneTabs, call_back, is_closing, mark_pane
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, curves_of
 from ..widgets.notices import NoticeBar, OutcomeBox, notices_of
-from ..widgets.pane_tabs import PaneTabs, mark_pane
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.run_header import RunHeader
 from ..widgets.side_panes import ProfilePane, SettingsPane, WaitingPane
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
-    from ..charts.raster import Marker
+    from ..charts.legend import Marker
 
 _SPIN_S = 0.25
 _CLOCK_S = 0.9

@@ -19,13 +19,11 @@ from textual.widgets import Input, Static
 from tpu_console.engine.storage.keyed_store import KeyedStore
 
 from ..charts.chart import MetricChart
-from ..charts.curve import Axis, Curve, moved, on_axis, snapped
-from ..charts.legend import reading_line, tone_of
-from ..charts.raster import Marker
-from ..charts.window import Window, extent_of, following, panned, resolved, window_on_axis, zoomed
+from ..charts.curve import Axis, Curve, Window, extent_of, moved, on_axis, snapped
+from ..charts.legend import Marker, reading_line, tone_of
 from ..text.keys import bind
+from ..widgets.basics import PaneTabs
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, read_curves
-from ..widgets.pane_tabs import PaneTabs
 from ..widgets.system_pane import SystemPane
 from .dialogs import ValueDialog, ask_user
 from .parts import MarkerChosen, after
@@ -154,7 +152,7 @@ class ChartedScreen(Screen[None]):
     def watch_axis(self, old: Axis, new: Axis) -> None:
         """Keep the window and the cursor at the same samples."""
         curves = [*chain(*self.curves.values())]
-        self.window = window_on_axis(self.window, curves, old, new)
+        self.window = self.window.on_axis(curves, old, new)
         self.cursor = None if self.cursor is None else on_axis(self.cursor, curves, old, new)
 
     def draw_bar(self) -> None:
@@ -203,7 +201,7 @@ class ChartedScreen(Screen[None]):
 
     def action_cursor_far(self, direction: int) -> None:
         """Move the cursor by a tenth of what is visible, at least to the next sample."""
-        curves, (left, right) = self.read_curves, resolved(self.window, self._extent)
+        curves, (left, right) = self.read_curves, self.window.resolved(self._extent)
         there = moved(self.cursor, curves, self.axis, direction)
         if self.cursor is not None and there is not None:
             far = snapped(self.cursor + direction * (right - left) / 10, curves, self.axis)
@@ -212,7 +210,7 @@ class ChartedScreen(Screen[None]):
 
     def action_cursor_end(self, side: str) -> None:
         """Move the cursor to the first or the last sample that is shown."""
-        curves, (left, right) = self.read_curves, resolved(self.window, self._extent)
+        curves, (left, right) = self.read_curves, self.window.resolved(self._extent)
         cursor = snapped(left if side == "first" else right, curves, self.axis)
         inside = (cursor < left) - (cursor > right)  # the nearest sample may be one too far
         self.cursor = moved(cursor, curves, self.axis, inside) if curves and inside else cursor
@@ -246,18 +244,18 @@ class ChartedScreen(Screen[None]):
 
     def _put_cursor(self, cursor: float | None) -> None:
         """Move the cursor, and the window with it."""
-        left, right = resolved(self.window, self._extent)
+        left, right = self.window.resolved(self._extent)
         self.cursor = cursor
         if cursor is not None and not left <= cursor <= right:
-            self.window = panned(self.window, self._extent, (cursor - (left + right) / 2) / (right - left))
+            self.window = self.window.panned(self._extent, (cursor - (left + right) / 2) / (right - left))
 
     def action_zoom_x(self, direction: int) -> None:
         """Show a smaller part of the horizontal axis, around the cursor if there is one, or a larger one."""
-        self.window = zoomed(self.window, self._extent, _ZOOM_FACTOR**direction, self.cursor)
+        self.window = self.window.zoomed(self._extent, _ZOOM_FACTOR**direction, self.cursor)
 
     def action_pan(self, direction: int) -> None:
         """Show an earlier or a later part."""
-        self.window = panned(self.window, self._extent, direction * _PAN_SHARE)
+        self.window = self.window.panned(self._extent, direction * _PAN_SHARE)
 
     def action_zoom_y(self, direction: int) -> None:
         """Show a smaller part of the vertical axes, or a larger one."""
@@ -278,7 +276,7 @@ class ChartedScreen(Screen[None]):
     def action_follow(self) -> None:
         """Follow the newest samples with a smaller share of the run at each press."""
         self._followed_share = after(_FOLLOWED_SHARES, self._followed_share)
-        self.window = following(self._extent, self._followed_share)
+        self.window = Window.newest(self._extent, self._followed_share)
 
     def action_next(self, part: str) -> None:
         """Draw with the next value of a part of the look; after the last one, with the first."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
-    from ..charts.raster import Marker
+    from ..charts.legend import Marker
 
 
 HELP = bind("help", "app.help")

@@ -21,8 +21,7 @@ from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
 from ..text.plan_text import PlanLine
 from ..text.tables import Column
-from ..widgets.basics import FactLines, ScrollingText
-from ..widgets.pane_tabs import PaneTabs
+from ..widgets.basics import FactLines, PaneTabs, ScrollingText
 from ..widgets.record_table import RecordTable
 from ..widgets.rows_pane import Row, RowsPane
 from .parts import BACK, HELP, QUIT, KeysFooter

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from rich.style import Style
 from rich.text import Text
 
-from ..charts.curve import Axis, Curve
+from ..charts.curve import Axis, Curve, Extent, extent_of
 from ..charts.legend import SLOTS, Legend, Pen, legends_of, pen_for, style_of, tone_of, written
-from ..charts.window import Extent, extent_of
 from ..text.numbers import clock
 from .chart_grid import ChartGrid, ChartPane, curves_of
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from textual.theme import Theme
 
-    from ..charts.raster import Marker
+    from ..charts.legend import Marker
     from ..charts.scene import DrawnCurve
     from ..charts.series import Series
     from ..following.comparison import ComparedRun

@@ -14,10 +14,9 @@ from textual.widgets import Static
 
 from tpu_console.engine.runs.metrics import metric_called
 from tpu_console.tui.charts.chart import MetricChart, RedrawGate
-from tpu_console.tui.charts.curve import Axis, Curve, FloatArray, Place
+from tpu_console.tui.charts.curve import Axis, Curve, FloatArray, Mode, Place, Window
 from tpu_console.tui.charts.frame import Mark, MarkKind
 from tpu_console.tui.charts.legend import pen_for, style_of
-from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.terminal.display import in_ascii
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from tpu_console.tui.charts.raster import Marker
+    from tpu_console.tui.charts.legend import Marker
 
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
 

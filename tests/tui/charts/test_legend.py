@@ -17,7 +17,7 @@ from tpu_console.tui.charts.curve import Axis, Curve
 from tpu_console.tui.charts.legend import ALARM, SLOTS, Entry, Tone, header_line, legends_of, pen_for, reading_line
 
 if TYPE_CHECKING:
-    from tpu_console.tui.charts.raster import Marker
+    from tpu_console.tui.charts.legend import Marker
 
 ENTRIES = [
     Entry("loss", pen_for(0, "braille", "dark", is_validation=False), 0.1234),

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.tui.charts.raster import Marker, draw_line, glyphs_of
+from tpu_console.tui.charts.scene import draw_line, glyphs_of
+
+if TYPE_CHECKING:
+    from tpu_console.tui.charts.legend import Marker
 
 POINTS = st.lists(st.tuples(st.integers(0, 29), st.integers(0, 19)), min_size=1, max_size=60)
 

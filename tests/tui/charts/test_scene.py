@@ -17,7 +17,7 @@ from tpu_console.tui.charts.scene import DrawnCurve, Scene, View, build_scene, c
 from tpu_console.tui.charts.series import Line
 
 if TYPE_CHECKING:
-    from tpu_console.tui.charts.raster import Marker
+    from tpu_console.tui.charts.legend import Marker
 
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
 PEN = pen_for(0, "braille", "dark", is_validation=False)

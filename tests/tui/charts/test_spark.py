@@ -5,7 +5,7 @@ import pytest
 
 from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
 from tpu_console.tui.charts.series import Series
-from tpu_console.tui.charts.spark import axis_row, cells_of, spark_rows
+from tpu_console.tui.widgets.system_pane import axis_row, cells_of, spark_rows
 
 
 def series_of(seconds: list[float], values: list[float]) -> Series:

@@ -12,13 +12,12 @@ from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.chart import MetricChart
-from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.charts.window import Mode, Window
+from tpu_console.tui.charts.curve import Axis, Mode, Window
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.live_charts import VIEWS, ChartView
 from tpu_console.tui.screens.runs import RunsScreen
+from tpu_console.tui.widgets.basics import PaneTabs
 from tpu_console.tui.widgets.chart_grid import curves_of, read_curves
-from tpu_console.tui.widgets.pane_tabs import PaneTabs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from tpu_console.tui.charts.raster import Marker
+    from tpu_console.tui.charts.legend import Marker
 
 SIZES = [(80, 24), (80, 50), (120, 24), (120, 40), (200, 50)]
 
