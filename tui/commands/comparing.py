@@ -12,15 +12,11 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.install import install_line
 from tpu_console.engine.runs.run_directory import find_run
 
-from ..following.comparison_tables import columns_of, notes_of, settings_of
 from ..terminal.output import say, width_of_output
-from ..text.tables import as_html
 from .opening import has_terminal, open_console
 from .options import command, complete_run, form_options, screen_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..following.comparison import Comparison
 
 
@@ -51,33 +47,27 @@ def compare(names: tuple[str, ...], metric: str, form: str | None) -> int:
             "The page has 5 MB, which is too much for a terminal.",
             remedy="Write it into a file: tpu-console runs compare --html > runs.html",
         )
-    from ..following import comparison_tables as tables
-    from ..following.comparison import MOST_RUNS, read_comparison, similar_runs
+    from ..following import comparison as compared
 
-    runs = list(dict.fromkeys(find_run(name) for name in names or (None,)))
+    runs, most = list(dict.fromkeys(find_run(name) for name in names or (None,))), compared.MOST_RUNS
     if len(runs) == 1:
-        runs = similar_runs(runs[0])
-    if not 1 < len(runs) <= MOST_RUNS:
-        raise ConsoleError(
-            f"{len(runs)} runs are too many to compare."
-            if len(runs) > 1
-            else f"{runs[0].run_id} has no other run of its preset to compare with.",
-            remedy=f"Name 2 to {MOST_RUNS} runs: tpu-console runs compare RUN RUN",
-        )
+        runs = compared.similar_runs(runs[0])
+    if not 1 < len(runs) <= most:
+        alone = f"{runs[0].run_id} has no other run of its preset to compare with."
+        what = f"{len(runs)} runs are too many to compare." if len(runs) > 1 else alone
+        raise ConsoleError(what, remedy=f"Name 2 to {most} runs: tpu-console runs compare RUN RUN")
     if form is None and has_terminal():
         return open_console(compared=runs, metric=metric)
-    comparison = read_comparison(runs, metric)
-    if form == "json":
-        say([tables.as_json(comparison)])
-    elif form == "csv":
-        say([tables.as_csv(comparison)])
-    elif form == "html":
+    comparison = compared.read_comparison(runs, metric)
+    if form == "html":
         sys.stdout.buffer.write(_page(comparison).encode())  # UTF-8, as the page says, whatever the locale
         sys.stdout.flush()
-    elif form == "markdown":
-        say(tables.as_markdown(comparison))
+    elif form == "json":
+        say([compared.as_json(comparison)])
+    elif form == "csv":
+        say([compared.as_csv(comparison)])
     else:
-        say(tables.as_text(comparison, width_of_output()))
+        say(compared.as_markdown(comparison) if form else compared.as_text(comparison, width_of_output()))
     return 0
 
 
@@ -101,37 +91,34 @@ tr.best { background: #eef7ee; }
 
 def _page(comparison: Comparison) -> str:
     """Write a comparison as a self-contained page; raise `ConsoleError` if Plotly is not installed."""
-    title = f"Comparison of {len(comparison.runs)} runs"
-    notes = "".join(f"<p>{escape(note)}</p>" for note in notes_of(comparison))
-    columns, best = columns_of(comparison), comparison.best
+    from ..following.comparison import columns_of, notes_of, settings_of
+    from ..text.tables import as_html
+
+    title, best = f"Comparison of {len(comparison.runs)} runs", comparison.best
+    columns, settings = columns_of(comparison), settings_of(comparison)
     results = [[column.written(run) for column in columns] for run in comparison.runs]
     place = comparison.runs.index(best) if best is not None else None
     if place is not None:
         results[place][0] += " ★"
-    settings = settings_of(comparison)
     differences = [[column.written(one) for column in settings] for one in comparison.differences.items()]
-    return "\n".join(
-        [
-            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
-            f"<style>{_STYLE}</style></head><body><h1>{title}</h1>",
-            as_html(columns, results, place),
-            as_html(settings, differences) if differences else "",
-            f"{notes}\n{_plots(comparison)}\n</body></html>",
-        ]
-    )
+    notes = "".join(f"<p>{escape(note)}</p>" for note in notes_of(comparison))
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<style>{_STYLE}</style></head><body><h1>{title}</h1>
+{as_html(columns, results, place)}
+{as_html(settings, differences) if differences else ""}
+{notes}
+{_plots(comparison)}
+</body></html>"""
 
 
 def _plots(comparison: Comparison) -> str:
-    """Return the plots, one below the other; a click on a run in the legend hides it in all of them.
-
-    A curve has at most a thousand samples, with every extreme.
-    """
+    """Return the plots, one below the other; a click on a run in the legend hides it in all of them."""
     try:
         from plotly.subplots import make_subplots
     except ImportError:
-        raise ConsoleError(
-            "Plots in HTML need Plotly, which is not installed.", remedy=install_line("plotly")
-        ) from None
+        what = "Plots in HTML need Plotly, which is not installed."
+        raise ConsoleError(what, remedy=install_line("plotly")) from None
     from ..charts.curve import Axis
     from ..charts.series import Series
     from ..widgets.compared_charts import compared_curves
@@ -144,32 +131,29 @@ def _plots(comparison: Comparison) -> str:
         len(curves), 1, shared_xaxes=True, vertical_spacing=0.2 / len(curves), subplot_titles=[*map(escape, curves)]
     )
     names = {run.mark: escape(f"{run.mark} {comparison.label_of(run)}") for run in comparison.runs}
-    places: list[Sequence[Any]] = []
+    places: dict[Axis, list[Any]] = {axis: [] for axis in Axis}
     named: set[str] = set()
     for row, curve in ((row, curve) for row, several in enumerate(curves.values(), 1) for curve in several):
-        series, mark = Series(curve), curve.name[0]
-        lines, place = [series.raw_line(axis) for axis in Axis], ord(mark) - ord("A")
+        lines, mark = {axis: Series(curve).raw_line(axis) for axis in Axis}, curve.name[0]
+        style, color = divmod(ord(mark) - ord("A"), len(_COLORS))
+        for axis, line in lines.items():
+            places[axis].append(line.x.tolist())
         figure.add_scatter(
-            x=lines[0].x.tolist(),
-            y=lines[0].y.tolist(),
+            x=places[Axis.STEP][-1],
+            y=lines[Axis.STEP].y.tolist(),
             name=names[mark],
             legendgroup=mark,
             showlegend=mark not in named,
-            mode="lines+markers" if len(lines[0].x) < 100 else "lines",
-            line={"color": _COLORS[place % len(_COLORS)], "dash": _DASHES[place // len(_COLORS)]},
+            mode="lines+markers" if len(places[Axis.STEP][-1]) < 100 else "lines",
+            line={"color": _COLORS[color], "dash": _DASHES[style]},
             row=row,
             col=1,
         )
-        places.append([line.x.tolist() for line in lines])
         named.add(mark)
     below = "xaxis" if len(curves) == 1 else f"xaxis{len(curves)}"
     buttons = [
-        {
-            "label": axis.value,
-            "method": "update",
-            "args": [{"x": [place[number] for place in places]}, {f"{below}.title.text": units[axis]}],
-        }
-        for number, axis in enumerate(Axis)
+        {"label": axis.value, "method": "update", "args": [{"x": x}, {f"{below}.title.text": units[axis]}]}
+        for axis, x in places.items()
     ]
     figure.update_layout(
         template="plotly_white",

@@ -220,14 +220,12 @@ def _line(view: SweepView, cell: SeenCell) -> str:
 
 def _print(view: SweepView, form: str | None) -> None:
     """Print the results."""
-    from ..following import sweep_tables as tables
+    from ..following import sweep as results
 
-    if form == "csv":
-        say([tables.as_csv(view)])
-    elif form == "svg":
-        say([tables.as_svg(view)])
+    if form in {"csv", "svg"}:
+        say([results.as_csv(view) if form == "csv" else results.as_svg(view)])
     else:
-        say(tables.as_markdown(view) if form == "markdown" else tables.as_text(view, width_of_output()))
+        say(results.as_markdown(view) if form else results.as_text(view, width_of_output()))
 
 
 @command(
@@ -248,8 +246,7 @@ def sweeps(name: str | None, stop: bool, form: str | None) -> int:
     """
     from tpu_console.engine.sweeps.folder import find_sweep, list_sweeps
 
-    from ..following.sweep import SweepReader
-    from ..following.sweep_tables import LIST_COLUMNS, NO_SWEEP, listed
+    from ..following.sweep import LIST_COLUMNS, NO_SWEEP, SweepReader, listed
 
     if name is None and not (stop or form):
         found = [listed(sweep, {}) for sweep in list_sweeps()]

@@ -1,11 +1,14 @@
-"""Compares runs: their results, and what differs in their configurations."""
+"""Compares runs: their results, and what differs in their configurations; as text, JSON, CSV and Markdown."""
 
 from __future__ import annotations
 
+import json
 import math
+import textwrap
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +17,23 @@ from tpu_console.engine.runs.metrics import MetricKind, loss_beside
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.runs.state import RunState
 
-from ..text.names import to_text
+from ..text import tables
+from ..text.names import setting_text, to_text
+from ..text.numbers import NONE, count, duration
+from ..text.numbers import metric as number
 from ..text.steering import change_text
+from ..text.tables import Column, fields, in_markdown, paragraphs
 from .overview import Overview, RunReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+    from collections.abc import Callable, Mapping, Sequence
 
 MARKS = "ABCDEFGHIJKLMNOPQRST"
 """Each run of a comparison has a letter, by which its curve can be recognised without colour, too."""
 
 MOST_RUNS = len(MARKS)
-
+_BEST = "★"
+_MOST_NOTES = 6
 _MOST_NAMED = 2  # settings in the label of a run
 _LIKELY = 0.05  # a difference that chance gives more often says nothing
 
@@ -77,6 +84,10 @@ class ComparedRun:
             return Score(None, None, values[-1])
         return Score(best.logs[metric], best.epoch, values[-1], best.logs.get(loss_beside(metric), math.nan))
 
+    def scored(self, metric: str, figure: str) -> Any:
+        """Return one figure of its score by a metric; None if no epoch has the metric."""
+        return getattr(self.score(metric), figure, None)
+
     @property
     def changes(self) -> str:
         """What was changed while it trained, such as ``learning rate 0.01 → 0.001``; empty for nothing."""
@@ -118,8 +129,7 @@ class Comparison:
         sign = 1.0 if self.lower_is_better else -1.0
 
         def place(run: ComparedRun) -> tuple[float, float]:
-            score = run.score(self.metric)
-            if score is None or score.best is None:
+            if (score := run.score(self.metric)) is None or score.best is None:
                 return math.inf, math.inf
             return sign * score.best, math.inf if math.isnan(score.loss) else score.loss
 
@@ -129,7 +139,7 @@ class Comparison:
     def best(self) -> ComparedRun | None:
         """The best run; None if the runs cannot be judged by one metric."""
         first = next(iter(self.ranked), None)
-        return None if first is None or self._value_of(first) is None else first
+        return None if first is None or first.scored(self.metric, "best") is None else first
 
     @property
     def differences(self) -> dict[str, list[Any]]:
@@ -157,31 +167,30 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """Which run is best, by how much, and whether chance would do; empty if there is nothing to compare."""
-        ranked = [(run, value) for run in self.ranked if (value := self._value_of(run)) is not None]
+        ranked = [(run, value) for run in self.ranked if (value := run.scored(self.metric, "best")) is not None]
         if len(ranked) < 2:
             return ""
         (best, value), (second, other) = ranked[:2]
         if value == other:
             return f"{best.mark} and {second.mark} have the same best {self.metric}, {value:.4g}."
-        sentence = f"{best.mark} is better than {second.mark}: {self.metric} {value:.4g} against {other:.4g}"
-        counts = []
-        for run in (best, second):
-            metric, data = run.state.metric(self.metric.removeprefix("val_")), run.state.data
-            is_share = self.metric.startswith("val_") and metric.kind == MetricKind.SHARE and metric.is_mean
-            counts.append(data.validation_examples or 0 if is_share and data is not None else 0)
-        if 0 in counts:
-            return f"{sentence}."
+        sentence = f"{best.mark} is better than {second.mark}: {self.metric} {value:.4g} against {other:.4g}."
+        counted, counted_too = self._counted(best), self._counted(second)
+        if not counted or not counted_too:
+            return sentence
         # How likely two shares of one true share differ at least so much: a two-sided test of two proportions.
-        right = [round(value * counts[0]), round(other * counts[1])]
-        pooled = sum(right) / sum(counts)
-        deviation = math.sqrt(pooled * (1.0 - pooled) * sum(1.0 / count for count in counts))
+        pooled = (round(value * counted) + round(other * counted_too)) / (counted + counted_too)
+        deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / counted + 1.0 / counted_too))
         p = math.erfc(abs(value - other) / deviation / math.sqrt(2.0)) if deviation else 1.0
         often = "often" if p >= _LIKELY else "rarely"
-        written = f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
-        return f"{sentence}. Chance alone {often} gives such a difference ({written})."
+        return (
+            f"{sentence} Chance alone {often} gives such a difference (p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'})."
+        )
 
-    def _value_of(self, run: ComparedRun) -> float | None:
-        return score.best if (score := run.score(self.metric)) is not None else None
+    def _counted(self, run: ComparedRun) -> int:
+        """Return of how many validation examples the metric is a share; 0 if it is none."""
+        metric, data = run.state.metric(self.metric.removeprefix("val_")), run.state.data
+        is_share = self.metric.startswith("val_") and metric.kind == MetricKind.SHARE and metric.is_mean
+        return data.validation_examples or 0 if is_share and data is not None else 0
 
 
 def comparison_of(runs: Sequence[ComparedRun], metric: str = "") -> Comparison:
@@ -210,10 +219,7 @@ class ComparedReader:
         self._settings: dict[str, Mapping[str, Any]] = {}
 
     def read(self) -> list[ComparedRun]:
-        """Read what is new of every run.
-
-        The settings are those that may be shown: of the configuration, or else of the journal; a notebook has none.
-        """
+        """Read what is new of every run, and the settings that may be shown: a notebook's run has none."""
         from tpu_console.engine.config.reading import current_keys
         from tpu_console.engine.config.run_config import flat_values, flattened, without_secrets
 
@@ -222,8 +228,9 @@ class ComparedReader:
             overview, run_id = reader.details(), reader.run.run_id
             if run_id not in self._settings or overview.status.is_live:  # `resume` may change them
                 config, journal = overview.config(), overview.facts.config
-                own = flattened(current_keys(journal)) if config is None else flat_values(without_secrets(config))
-                self._settings[run_id] = own
+                self._settings[run_id] = (
+                    flattened(current_keys(journal)) if config is None else flat_values(without_secrets(config))
+                )
             runs.append(ComparedRun(mark, overview, self._settings[run_id]))
         return runs
 
@@ -250,3 +257,133 @@ def similar_runs(run: RunDirectory) -> list[RunDirectory]:
     label = RunReader(run).overview().facts.label
     similar = (other for other in others if RunReader(other).overview().facts.label == label)
     return [run, *islice(similar, MOST_RUNS - 1)]
+
+
+def columns_of(comparison: Comparison) -> list[Column]:
+    """Return the columns of the table of results; a metric that all share is in the heading of its column."""
+    return [column for column in results_of(comparison) if column.key != "metric" or not comparison.metric]
+
+
+def results_of(comparison: Comparison) -> list[Column]:
+    """Return all columns of results."""
+
+    def scored(figure: str) -> Callable[[ComparedRun], Any]:
+        return lambda run: run.scored(comparison.metric_of(run), figure)
+
+    def fact(title: str, importance: int, key: str, text: Callable[[Any], str] = str) -> Column:
+        return Column(title, importance, True, key=key, value=attrgetter(f"overview.facts.{key}"), text=text)
+
+    return [
+        Column("", 12, key="mark", value=attrgetter("mark")),
+        Column("run", 11, key="run", value=attrgetter("overview.run.run_id")),
+        Column("metric", 8, key="metric", value=comparison.metric_of),
+        Column(f"best {comparison.metric}".strip(), 10, True, key="best", value=scored("best"), text=number),
+        Column("epoch", 5, True, key="best_epoch", value=scored("epoch")),
+        Column("final", 6, True, key="final", value=scored("final"), text=number),
+        Column("time", 9, True, key="seconds", value=lambda run: run.overview.seconds(), text=duration),
+        Column("1st epoch", 3, True, key="first_epoch_s", value=attrgetter("first_epoch_s"), text=duration),
+        Column("later", 2, True, key="later_epoch_s", value=attrgetter("later_epoch_s"), text=duration),
+        fact("examples/s", 8, "examples_per_s", count),
+        replace(fact("on", 7, "accelerator", lambda name: name or NONE), right=False),
+        fact("replicas", 1, "replicas"),
+        fact("batch", 4, "global_batch", count),
+        fact("epochs", 4, "epochs_done"),
+        Column("state", 5, key="state", value=attrgetter("overview.status.value")),
+    ]
+
+
+def notes_of(comparison: Comparison) -> list[str]:
+    """Say which run is best, which metrics only some runs have, and which runs cannot be read."""
+    notes = [comparison.verdict] if comparison.verdict else []
+    trained = [run for run in comparison.runs if run.state.epochs]
+    if trained and not comparison.metric:
+        notes.append("These runs share no metric; each shows its own.")
+    for name in _all_metrics(trained):
+        having = [run.mark for run in trained if name in run.metrics]
+        if len(having) < len(trained):
+            notes.append(f"With {name}: only {' '.join(having)}.")
+    if bare := [run.mark for run in comparison.runs if not run.settings]:
+        notes.append(f"Without a configuration to compare: {' '.join(bare)}.")
+    return [*notes[:_MOST_NOTES], *(run.overview.problem for run in comparison.runs if run.overview.problem)]
+
+
+def settings_of(comparison: Comparison) -> list[Column]:
+    """Return the columns of the settings that differ; a record is an item of `Comparison.differences`."""
+
+    def of_run(place: int) -> Callable[[tuple[str, Sequence[Any]]], Any]:
+        return lambda setting: setting[1][place]
+
+    of_runs = (Column(run.mark, 0, value=of_run(place), text=setting_text) for place, run in enumerate(comparison.runs))
+    return [Column("setting", 1, value=itemgetter(0)), *of_runs]
+
+
+def difference_lines(comparison: Comparison, width: int | None) -> list[str]:
+    """Write the settings that differ: one column per run, or else each value with its runs, if that is too wide."""
+    if not (differences := comparison.differences):
+        return ["The configurations are the same."] if any(run.settings for run in comparison.runs) else []
+    lines = tables.as_lines(settings_of(comparison), differences.items(), None)
+    if width is None or all(len(line) <= width for line in lines):
+        return lines
+    pairs = []
+    for key, values in differences.items():
+        runs: dict[str, list[str]] = {}
+        for run, value in zip(comparison.runs, values, strict=True):
+            runs.setdefault(setting_text(value, NONE), []).append(run.mark)
+        pairs.append((key, "\n".join(f"{text}: {' '.join(marks)}" for text, marks in runs.items())))
+    return fields(pairs, indent="")
+
+
+def as_text(comparison: Comparison, width: int | None) -> list[str]:
+    """Write both tables as lines of so many cells; None for no limit, as in a pipe.
+
+    A terminal has no room for the date in a name.
+    """
+    columns = columns_of(comparison)
+    if width is not None:
+        columns = [replace(one, value=lambda run: run.name) if one.key == "run" else one for one in columns]
+    star = Column("", 12, value=lambda run: _BEST if run is comparison.best else "")
+    results = tables.as_lines([*columns, star], comparison.runs, width)
+    notes = [line for note in notes_of(comparison) for line in (textwrap.wrap(note, width) if width else [note])]
+    return paragraphs([results, difference_lines(comparison, width), notes])
+
+
+def as_json(comparison: Comparison) -> str:
+    """Write a comparison as one JSON object."""
+    columns, best = results_of(comparison), comparison.best
+    names, runs = [run.overview.run.run_id for run in comparison.runs], []
+    for run in comparison.runs:
+        metrics = {
+            name: {"best": score.best, "best_epoch": score.epoch, "final": tables.for_json(score.final)}
+            for name in run.metrics
+            if (score := run.score(name)) is not None
+        }
+        runs.append({"preset": run.overview.facts.label, **tables.as_plain(columns, run), "metrics": metrics})
+    content = {
+        "metric": comparison.metric or None,
+        "lower_is_better": comparison.lower_is_better if comparison.metric else None,
+        "best": best.overview.run.run_id if best is not None else None,
+        "runs": runs,
+        "differences": {key: dict(zip(names, values, strict=True)) for key, values in comparison.differences.items()},
+        "notes": notes_of(comparison),
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False)
+
+
+def as_csv(comparison: Comparison) -> str:
+    """Write one row per run: the results, then the settings that differ."""
+
+    def setting(key: str, values: Sequence[Any]) -> Column:
+        return Column(key, 0, key=f"config.{key}", value=lambda run: values[comparison.runs.index(run)])
+
+    settings = (setting(key, values) for key, values in comparison.differences.items())
+    return tables.as_csv([*results_of(comparison), *settings], comparison.runs)
+
+
+def as_markdown(comparison: Comparison) -> list[str]:
+    """Write both tables as Markdown."""
+    columns = columns_of(comparison)
+    stars = replace(columns[0], value=lambda run: run.mark + f" {_BEST}" * (run is comparison.best))
+    lines = tables.as_markdown([stars, *columns[1:]], comparison.runs)
+    if differences := comparison.differences:
+        lines += ["", *tables.as_markdown(settings_of(comparison), differences.items())]
+    return [*lines, *(line for note in notes_of(comparison) for line in ("", in_markdown(note)))]

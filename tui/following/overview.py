@@ -1,10 +1,12 @@
-"""Reads runs: an overview for lists, and everything in the journal for a single run."""
+"""Reads runs: an overview for lists, everything in the journal for a single run, and how its settings differ."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.annotations import NO_ANNOTATIONS, Annotations, read_annotations
@@ -17,22 +19,23 @@ from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.files import folder_size
 
-from ..text.names import Status, short_name
+from ..text.names import Status, setting_text, short_name
 from ..text.numbers import local_time
 from ..text.steering import STOP_PENDING, silent_text, stall_text
-from .run_settings import changes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.events import RunStarted
     from tpu_console.engine.runs.timing import Stall
+    from tpu_console.presets.catalog import Preset
 
     from ..text.profile import Traced
 
 _NO_LIFE = Life(Liveness.DEAD)
+_LONGEST_CHANGES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +107,11 @@ class Overview:
 
     def config(self) -> RunConfig | None:
         """Read its configuration; None if it has none, such as a notebook's run, or if it cannot be read."""
-        from tpu_console.engine.config.reading import load_config
-
-        try:
-            return load_config(self.run.config)
-        except ConsoleError:
-            return None
+        return _config_of(self.run)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, as ``--json`` writes them."""
-        best = self.best
+        monitor, best = self.best or (None, None)
         return {
             "run": self.run.run_id,
             "preset": self.facts.label,
@@ -123,8 +121,8 @@ class Overview:
             "stop_waits": self.stop_waits,
             "epochs_done": self.facts.epochs_done,
             "epochs": self.facts.epochs,
-            "monitor": best[0] if best is not None else None,
-            "best": best[1] if best is not None else None,
+            "monitor": monitor,
+            "best": best,
             "dataset": self.facts.dataset,
             "model": self.facts.model,
             "changes": self.changes,
@@ -156,9 +154,7 @@ class RunReader:
     def overview(self) -> Overview:
         """Read the summary of a run that has ended, or else its journal."""
         facts = summarized_facts(self.run)
-        if facts is None:
-            return self.details()
-        return replace(self._begun(facts), status=_status_of_end(facts))
+        return self.details() if facts is None else self._overview(facts, _status_of_end(facts))
 
     def details(self) -> Overview:
         """Read everything in the run's journal; if it cannot be read, the overview says so."""
@@ -167,32 +163,21 @@ class RunReader:
                 state = self._states.catch_up()
             except OSError as error:
                 problem = f"The journal of {self.run.run_id} cannot be read: {error.strerror or error}."
-                return replace(self._begun(Facts()), status=Status.UNREADABLE, problem=problem)
+                return self._overview(Facts(), Status.UNREADABLE, problem=problem)
             facts = facts_of(state)
             if facts.outcome:
-                return replace(self._begun(facts), status=_status_of_end(facts), state=state)
+                return self._overview(facts, _status_of_end(facts), state=state)
             life = self._watch.look()
         if life.liveness is Liveness.DEAD:
             conclude_killed(self.run, state)
         status = _status(facts, life)
-        return replace(
-            self._begun(facts),
-            status=status,
-            life=life,
-            stall=stall_of(state, life) if status is Status.RUNNING else None,
-            state=state,
-        )
+        stall = stall_of(state, life) if status is Status.RUNNING else None
+        return self._overview(facts, status, life=life, stall=stall, state=state)
 
-    def _begun(self, facts: Facts) -> Overview:
-        """Return an overview without a status."""
-        return Overview(
-            self.run,
-            facts,
-            Status.UNSTARTED,
-            annotations=read_annotations(self.run.path),
-            changes=changes_of(facts.config),
-            size_bytes=folder_size(self.run.path),
-        )
+    def _overview(self, facts: Facts, status: Status, **known: Any) -> Overview:
+        annotations, size = read_annotations(self.run.path), folder_size(self.run.path)
+        changes = changes_of(facts.config)
+        return Overview(self.run, facts, status, annotations=annotations, changes=changes, size_bytes=size, **known)
 
 
 def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
@@ -244,3 +229,84 @@ def _status(facts: Facts, life: Life) -> Status:
     if facts.is_stopping:
         return Status.STOPPING
     return Status.PAUSED if facts.is_paused else Status.RUNNING
+
+
+def _config_of(run: RunDirectory) -> RunConfig | None:
+    from tpu_console.engine.config.reading import load_config
+
+    try:
+        return load_config(run.config)
+    except ConsoleError:
+        return None
+
+
+def preset_named(name: str) -> Preset | None:
+    """Return the preset that a run's configuration names; None if there is none of this name."""
+    from tpu_console.presets.catalog import find_preset
+
+    try:
+        return find_preset(name)
+    except ConsoleError:
+        return None
+
+
+class Setting(NamedTuple):
+    """One setting of a run."""
+
+    key: str  # its key, such as ``optimizer.learning_rate``
+    value: str  # its value as text
+    preset: str | None = None  # the preset's value as text; None if that is the same or unknown
+
+    @property
+    def text(self) -> str:
+        """The value, with the preset's if that differs."""
+        return self.value if self.preset is None else f"{self.value} (preset: {self.preset})"
+
+
+def settings_of(config: RunConfig, base: RunConfig | None) -> list[Setting]:
+    """Return all settings as they may be shown, those that differ from the preset, if it is known, first."""
+    from tpu_console.engine.config.run_config import flat_values, without_secrets  # slow to import, with pydantic
+
+    base = config if base is None else base
+    before = flat_values(base)
+    shown, shown_before = flat_values(without_secrets(config)), flat_values(without_secrets(base))
+    settings = [
+        Setting(
+            key, setting_text(shown[key]), None if before.get(key) == value else setting_text(shown_before.get(key))
+        )
+        for key, value in flat_values(config).items()
+    ]
+    return sorted(settings, key=lambda setting: setting.preset is None)
+
+
+def read_settings(run: RunDirectory) -> list[Setting]:
+    """Return the settings of a run, those that differ from its preset first; none if it has no configuration."""
+    if (config := _config_of(run)) is None:
+        return []
+    preset = preset_named(config.name)
+    return settings_of(config, preset.config if preset is not None else None)
+
+
+def changes_of(config: Mapping[str, Any]) -> str:
+    """Return the settings in which a journal's configuration differs from its preset; empty if that is unknown."""
+    preset = _preset_settings(str(config.get("name"))) if config else {}
+    if not preset:
+        return ""
+    from tpu_console.engine.config.reading import current_keys
+    from tpu_console.engine.config.run_config import flattened
+
+    settings = flattened(current_keys(config)).items()
+    changed = {key: value for key, value in settings if key != "name" and preset.get(key) != value}
+    last = {key: key.rpartition(".")[2] for key in changed}
+    times = Counter(last.values())
+    words = (f"{last[key] if times[last[key]] == 1 else key}={setting_text(value)}" for key, value in changed.items())
+    return printable(" ".join(words))[:_LONGEST_CHANGES]
+
+
+@cache
+def _preset_settings(name: str) -> dict[str, Any]:
+    """Return the settings of a preset by dotted key; none if there is no such preset."""
+    from tpu_console.engine.config.run_config import flattened, journal_values
+
+    preset = preset_named(name)
+    return flattened(journal_values(preset.config)) if preset is not None else {}

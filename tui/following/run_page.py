@@ -17,7 +17,6 @@ from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.plausible import MOST_METRICS
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path
-from tpu_console.presets.catalog import find_preset
 
 from ..text.confusion import MISTAKES, headline, matrix_lines, mistake_text, score_lines
 from ..text.epochs import epoch_columns
@@ -28,13 +27,14 @@ from ..text.outcome import best_text, efficiency_line, output_pairs, output_plac
 from ..text.profile import compilation_lines
 from ..text.run_lines import crashed_lines, failed_lines, found, settled, trained_by
 from ..text.steering import budget_text, mirror_text, steered_text
-from ..text.tables import Column, as_lines, fields, for_json, paragraphs
-from .run_settings import settings_of
+from ..text.tables import Column, as_lines, fields, filled, for_json, paragraphs
+from .overview import preset_named, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.runs.state import RunState
 
     from .overview import Overview
 
@@ -62,7 +62,7 @@ def page(overview: Overview, width: int | None) -> list[str]:
         "Machine": fields(_machine(overview)),
         "Time": fields([(phase, duration(seconds).rjust(longest)) for phase, seconds in state.phase_s.items()]),
         "Compilations": [f"  {line}" for line in compilation_lines(state.compiled, width)],
-        "Epochs": [f"  {line}" for line in _epochs(overview)],
+        "Epochs": [f"  {line}" for line in _epochs(state)],
         "Classes": _classes(run, width),
         "Steering": [f"  {steered_text(event)}" for event in state.steered],
         "Alerts": [f"  epoch {alert.epoch}: {alert.message if state.end else alert.text}" for alert in state.alerts],
@@ -134,14 +134,12 @@ def _head(overview: Overview) -> list[tuple[str, str]]:
     if state.mirror is not None:
         pairs.append(("mirror", f"{mirror_text(state)}\n{state.mirror.place}"))
     pairs += [("best", best_text(state)), ("efficiency", efficiency_line(state))]
-    return [(name, text) for name, text in pairs if text or name == "preset"]
+    return [*pairs[:2], *filled(pairs[2:])]
 
 
 def _settings(config: RunConfig) -> list[str]:
     """List what differs from the preset, and the command that repeats the run."""
-    try:
-        preset = find_preset(config.name)
-    except ConsoleError:
+    if (preset := preset_named(config.name)) is None:
         values = [f"    {line}".rstrip() for line in to_toml(without_secrets(config)).splitlines()]
         return [f"  Preset '{config.name}' not found; showing all settings:", *values]
     is_same_webhook = config.alerts.webhook == preset.config.alerts.webhook
@@ -174,11 +172,10 @@ def _machine(overview: Overview) -> list[tuple[str, str]]:
     pairs += [("hosts", "\n".join(lines)), ("time", "\n".join(account_of(state)))]
     pairs += [("data", found("loading data", state)), ("model", found("building", state))]
     pairs.append(("training", settled(state.fit) if state.fit is not None else ""))
-    return [(name, text) for name, text in pairs if text]
+    return filled(pairs)
 
 
-def _epochs(overview: Overview) -> list[str]:
-    state = overview.state
+def _epochs(state: RunState) -> list[str]:
     if not state.epochs:
         return []
     names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))[: 2 * MOST_METRICS]
@@ -192,15 +189,8 @@ def _classes(run: RunDirectory, width: int | None) -> list[str]:
     report, problem = _report(run)
     if report is None:
         return [f"  {problem}"] if problem else []
-    room = None if width is None else width - 2
-    blocks = [
-        block
-        for output in report.of_outputs
-        for block in (
-            [headline(output)],
-            score_lines(output, room),
-            matrix_lines(output, room),
-            [MISTAKES, *map(mistake_text, output.mistakes[:_MOST_MISTAKES])] if output.mistakes else [],
-        )
-    ]
+    room, blocks = None if width is None else width - 2, list[list[str]]()
+    for output in report.of_outputs:
+        mistakes = [MISTAKES, *map(mistake_text, output.mistakes[:_MOST_MISTAKES])] if output.mistakes else []
+        blocks += [[headline(output)], score_lines(output, room), matrix_lines(output, room), mistakes]
     return paragraphs([f"  {line}" for line in block] for block in blocks)

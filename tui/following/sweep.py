@@ -1,13 +1,17 @@
-"""Reads a sweep: its combinations with their runs and verdicts, its speed-ups, and its conclusion."""
+"""Reads a sweep: its combinations with their runs, its speed-ups and its conclusion, as text, CSV, Markdown and SVG."""
 
 from __future__ import annotations
 
+import io
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import islice
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sweeps.axes import (
     Cell,
     SweptKey,
@@ -21,9 +25,12 @@ from tpu_console.engine.sweeps.axes import (
 from tpu_console.engine.sweeps.driver import refusal
 from tpu_console.engine.sweeps.search import is_pruned
 
+from ..text import tables
 from ..text.names import Status
-from ..text.numbers import count, metric, plural
+from ..text.numbers import count, duration, metric, plural
+from ..text.tables import Bar, Column, bar_chart, in_markdown, paragraphs
 from .comparison import ComparedReader, ComparedRun, Comparison, comparison_of
+from .run_list import epochs_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +38,9 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
+    from .overview import Overview
 
+_SVG_CELLS = 100
 WAITING, REFUSED, PRUNED = "waiting", "refused", "pruned"
 LEFT = {WAITING, Status.STOPPED.value, Status.FAILED.value, Status.CRASHED.value, Status.UNSTARTED.value}
 """The states of cells that the sweep has not finished."""
@@ -70,6 +79,12 @@ class Spread:
     def is_certain(self) -> bool:
         """Whether a ratio is on one side of 1 in every case."""
         return self.low > 1 or self.high < 1
+
+    def written(self, write: Callable[[float], str]) -> str:
+        """Write it with half of its spread in percent, such as ``1,234 ±3%``."""
+        if self.low == self.high or not self.mid:
+            return write(self.mid)
+        return f"{write(self.mid)} ±{50 * (self.high - self.low) / abs(self.mid):.0f}%"
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
@@ -111,17 +126,32 @@ class Row:
     @property
     def examples_per_s(self) -> Spread | None:
         """Examples per second."""
-        return self.figure(lambda run: run.overview.facts.examples_per_s)
+        return self.figure(attrgetter("overview.facts.examples_per_s"))
+
+    @property
+    def seconds(self) -> Spread | None:
+        """How long those took that finished."""
+        return self.figure(lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None)
+
+    @property
+    def first_epoch_s(self) -> Spread | None:
+        """Seconds of the first epoch."""
+        return self.figure(attrgetter("first_epoch_s"))
+
+    @property
+    def later_epoch_s(self) -> Spread | None:
+        """Seconds of a later epoch."""
+        return self.figure(attrgetter("later_epoch_s"))
 
     @property
     def best(self) -> Spread | None:
         """The best value of the metric."""
-        return self.figure(lambda run: score.best if (score := run.score(self.metric)) is not None else None)
+        return self.figure(lambda run: run.scored(self.metric, "best"))
 
     @property
     def loss(self) -> float:
         """The loss of the best epochs, which decides between equal values of the metric; infinite if unknown."""
-        loss = self.figure(lambda run: score.loss if (score := run.score(self.metric)) is not None else None)
+        loss = self.figure(lambda run: run.scored(self.metric, "loss"))
         return loss.mid if loss is not None and math.isfinite(loss.mid) else math.inf
 
     def figure(self, of_run: Callable[[ComparedRun], float | None]) -> Spread | None:
@@ -161,8 +191,7 @@ class SweepView:
 
     def counts(self) -> dict[str, int]:
         """Return how many cells are in each state."""
-        states = sorted(cell.status for cell in self.cells)
-        return {status: len([*same]) for status, same in groupby(states)}
+        return Counter(sorted(cell.status for cell in self.cells))
 
     @property
     def done(self) -> int:
@@ -273,3 +302,177 @@ def speed_text(speed: Spread | None) -> str:
     digits = 0 if speed.mid >= 100 else 2 if speed.mid < 10 else 1
     texts = [f"{value:,.{digits}f}" for value in (speed.mid, speed.low, speed.high)]
     return f"{texts[0]}×" if speed.low == speed.high else f"{texts[0]}× ({texts[1]}–{texts[2]})"
+
+
+_LOOKS = {
+    "running": "$text-accent",
+    "stopping": "$text-warning",
+    "complete": "$text-success",
+    "finished": "$text-success",
+    "failed": "$text-error",
+    "crashed": "$text-error",
+}
+
+
+@dataclass(frozen=True)
+class ListedSweep:
+    """A sweep in a list."""
+
+    sweep: Sweep
+    view: SweepView | None = None  # None if it cannot be read
+    problem: str = ""  # why
+
+    @property
+    def over(self) -> str:
+        """What it changes."""
+        return "" if self.view is None else " ".join(self.view.definition.over)
+
+    @property
+    def runs(self) -> str:
+        """How many of its runs are in each state."""
+        counts = {} if self.view is None else self.view.counts()
+        return ", ".join(f"{number} {status}" for status, number in counts.items())
+
+
+def listed(sweep: Sweep, readers: dict[str, SweepReader]) -> ListedSweep:
+    """Read a sweep for a list, with the reader of its name, if there is one yet."""
+    try:
+        if sweep.name not in readers:
+            readers[sweep.name] = SweepReader(sweep)
+        return ListedSweep(sweep, readers[sweep.name].read())
+    except (ConsoleError, OSError) as error:
+        return ListedSweep(sweep, None, error.what if isinstance(error, ConsoleError) else str(error))
+
+
+def _state(listed: ListedSweep) -> str:
+    return "unreadable" if listed.view is None else listed.view.state
+
+
+NO_SWEEP = "There is no sweep yet."
+LIST_COLUMNS = (
+    Column("sweep", 4, value=lambda one: one.sweep.name),
+    Column("state", 3, value=_state, look=lambda one: _LOOKS.get(_state(one), "")),
+    Column("done", 2, right=True, value=lambda one: f"{one.view.done}/{len(one.view.cells)}" if one.view else ""),
+    Column("over", 1, value=lambda one: one.over),
+    Column("runs", 0, value=lambda one: one.runs),
+)
+"""The columns of a list of sweeps."""
+
+
+def cell_rows(view: SweepView, rows: Sequence[Row]) -> dict[str, Row]:
+    """Return a row for each cell of a sweep by the cell's number."""
+    known = {cell.cell.number: row for row in rows for cell in row.cells}
+    return {str(cell.cell.number): replace(known[cell.cell.number], cells=(cell,)) for cell in view.cells}
+
+
+def cell_columns(view: SweepView, best: ComparedRun | None) -> list[Column]:
+    """Return the columns of a table of such rows; `best` is the run to mark."""
+
+    def score(row: Row) -> str | None:
+        return None if row.best is None else f"{'★ ' * (best in row.runs)}{metric(row.best.mid)}"
+
+    def run(row: Row) -> Overview | None:
+        return row.runs[0].overview if row.runs else None
+
+    return [
+        Column("#", 11, True, value=lambda row: row.cells[0].cell.number),
+        *_axes(view),
+        Column("state", 19, value=lambda row: row.status, look=lambda row: _LOOKS.get(row.status, "")),
+        Column("epoch", 14, True, value=run, text=epochs_text),
+        Column("best", 16, True, value=score),
+        _figure("examples/s", 17, "examples_per_s", count),
+        _figure("speed-up", 15, "speed_up"),
+        Column("time", 13, True, value=run, text=lambda one: duration(one.seconds())),
+        Column("remark", 3, value=lambda row: row.cells[0].refused),
+    ]
+
+
+def results_of(view: SweepView, rows: Sequence[Row]) -> list[Column]:
+    """Return the columns of the table; those that no row has a value for are left out."""
+    columns = [
+        Column("state", 12, key="state", value=attrgetter("status")),
+        _figure("time", 10, "seconds", duration),
+        _figure("1st epoch", 6, "first_epoch_s", duration),
+        _figure("later", 5, "later_epoch_s", duration),
+        _figure("examples/s", 14, "examples_per_s", count),
+        _figure(f"best {view.metric}".strip(), 13, "best", metric),
+        _figure("speed-up", 15, "speed_up"),
+        Column("remark", 4, key="remark", value=lambda row: row.cells[0].refused),
+    ]
+    return [*_axes(view), *(one for one in columns if any(one.value(row) not in (None, "") for row in rows))]
+
+
+def _axes(view: SweepView) -> list[Column]:
+    def axis(key: SweptKey, place: int) -> Column:
+        return Column(key.name, 20, key=key.key, value=lambda row: row.values[place], text=shown)
+
+    return [axis(key, place) for place, key in enumerate(view.axes)]
+
+
+def _figure(title: str, importance: int, name: str, write: Callable[[float], str] | None = None) -> Column:
+    """Return the column of a row's figure with its spread; without what writes its median, of a speed-up."""
+    text = speed_text if write is None else lambda found: found.written(write)
+    return Column(title, importance, True, key=name, value=attrgetter(name), text=text, plain=attrgetter("mid"))
+
+
+def as_text(view: SweepView, width: int | None) -> list[str]:
+    """Write the table, the bars and the conclusion in so many cells; None for no limit, as in a pipe."""
+    rows = view.rows()
+    columns = results_of(view, rows)
+    return paragraphs([tables.as_lines(columns, rows, width), bars(view, rows, width or _SVG_CELLS), notes(view, rows)])
+
+
+def notes(view: SweepView, rows: Sequence[Row]) -> list[str]:
+    """Return the conclusion, and how to keep the best run."""
+    lines = [text] if (text := conclusion(view)) else []
+    if (best := winner(view, rows)) is not None:
+        lines.append(f"Keep the best run: tpu-console export {best.overview.run.run_id} --notebook")
+    return lines
+
+
+def bars(view: SweepView, rows: Sequence[Row], width: int) -> list[str]:
+    """Draw the examples per second, or the best metric of a search, grouped by all axes but the first."""
+    is_search = bool(view.definition.search)
+    title, write = (view.metric, metric) if is_search else ("examples/s", count)
+    groups: dict[str, list[Bar]] = {}
+    for row in rows:
+        if (found := row.best if is_search else row.examples_per_s) is not None:
+            bar = Bar(" ".join(map(shown, row.values)), max(0.0, found.mid), (write(found.mid),))
+            groups.setdefault("" if is_search else repr(row.values[1:]), []).append(bar)
+    made = [bar for group in groups.values() for bar in group]
+    if len(made) < 2:
+        return []  # one bar shows nothing
+    head, *drawn = bar_chart(made, [" ".join(axis.name for axis in view.axes), title], width)
+    lines = iter(drawn)
+    return [head, *paragraphs([*islice(lines, len(group))] for group in groups.values())]
+
+
+def as_csv(view: SweepView) -> str:
+    """Write one row for each combination, with the lowest and the highest of what was repeated, and its runs."""
+    rows = view.rows()
+    ends = (
+        Column("", 0, key=f"{key}_{end}", value=attrgetter(key), plain=attrgetter(end))
+        for key in ("examples_per_s", "speed_up")
+        for end in ("low", "high")
+    )
+    runs = Column("", 0, key="runs", value=lambda row: " ".join(run.overview.run.run_id for run in row.runs))
+    return tables.as_csv([*results_of(view, rows), *ends, runs], rows)
+
+
+def as_markdown(view: SweepView) -> list[str]:
+    """Write the table and the conclusion as Markdown."""
+    rows = view.rows()
+    lines = tables.as_markdown(results_of(view, rows), rows)
+    return [*lines, *(line for note in notes(view, rows) for line in ("", in_markdown(note)))]
+
+
+def as_svg(view: SweepView) -> str:
+    """Draw the bars and the conclusion as a picture, by Rich."""
+    from rich.console import Console
+    from rich.text import Text
+
+    rows = view.rows()
+    console = Console(record=True, width=_SVG_CELLS, file=io.StringIO())
+    for line in [*bars(view, rows, _SVG_CELLS), "", *notes(view, rows)]:
+        console.print(Text(line))
+    return console.export_svg(title=f"{view.definition.config.name}: {' × '.join(axis.name for axis in view.axes)}")

@@ -12,7 +12,6 @@ from textual.widgets import DataTable, Input, Static
 
 from ..charts.curve import Window
 from ..charts.legend import style_of
-from ..following.comparison_tables import columns_of, difference_lines, notes_of
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..widgets.basics import PaneTabs, ScrollingText, call_back
@@ -158,6 +157,8 @@ class CompareScreen(ChartedScreen):
         """Show the curves and the tables."""
         if (comparison := self._comparison) is None:
             return
+        from ..following.comparison import columns_of, difference_lines, notes_of
+
         if self._hidden is None:
             self._hidden = {run.mark for run in comparison.ranked[_MOST_CURVES:]}
         shown = [run for run in comparison.runs if run.mark not in self._hidden]

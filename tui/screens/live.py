@@ -20,7 +20,7 @@ from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.storage.paths import user_path
 
 from ..charts.frame import marks_of
-from ..following.run_settings import Setting, read_settings
+from ..following.overview import Setting, read_settings, read_traced_before
 from ..following.watcher import RunWatcher
 from ..terminal.display import call_attention
 from ..text.hosts import hosts_of, topology_text
@@ -181,8 +181,6 @@ class LiveScreen(ChartedScreen):
     @work(thread=True, name="read files")
     def _read_files(self, started: RunStarted) -> None:
         """Read the look of the charts and the run's settings outside the event loop."""
-        from ..following.overview import read_traced_before
-
         view, settings = VIEWS.get(started.label), read_settings(self.run_directory)
         before = read_traced_before(self.run_directory, started)
 

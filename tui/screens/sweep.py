@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
     from ..following.comparison import ComparedRun
-    from ..following.sweep import Row, SeenCell, SweepReader, SweepView
-    from ..following.sweep_tables import ListedSweep
+    from ..following.sweep import ListedSweep, Row, SeenCell, SweepReader, SweepView
 
 
 _LOOK_S = 1.0
@@ -113,8 +112,7 @@ class SweepScreen(Screen[None]):
             self.app.push_screen(error_dialog(error))
 
     def _show(self, view: SweepView) -> None:
-        from ..following.sweep import winner
-        from ..following.sweep_tables import bars, cell_columns, cell_rows, notes
+        from ..following.sweep import bars, cell_columns, cell_rows, notes, winner
 
         self._is_reading, self._problem = False, ""
         rows = view.rows()
@@ -222,7 +220,7 @@ class SweepsScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the table above what the chosen sweep shows."""
-        from ..following.sweep_tables import LIST_COLUMNS
+        from ..following.sweep import LIST_COLUMNS
 
         yield Title("sweeps, newest first")
         yield RecordTable(LIST_COLUMNS, "sweeps")
@@ -238,7 +236,7 @@ class SweepsScreen(Screen[None]):
     def _look(self) -> None:
         from tpu_console.engine.sweeps.folder import list_sweeps
 
-        from ..following.sweep_tables import listed
+        from ..following.sweep import listed
 
         rows: dict[str, ListedSweep] = {}
         for sweep in list_sweeps():
@@ -261,8 +259,7 @@ class SweepsScreen(Screen[None]):
     @on(DataTable.RowHighlighted)
     def _describe(self) -> None:
         """Show what the sweep under the cursor changes, how far it is, and its conclusion."""
-        from ..following.sweep import conclusion
-        from ..following.sweep_tables import NO_SWEEP
+        from ..following.sweep import NO_SWEEP, conclusion
 
         text, one = f"{NO_SWEEP} Press u to start one.", self._table.record
         if one is not None:

@@ -58,6 +58,11 @@ def to_text(value: object) -> str:
     return str(value)
 
 
+def setting_text(value: object, missing: str = "none") -> str:
+    """Return the value of a setting as text; `missing` of None."""
+    return missing if value is None else to_text(value) or "none"
+
+
 def _toml(value: object) -> str:
     """Write a value as inline TOML; except for tables, JSON is TOML."""
     if isinstance(value, dict):

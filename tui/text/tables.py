@@ -160,6 +160,11 @@ def fields(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
     return lines
 
 
+def filled(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the names and texts of which the text is not empty."""
+    return [pair for pair in pairs if pair[1]]
+
+
 def paragraphs(blocks: Iterable[Sequence[str]]) -> list[str]:
     """Return the lines of blocks with an empty line between two of them; empty blocks are dropped."""
     lines: list[str] = []

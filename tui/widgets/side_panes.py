@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.events import Translated
     from tpu_console.engine.runs.state import RunState
 
-    from ..following.run_settings import Setting
+    from ..following.overview import Setting
     from ..text.profile import Traced
 
 

@@ -22,7 +22,7 @@ from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.following.follow import follow
-from tpu_console.tui.following.run_settings import read_settings
+from tpu_console.tui.following.overview import read_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

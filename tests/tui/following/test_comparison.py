@@ -16,14 +16,18 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.events import DataReady, Steered
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import create_run
-from tpu_console.tui.following.comparison import MOST_RUNS, STEERED, Comparison, read_comparison, similar_runs
-from tpu_console.tui.following.comparison_tables import (
+from tpu_console.tui.following.comparison import (
+    MOST_RUNS,
+    STEERED,
+    Comparison,
     as_csv,
     as_json,
     as_markdown,
     as_text,
     difference_lines,
     notes_of,
+    read_comparison,
+    similar_runs,
 )
 
 if TYPE_CHECKING:

@@ -15,13 +15,16 @@ from tpu_console.tui.following.sweep import (
     Spread,
     SweepReader,
     SweepView,
+    as_csv,
+    as_markdown,
+    as_svg,
+    as_text,
     conclusion,
     ratio,
     speed_text,
     spread_of,
     winner,
 )
-from tpu_console.tui.following.sweep_tables import as_csv, as_markdown, as_svg, as_text
 
 SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0, 4: 5000.0}
 

@@ -13,8 +13,7 @@ from tests.tui.made_runs import made_run
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.following.comparison import read_comparison
-from tpu_console.tui.following.comparison_tables import as_csv, as_json, as_markdown, as_text
+from tpu_console.tui.following.comparison import as_csv, as_json, as_markdown, as_text, read_comparison
 from tpu_console.tui.screens.compare import CompareScreen, ResultTable
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.runs import RunsScreen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, shows, until
 from tpu_console.engine.runs.events import Sample, Translated
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.following.run_settings import Setting
+from tpu_console.tui.following.overview import Setting
 from tpu_console.tui.widgets.side_panes import SamplesPane, SettingsPane
 
 SAMPLES = (
