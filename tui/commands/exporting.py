@@ -158,7 +158,7 @@ def predict(name: str | None, data: tuple[str, ...], out: str, **options: Any) -
 
 _FORMATS = ("image-csv", "image-folder")
 _FLAGS = {"images": "--images", "inputs": "--id-column", "label": "--label-column", "path": "SOURCE"}
-"""What this command calls keys of the configuration."""
+"""What `tfrecord` calls keys of the configuration."""
 _SMALLEST_MB, _USUAL_MB, _LARGEST_MB = 10, 64, 100
 
 
@@ -202,14 +202,13 @@ def tfrecord(source: str, dest: str, label: tuple[str, ...], shard_mb: float, sk
     """
     from tpu_console.engine.data.survey.formats import config_for
 
+    dataset, known = _FORMATS[not _is_table(source)], {"path": source}
+    if (preset := _preset(source)) is not None:
+        dataset, known = preset.config.dataset, preset.config.data.options
+    if dataset not in _FORMATS:
+        raise click.UsageError(f"{source} trains on {dataset}; only {' and '.join(_FORMATS)} can be converted.")
     given = options | {"label": label or None, "skip_bad": skip_bad or None}
-    preset = _preset(source)
-    if preset is not None and preset.config.dataset not in _FORMATS:
-        used = preset.config.dataset
-        raise click.UsageError(f"{source} trains on {used}; only {' and '.join(_FORMATS)} can be converted.")
-    dataset = preset.config.dataset if preset is not None else _FORMATS[not _is_table(source)]
-    options = {**preset.config.data.options} if preset is not None else {"path": source}
-    options |= {key: value for key, value in given.items() if value is not None}
+    options = known | {key: value for key, value in given.items() if value is not None}
 
     def with_flags(text: str) -> str:
         for key, flag in _FLAGS.items():
@@ -227,8 +226,8 @@ def tfrecord(source: str, dest: str, label: tuple[str, ...], shard_mb: float, sk
     except ConfigError as error:
         raise ConfigError([Problem("", with_flags(str(problem))) for problem in error.problems]) from error
     except ConsoleError as error:
-        parts = (with_flags(part) for part in (error.what, error.why, error.remedy))
-        raise ConsoleError(next(parts), why=next(parts), remedy=next(parts)) from error
+        what, why, remedy = map(with_flags, (error.what, error.why, error.remedy))
+        raise ConsoleError(what, why=why, remedy=remedy) from error
     total, kept = result["images"], result["shards"] - result["written"]
     place = destination if is_remote(destination) else user_path(Path(destination))
     skipped = f"; {result['left_out']:,} skipped" if result["left_out"] else ""

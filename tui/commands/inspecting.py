@@ -18,8 +18,7 @@ from tpu_console.engine.sanitize import printable, printable_values
 from tpu_console.engine.storage.paths import user_path, user_presets_folder, with_keras_home
 from tpu_console.presets.files import preset_files
 
-from ..jobs.job_process import run_job
-from ..jobs.progress import ProgressLines
+from ..jobs.job_process import ProgressLines, run_job
 from ..terminal.output import complain, complain_about, say, say_json, speaks_utf8, width_of_output
 from ..text.names import data_state
 from ..text.pictures import depth_of

@@ -14,7 +14,9 @@ from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.presets.files import preset_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 PROGRAM = "tpu-console"
 Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
@@ -59,6 +61,15 @@ def absolute(place: str) -> str:
     return os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111
 
 
+def offers(names: Callable[[], Iterable[str]], *, anywhere: bool = False) -> Completion:
+    """Return what completes an argument with the names that begin with what was typed, or have it anywhere."""
+
+    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        return [name for name in names() if (incomplete in name if anywhere else name.startswith(incomplete))]
+
+    return complete
+
+
 def complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the names of presets, or files if none begins so."""
     extra = ctx.params.get("preset_files") or ()
@@ -66,22 +77,15 @@ def complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str
     return names or [CompletionItem(incomplete, type="file")]
 
 
-def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of runs that contain what was typed."""
-    return [CompletionItem(run.run_id) for run in list_runs() if incomplete in run.run_id]
-
-
-def _complete_key(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the keys of a configuration, each with its equals sign."""
+def _keys() -> list[str]:
+    """Return the keys of a configuration, each with its equals sign."""
     from tpu_console.engine.config.reading import valid_keys
 
-    return [CompletionItem(f"{key}=") for key in valid_keys() if key.startswith(incomplete)]
+    return [f"{key}=" for key in valid_keys()]
 
 
-def complete_accelerator(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer accelerators, with the usual numbers of replicas for simulated ones."""
-    names = ["auto", "cpu", "gpu", "tpu", "tpu:", "sim:2", "sim:4", "sim:8"]
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+complete_run = offers(lambda: (run.run_id for run in list_runs()), anywhere=True)
+complete_accelerator = offers(lambda: ("auto", "cpu", "gpu", "tpu", "tpu:", "sim:2", "sim:4", "sim:8"))
 
 
 def together(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
@@ -116,7 +120,7 @@ set_option = click.option(
     "assignments",
     metavar="KEY=VALUE",
     multiple=True,
-    shell_complete=_complete_key,
+    shell_complete=offers(_keys),
     help="Change a setting, such as data.options.image_size=[64,64]; repeatable. VALUE is TOML or plain text.",
 )
 checkpoint_option = click.option(

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from tpu_console.engine.config.catalog import is_user_reference
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
@@ -30,10 +29,10 @@ _OTHER_CODES = {3: "a choice does not compile", 4: "a choice does not fit in mem
 _KEPT = "Results so far are kept."
 
 
-def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Offer TPU names, appended to those already typed."""
     before, comma, begun = incomplete.rpartition(",")
-    return [CompletionItem(before + comma + name) for name in TOPOLOGIES if name.startswith(begun)]
+    return [before + comma + name for name in TOPOLOGIES if name.startswith(begun)]
 
 
 @command(

@@ -18,8 +18,7 @@ from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path
 from tpu_console.presets.files import preset_files
 
-from ..jobs.job_process import run_job
-from ..jobs.progress import ProgressLines
+from ..jobs.job_process import ProgressLines, run_job
 from ..terminal.output import complain
 
 if TYPE_CHECKING:
@@ -34,10 +33,8 @@ T = TypeVar("T")
 def chosen_preset(name: str, extra: Sequence[Path] = (), assignments: Sequence[str] = ()) -> Preset:
     """Return a preset by its name or from its file, or one that is made for a file or folder of data.
 
-    `extra` are the files of ``--preset-file``, and `assignments` those of ``--set``, which say how to read data.
-
-    Raises:
-        ConsoleError: There is no such preset or known format, it has errors, or its code is not trusted.
+    `extra` are the files of ``--preset-file``, and `assignments` those of ``--set``, which say how to read data. Raise
+    `ConsoleError` if there is no such preset or known format, it has errors, or its code is not trusted.
     """
     from tpu_console.engine.data.kinds.table import is_name
     from tpu_console.presets.catalog import find_preset, load_preset

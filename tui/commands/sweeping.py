@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.storage.files import open_regular
@@ -22,6 +21,7 @@ from .options import (
     complete_preset,
     detach_option,
     form_options,
+    offers,
     preset_file_option,
     screen_options,
     set_option,
@@ -41,13 +41,13 @@ _LOOK_S = 1.0
 _UNHAPPY = {"failed", "crashed"}
 
 
-def _complete_sweep(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of sweeps that contain what was typed."""
+def _names() -> list[str]:
     from tpu_console.engine.sweeps.folder import list_sweeps
 
-    return [CompletionItem(sweep.name) for sweep in list_sweeps() if incomplete in sweep.name]
+    return [sweep.name for sweep in list_sweeps()]
 
 
+_complete_sweep = offers(_names, anywhere=True)
 _result_options = form_options(
     csv="Print one row per combination as CSV.",
     markdown="Print a Markdown table.",

@@ -14,8 +14,7 @@ from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.storage.paths import user_path
 
-from ..jobs.job_process import JobProcess
-from ..jobs.progress import JobProgress, Step
+from ..jobs.job_process import JobProcess, JobProgress, Step
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..text.outcome import has_model

@@ -178,6 +178,11 @@ def labelled(name: str, text: str) -> str:
     return f"{name:<{NAME_CELLS}}{text}".rstrip()
 
 
+def labelled_lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Write such lines for the names that have a text."""
+    return [labelled(name, text) for name, text in filled(pairs)]
+
+
 def wrapped(name: str, text: str, width: int) -> list[str]:
     """Write such a line, wrapped to a width with a hanging indent."""
     first, *others = textwrap.wrap(text, max(20, width - NAME_CELLS), break_on_hyphens=False) or [""]

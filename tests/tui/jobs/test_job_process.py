@@ -17,8 +17,7 @@ import pytest
 
 from tests.helpers import LIMIT_S, ROOT, wait_until
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.tui.jobs.job_process import log_file, run_job
-from tpu_console.tui.jobs.progress import JobProgress, ProgressLines, Step
+from tpu_console.tui.jobs.job_process import JobProgress, ProgressLines, Step, log_file, run_job
 from tpu_console.tui.terminal.output import encodable
 
 if TYPE_CHECKING:
