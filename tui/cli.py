@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,33 +19,75 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundErro
 from tpu_console.engine.storage.files import make_private_folder, open_private
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
-from .commands import comparing, exporting, inspecting, machine, opening, preflight, runs, steering, sweeping, training
+from .commands import opening
 from .commands.options import PROGRAM, examples, preset_file_option, screen_choices, screen_options
 from .terminal.output import abandon_output, complain, complain_about
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _FAILED, _BAD_USAGE, _INTERRUPTED = 1, 2, 130
-_EARLIER: dict[str, click.Command] = {}
+_TOP = {
+    "run": "training",
+    "attach": "opening",
+    "web": "opening",
+    "stop": "steering",
+    "pause": "steering",
+    "continue": "steering",
+    "checkpoint": "steering",
+    "set": "steering",
+    "resume": "training",
+    "runs": "",
+    "sweep": "sweeping",
+    "predict": "exporting",
+    "export": "exporting",
+    "presets": "inspecting",
+    "inspect": "inspecting",
+    "preflight": "preflight",
+    "tfrecord": "exporting",
+    "doctor": "machine",
+    "cache": "machine",
+    "completion": "machine",
+}
+"""The commands in the order of the help, and the module of each."""
+_OF_RUNS = {
+    "list": "runs",
+    "show": "runs",
+    "compare": "comparing",
+    "rename": "runs",
+    "tag": "runs",
+    "delete": "runs",
+    "profile": "steering",
+    "mirror": "training",
+    "import": "exporting",
+    "sweeps": "sweeping",
+}
+_EARLIER = {"annotate": "tag"} | {name: name for name in _OF_RUNS if name not in {"list", "tag"}}
 """Commands of `tpu-console runs` by the names they had; for one release, they work without `runs`."""
 
 
 class _Commands(click.Group):
-    """Commands in the order of their groups, with a suggestion for a misspelt one."""
+    """Commands that are imported when they are called, with a suggestion for a misspelt one."""
+
+    modules: Mapping[str, str] = _TOP
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
-        return list(self.commands)
+        return list(self.modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, cmd_name) or _EARLIER.get(cmd_name)
+        earlier = _EARLIER.get(cmd_name, "")
+        module, name = self.modules.get(cmd_name, _OF_RUNS.get(earlier)), earlier or cmd_name
+        if not module:
+            return super().get_command(ctx, cmd_name)
+        members = vars(import_module(f".commands.{module}", __package__)).values()
+        return next(one for one in members if isinstance(one, click.Command) and one.name == name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
-            ctx.fail(f"There is no command '{name}'; {did_you_mean(name, self.commands)}")
+            ctx.fail(f"There is no command '{name}'; {did_you_mean(name, self.modules)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -87,6 +130,8 @@ def cli(ctx: click.Context, in_process: bool, preset_files: tuple[Path, ...]) ->
 class _RunCommands(_Commands):
     """The commands of `tpu-console runs`, which lists the runs unless one of them is named."""
 
+    modules = _OF_RUNS
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Add the name of the list."""
         is_named = ctx.resilient_parsing or (args and (not args[0].startswith("-") or args[0] in ctx.help_option_names))
@@ -106,44 +151,7 @@ def runs_group() -> None:
     """List, show, compare, tag or delete your runs."""
 
 
-_TOP: tuple[click.Command, ...] = (
-    training.run,
-    opening.attach,
-    opening.web,
-    steering.stop,
-    steering.pause,
-    steering.continue_,
-    steering.checkpoint,
-    steering.set_,
-    training.resume,
-    runs_group,
-    sweeping.sweep,
-    exporting.predict,
-    exporting.export,
-    inspecting.presets,
-    inspecting.inspect,
-    preflight.preflight,
-    exporting.tfrecord,
-    machine.doctor,
-    machine.cache,
-    machine.completion,
-)
-_OF_RUNS = (
-    runs.list_,
-    runs.show,
-    comparing.compare,
-    runs.rename,
-    runs.tag,
-    runs.delete,
-    steering.profile,
-    training.mirror,
-    exporting.import_,
-    sweeping.sweeps,
-)
-for _group, _members in ((cli, _TOP), (runs_group, _OF_RUNS)):
-    for _member in _members:
-        _group.add_command(_member)
-_EARLIER |= {str(one.name): one for one in _OF_RUNS if one.name not in {"list", "tag"}} | {"annotate": runs.tag}
+cli.add_command(runs_group)
 
 
 def main(args: Sequence[str] | None = None) -> int:
