@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from tpu_console.engine.config.values import Section
-    from tpu_console.engine.data.kinds.kind import DatasetKind
-    from tpu_console.engine.models.model import BuiltinModel
     from tpu_console.presets.catalog import Preset
 
 DOCS = Path(__file__).parent
@@ -139,17 +137,18 @@ def configuration_page() -> str:
 
 
 def _model_options() -> str:
-    return _options(_MODEL_OPTIONS_HEAD, "model", MODELS)
+    return _options(_MODEL_OPTIONS_HEAD, "model", {name: (model, model.title) for name, model in MODELS.items()})
 
 
 def _data_options() -> str:
-    return _options(_DATA_OPTIONS_HEAD, "dataset", KINDS)
+    kinds = {name: (kind.Options, kind.title) for name, kind in KINDS.items()}
+    return _options(_DATA_OPTIONS_HEAD, "dataset", kinds)
 
 
-def _options(head: str, key: str, choices: Mapping[str, BuiltinModel[Any] | DatasetKind[Any]]) -> str:
+def _options(head: str, key: str, choices: Mapping[str, tuple[type[Section], str]]) -> str:
     text, found = [head], dict[str, str]()
-    for name, choice in choices.items():
-        lines = _keys(choice.Options, choice.Options.model_json_schema()).splitlines()
+    for name, (section, title) in choices.items():
+        lines = _keys(section, section.model_json_schema()).splitlines()
         as_before: dict[str, list[str]] = {}
         for line in lines[1:]:
             if line in found:
@@ -157,7 +156,7 @@ def _options(head: str, key: str, choices: Mapping[str, BuiltinModel[Any] | Data
         own = [line for line in lines if line not in found or line == lines[0]]
         own += [f"- {_listed(names)}: as for `{first}`" for first, names in as_before.items()]
         found = dict.fromkeys(lines, name) | found
-        text += [f'For `{key} = "{name}"`, {choice.title}:\n', "".join(f"{line}\n" for line in own)]
+        text += [f'For `{key} = "{name}"`, {title}:\n', "".join(f"{line}\n" for line in own)]
     return "\n".join(text)
 
 

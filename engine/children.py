@@ -16,14 +16,11 @@ of them. The processes that it starts run the user's code and look for them.
 
 
 def start_module(module: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start a module of this package, such as ``engine.jobs.job``, in a process of its own session.
+    """Start a module of this package, such as ``engine.jobs.job``, in a process of its own session, or raise `OSError`.
 
     The terminal's Ctrl-C and its end therefore reach it only through this process. Its standard input is empty, unless
     the options of `subprocess.Popen` say otherwise. The `-P` keeps the current folder off the front of the import path,
     so that a user's ``engine`` folder does not shadow ours.
-
-    Raises:
-        OSError: It cannot be started.
     """
     environment = options.pop("env", os.environ)
     kept = {name: value for name, value in environment.items() if (name, value) != NO_PLUGINS}

@@ -150,11 +150,7 @@ class Imports:
             self._modules.add(name)
 
     def own(self, reference: str) -> str:
-        """Import the user's function or class; return its name.
-
-        Raises:
-            UserCodeError: Its file cannot be imported by a plain import.
-        """
+        """Import the user's function or class; return its name, or raise `UserCodeError` if no plain import does it."""
         module, _, name = reference.rpartition(":")
         folder, is_installed = None, False
         if module.endswith(".py"):

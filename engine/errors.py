@@ -1,8 +1,4 @@
-"""Errors that the user can do something about.
-
-Each says what happened, why, and what to do next. Any other exception is a bug, and its traceback belongs in the
-run's log.
-"""
+"""Errors that the user can do something about. Any other exception is a bug, whose traceback belongs in the log."""
 
 from __future__ import annotations
 
@@ -16,14 +12,9 @@ if TYPE_CHECKING:
 
 
 class ConsoleError(Exception):
-    """A failure that the user can act on.
+    """A failure that the user can act on: what happened, with the file, line or field, why, and what to do next.
 
     Its texts are safe to show, even with file names and messages of other programs in them.
-
-    Args:
-        what: One sentence saying what happened, with the file, line or field.
-        why: The cause, if it is known and not already in `what`.
-        remedy: What to do next.
     """
 
     def __init__(self, what: str, *, why: str = "", remedy: str = "") -> None:

@@ -1,21 +1,16 @@
 """Makes foreign text safe to show: it cannot control the terminal or disguise other text.
 
-Text is foreign if it comes from a file, a folder's listing, another process or user code: a journal, a preset, a class
-name, an exception. It is cleaned once, where it enters the program.
+Text is foreign if it comes from a file, a folder's listing, another process or user code. It is cleaned once, where it
+enters the program, and nearly always clean already, which `str.isprintable` finds out quickly. What is replaced:
 
-Which characters are replaced:
-
-- White space other than the space (line feed, carriage return, tab, U+2028, U+2029 and so on) becomes a space: the
-  words beside it stay apart, and one text stays one line.
+- White space other than the space becomes a space: the words beside it stay apart, and one text stays one line.
 - Colour codes (``ESC [ … m``) are removed: Keras, TensorFlow and progress bars print them, and a rest such as ``[31m``
   would only be noise.
-- Every other control character (C0, DEL, C1), every invisible format character (bidirectional overrides and isolates,
-  U+200E, U+200F, U+061C, zero-width space, word joiner, BOM, tag characters and so on) and every lone surrogate becomes
-  U+FFFD: without a mark, two different names could look the same.
+- Every other control character (C0, DEL, C1), every invisible format character (bidirectional overrides, zero-width
+  space, BOM, tag characters and so on) and every lone surrogate becomes U+FFFD: without a mark, two different names
+  could look the same.
 - U+200C and U+200D (the zero-width non-joiner and joiner) stay: Persian, Indic scripts and emoji need them. So do
   variation selectors, and the few Arabic format characters that are visible.
-
-Nearly all text is clean already, which `str.isprintable` finds out quickly.
 """
 
 from __future__ import annotations
@@ -60,10 +55,7 @@ def printable_lines(text: str) -> str:
 def printable_values(value: Any, longest: int = LONGEST_TEXT, *, keeps_lines: bool = False) -> Any:
     """Return plain values, as from JSON, with every text and key safe to show, cut off after so many characters.
 
-    With `keeps_lines` texts keep their line feeds; keys never do.
-
-    Raises:
-        TooDeepError: They are nested more than `DEEPEST` levels deep.
+    With `keeps_lines` texts keep their line feeds; keys never do. Raises `TooDeepError` for more than `DEEPEST` levels.
     """
     shown = printable_lines if keeps_lines else printable
 
@@ -82,10 +74,7 @@ def printable_values(value: Any, longest: int = LONGEST_TEXT, *, keeps_lines: bo
 
 
 def unsafe_character(text: str) -> str:
-    """Return the first character of a text that a setting may not contain, as ``U+001B``; empty if there is none.
-
-    Tabs and line feeds are allowed: a table's columns are separated by tabs.
-    """
+    """Return the first character, as ``U+001B``, that a setting may not contain, unlike tabs and line feeds; or ""."""
     if text.isprintable():
         return ""
     found = re.search(_UNSAFE, text) or re.search(_SPACE, text.replace("\t", "").replace("\n", ""))

@@ -1,7 +1,4 @@
-"""Finds, reads and writes presets: those of the package, of the user's folder, and single files.
-
-A preset file holds a `RunConfig` and a table ``[preset]`` that describes it. The preset has the name of the file.
-"""
+"""Finds, reads and writes presets: files with a `RunConfig` and a table ``[preset]``, by whose name they are found."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
-from tpu_console.engine.config.reading import parse_config, problems_of, read_toml
+from tpu_console.engine.config.reading import parse_config, read_toml, validated
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 from tpu_console.engine.sanitize import TooDeepError, printable_values
 from tpu_console.engine.storage.disk_space import disk_full
@@ -48,8 +45,8 @@ class Preset:
     """A named configuration."""
 
     name: str  # the name of its file without ``.toml``
-    about: About  # its description
-    config: RunConfig  # the configuration
+    about: About
+    config: RunConfig
     path: Path  # its file; that of the data if it was made for data of the user
     notes: tuple[tuple[str, str], ...] = ()  # then what was found and chosen: a label and a sentence each
     given: tuple[tuple[str, Any], ...] = ()  # and the settings that it was made with, by dotted key
@@ -67,17 +64,12 @@ def load_preset(path: Path) -> Preset:
     described = values.pop("preset", {"title": name})
     with suppress(TooDeepError):  # parse_config refuses it
         described = printable_values(described)
-    problems: list[Problem] = []
-    about = About(title=name)
-    try:
-        about = About.model_validate(described)
-    except ValidationError as error:
-        problems += problems_of(error, About, "preset.")
+    about, problems = validated(About, described, "preset.")
     try:
         config = parse_config({"name": name, **values})
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems], user_path(path)) from error
-    if problems:
+    if about is None:
         raise ConfigError(problems, user_path(path))
     return Preset(name, about, config, path)
 
@@ -115,12 +107,7 @@ def preset_for_data(
 def save_preset(config: RunConfig, name: str, title: str, folder: Path | None = None) -> Path:
     """Save a configuration as a preset of the user, or in another folder; return the file.
 
-    Returns:
-        The file.
-
-    Raises:
-        ConfigError: The name is not valid.
-        ConsoleError: The preset exists already, or the folder cannot be written.
+    Raises `ConfigError` for a bad name, or `ConsoleError` if the preset exists, or the folder cannot be written.
     """
     folder = folder or user_presets_folder()
     renamed = parse_config(config.model_dump(mode="json") | {"name": name})

@@ -1,7 +1,4 @@
-"""Facts about each built-in dataset, known without loading anything.
-
-Sizes and shapes are the published ones; the loaders in `engine.data.kinds.table` check them.
-"""
+"""Facts about each built-in dataset, as published; the loaders in `engine.data.kinds.table` check them."""
 
 from __future__ import annotations
 
@@ -57,8 +54,8 @@ class DatasetInfo:
         return f"save {places} yourself. Presets that work offline: {', '.join(OFFLINE_PRESETS)}"
 
 
-_FASHION_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
-_FASHION_SIZES = {
+_GOOGLE_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
+_FASHION = {
     "train-labels-idx1-ubyte.gz": 29_515,
     "train-images-idx3-ubyte.gz": 26_421_880,
     "t10k-labels-idx1-ubyte.gz": 5_148,
@@ -72,56 +69,35 @@ _MNIST = partial(DatasetInfo, train_examples=60_000, validation_examples=10_000,
 _CIFAR = partial(
     DatasetInfo, train_examples=50_000, validation_examples=10_000, input_shape=(32, 32, 3), licence=_CIFAR_LICENCE
 )
+_CIFAR10 = ("datasets/cifar-10-batches-py-target_archive", f"{_CIFAR_URL}cifar-10-python.tar.gz", 170_498_071)
+_CIFAR100 = ("datasets/cifar-100-python-target_archive", f"{_CIFAR_URL}cifar-100-python.tar.gz", 169_001_437)
 
-DATASETS: dict[str, DatasetInfo] = {
-    info.name: info
-    for info in (
-        DatasetInfo(
-            name="digits",
-            title="1,797 handwritten digits, 8×8, installed with scikit-learn",
-            train_examples=1437,
-            validation_examples=360,
-            input_shape=(8, 8, 1),
-            classes=10,
-            licence="CC BY 4.0 (Alpaydin and Kaynak, UCI)",
-        ),
-        _MNIST(
-            name="mnist",
-            title="70,000 handwritten digits, 28×28",
-            licence="CC BY-SA 3.0",
-            files=(CachedFile("datasets/mnist.npz", _FASHION_URL + "mnist.npz", 11_490_434),),
-        ),
-        _MNIST(
-            name="fashion-mnist",
-            title="70,000 pictures of clothes, 28×28, in 10 classes",
-            licence="MIT",
-            files=tuple(
-                CachedFile(f"datasets/fashion-mnist/{name}", _FASHION_URL + name, size)
-                for name, size in _FASHION_SIZES.items()
-            ),
-        ),
-        _CIFAR(
-            name="cifar10",
-            title="60,000 colour photos, 32×32, in 10 classes",
-            classes=10,
-            files=(
-                CachedFile(
-                    "datasets/cifar-10-batches-py-target_archive", _CIFAR_URL + "cifar-10-python.tar.gz", 170_498_071
-                ),
-            ),
-        ),
-        _CIFAR(
-            name="cifar100",
-            title="60,000 colour photos, 32×32, in 100 classes",
-            classes=100,
-            files=(
-                CachedFile(
-                    "datasets/cifar-100-python-target_archive", _CIFAR_URL + "cifar-100-python.tar.gz", 169_001_437
-                ),
-            ),
-        ),
-    )
-}
+_BUILT_IN = (
+    DatasetInfo(
+        name="digits",
+        title="1,797 handwritten digits, 8×8, installed with scikit-learn",
+        train_examples=1437,
+        validation_examples=360,
+        input_shape=(8, 8, 1),
+        classes=10,
+        licence="CC BY 4.0 (Alpaydin and Kaynak, UCI)",
+    ),
+    _MNIST(
+        name="mnist",
+        title="70,000 handwritten digits, 28×28",
+        licence="CC BY-SA 3.0",
+        files=(CachedFile("datasets/mnist.npz", f"{_GOOGLE_URL}mnist.npz", 11_490_434),),
+    ),
+    _MNIST(
+        name="fashion-mnist",
+        title="70,000 pictures of clothes, 28×28, in 10 classes",
+        licence="MIT",
+        files=tuple(CachedFile(f"datasets/fashion-mnist/{n}", _GOOGLE_URL + n, size) for n, size in _FASHION.items()),
+    ),
+    _CIFAR("cifar10", "60,000 colour photos, 32×32, in 10 classes", classes=10, files=(CachedFile(*_CIFAR10),)),
+    _CIFAR("cifar100", "60,000 colour photos, 32×32, in 100 classes", classes=100, files=(CachedFile(*_CIFAR100),)),
+)
+DATASETS = {info.name: info for info in _BUILT_IN}
 
 OFFLINE_PRESETS = ("digits-cnn",)  # built-in presets that need no download; errors of failed downloads suggest them
 

@@ -28,8 +28,7 @@ _SPELLED |= {"lr": "LR", "nan": "NaN", "rmsprop": "RMSprop", "sgd": "SGD"}
 
 def _classes(names: str) -> dict[str, str]:
     """Return the names of Keras's classes by the names that a configuration uses, such as LogCosh by ``log_cosh``."""
-    spelled = {name: [_SPELLED.get(word, word.capitalize()) for word in name.split("_")] for name in names.split()}
-    return {name: "".join(words) for name, words in spelled.items()}
+    return {name: "".join(_SPELLED.get(word, word.capitalize()) for word in name.split("_")) for name in names.split()}
 
 
 LOSSES = _classes("""
@@ -45,18 +44,13 @@ mean_squared_error mean_squared_logarithmic_error one_hot_mean_iou pearson_corre
 precision_at_recall r2_score recall recall_at_precision root_mean_squared_error sparse_categorical_accuracy
 sparse_top_k_categorical_accuracy top_k_categorical_accuracy true_negatives true_positives
 """)
-OPTIMIZERS = _classes("""
-adam adamw sgd rmsprop adadelta adafactor adagrad adamax ftrl lamb lion nadam
-""")
+OPTIMIZERS = _classes("adam adamw sgd rmsprop adadelta adafactor adagrad adamax ftrl lamb lion nadam")
 DECAYS = ("cosine", "linear", "exponential")
-SCHEDULES = dict.fromkeys(("constant", *DECAYS), "") | _classes("""
-cosine_decay_restarts inverse_time_decay piecewise_constant_decay polynomial_decay
-""")
+SCHEDULES = dict.fromkeys(("constant", *DECAYS), "")
+SCHEDULES |= _classes("cosine_decay_restarts inverse_time_decay piecewise_constant_decay polynomial_decay")
 SINKS = ("tensorboard", "wandb", "mlflow")
 ALERTS = ("spike", "plateau", "overfitting", "slow_epoch", "input", "disk", "compilation")
-CALLBACKS = _classes("""
-reduce_lr_on_plateau csv_logger model_checkpoint swap_ema_weights terminate_on_nan
-""")
+CALLBACKS = _classes("reduce_lr_on_plateau csv_logger model_checkpoint swap_ema_weights terminate_on_nan")
 # What Keras has as a callback and a configuration as settings.
 SETTINGS_INSTEAD = {
     "early_stopping": "the table [early_stopping], such as early_stopping.patience=3",
@@ -65,11 +59,8 @@ SETTINGS_INSTEAD = {
 }
 
 
-_WITHOUT_LAYER = {
-    "mixup": "it also changes labels, which layers of a model do not see",
-    "cutmix": "it also changes labels, which layers of a model do not see",
-    "crop": "Keras has no layer that crops and then scales back to the full size",
-}
+_WITHOUT_LAYER = dict.fromkeys(("mixup", "cutmix"), "it also changes labels, which layers of a model do not see")
+_WITHOUT_LAYER["crop"] = "Keras has no layer that crops and then scales back to the full size"
 
 
 def _web_address(value: str) -> str:

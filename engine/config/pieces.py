@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BeforeValidator
 
-from ..errors import did_you_mean
 from .catalog import is_user_reference
-from .values import check_reference
+from .values import check_reference, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,6 +30,7 @@ _SHORT = {
     "mse": "mean_squared_error",
     "msle": "mean_squared_logarithmic_error",
 }
+_HINT = " Write your own as package.module:name or path/to/file.py:name"
 _OF_OUTPUT = re.compile(r"([A-Za-z_][\w./-]*)\s*=\s*(.+)", re.DOTALL)
 
 
@@ -96,9 +96,9 @@ def of_output(output: str, piece: str) -> str:
 def piece(
     choices: Iterable[str], *, of_outputs: bool = False, settings: Mapping[str, str] | None = None
 ) -> BeforeValidator:
-    """Return a validator that accepts pieces with these names, the user's own, and TOML tables.
+    """Return a validator of pieces: these names, the user's code, and TOML tables; with `of_outputs`, of one output.
 
-    With `of_outputs`, a piece may be that of an output. `settings` are what to set in place of other names.
+    `settings` are what to set in place of other names.
     """
     known = {_plain(name): name for name in choices}
     known |= {short: name for short, name in _SHORT.items() if name in known.values()}
@@ -116,9 +116,7 @@ def piece(
             return of_output(output, text)
         if _plain(name) in instead:
             raise ValueError(f"'{name}' has settings instead: {instead[_plain(name)]}")
-        if (found := known.get(_plain(name))) is None:
-            hint = " Write your own as package.module:name or path/to/file.py:name"
-            raise ValueError(f"unknown name '{name}'; {did_you_mean(name, known.values())}{hint}")
+        found = chosen(known.get(_plain(name), name), {*known.values()}, _HINT)
         return of_output(output, found + text[len(name) :])
 
     return BeforeValidator(check)
@@ -147,11 +145,12 @@ def listed(value: object) -> object:
         return split_pieces(value)
     if not isinstance(value, dict) or isinstance(value.get("name"), str):
         return [value] if isinstance(value, dict) else value
-    of_each = ((name, given if isinstance(given, list) else [given]) for name, given in value.items())
-    tables = [
-        (name, piece_from_table(one) if isinstance(one, dict) else one) for name, given in of_each for one in given
-    ]
-    return [of_output(name, part) for name, text in tables for part in split_pieces(str(text))]
+    parts = []
+    for name, given in value.items():
+        for one in given if isinstance(given, list) else [given]:
+            text = piece_from_table(one) if isinstance(one, dict) else str(one)
+            parts += [of_output(name, part) for part in split_pieces(text)]
+    return parts
 
 
 def piece_from_table(table: Mapping[str, Any]) -> str:

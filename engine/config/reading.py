@@ -6,14 +6,14 @@ import json
 import shlex
 import tomllib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from ..accelerators.table import FRAMEWORKS
 from ..data.kinds.table import KINDS, option_sections
 from ..errors import ConfigError, Problem, did_you_mean
-from ..models.table import MODELS, model_sections
+from ..models.table import MODELS
 from ..sanitize import DEEPEST, unsafe_character
 from ..storage.files import read_text
 from .catalog import DATASETS, is_user_reference
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+SectionT = TypeVar("SectionT", bound=BaseModel)
 
 _RESIZES = (
     "would change the size of images, but a TPU program is compiled for one size; "
@@ -49,41 +50,56 @@ _MOST_PARTS = 1000
 def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     """Turn nested plain values, as read from TOML, into a configuration.
 
-    `source` is the file or option of the values, for the error.
-
-    Raises:
-        ConfigError: With every problem found.
+    `source` is the file or option of the values, for the `ConfigError` with every problem found.
     """
-    problems = _text_problems(values)
-    if problems:
+    if problems := _text_problems(values):
         raise ConfigError(problems, source)
     values = current_keys(values)
-    config: RunConfig | None = None
-    try:
-        config = RunConfig.model_validate(values)
-    except ValidationError as error:
-        problems += problems_of(error, RunConfig)
+    config, problems = validated(RunConfig, values)
     if "batch_size" not in values:  # only the user's own data does without it
         problems = [Problem(one.key, "is required") if one.key == "batch_size" else one for one in problems]
-    data = values.get("data", {})
-    of_data = data.get("options", {}) if isinstance(data, dict) else {}
-    for sections, name, given, prefix in (
-        (model_sections(), values.get("model"), values.get("model_options", {}), "model_options."),
-        (option_sections(), values.get("dataset"), of_data, "data.options."),
+    for sections, chooser, holder, name in (
+        (MODELS, "model", values, "model_options"),
+        (option_sections(), "dataset", _table(values, "data"), "options"),
     ):
-        section = sections.get(str(name))
-        if isinstance(given, dict) and section is not None:
-            try:
-                section.model_validate(given)
-            except ValidationError as error:
-                problems += problems_of(error, section, prefix)
-        elif isinstance(given, dict) and str(name) in DATASETS:
-            problems += [Problem(f"{prefix}{key}", f"{name} has no options") for key in given]
+        given, choice = holder.get(name, {}), str(values.get(chooser))
+        prefix = "model_options." if name == "model_options" else "data.options."
+        if isinstance(given, dict) and choice in sections:
+            problems += validated(sections[choice], given, prefix)[1]
+        elif isinstance(given, dict) and choice in DATASETS:
+            problems += [Problem(f"{prefix}{key}", f"{choice} has no options") for key in given]
     if config is not None:
         problems += cross_problems(config)
     if problems or config is None:
         raise ConfigError(problems, source)
     return config
+
+
+def validated(section: type[SectionT], values: object, prefix: str = "") -> tuple[SectionT | None, list[Problem]]:
+    """Return plain values as a table of the configuration, or else a problem per key; a prefix ends in a dot."""
+    try:
+        return section.model_validate(values), []
+    except ValidationError as error:
+        found: dict[str, str] = {}
+        for detail in error.errors(include_url=False):
+            parts = [str(part) for part in detail["loc"]]
+            # A union such as "a count or 'auto'" reports each alternative separately.
+            key = prefix + ".".join(p for p in parts if "[" not in p and p not in {"constrained-int", "int"})
+            if detail["type"] == "extra_forbidden":
+                found[key] = _NO_KEYS.get(key) or f"unknown key; {did_you_mean(key, valid_keys(section, prefix))}"
+            elif detail["type"] == "missing":
+                found[key] = "is required"
+            else:
+                message = detail["msg"].removeprefix("Value error, ")
+                if detail["type"] == "string_pattern_mismatch":  # only names have a pattern
+                    message = "use 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit"
+                if key in found and message not in found[key]:
+                    message = f"{found[key]}, or {message[0].lower()}{message[1:]}"
+                elif detail["type"] != "value_error":
+                    given = repr(detail["input"])
+                    message += f" (got {given[:_LONGEST_KEY]}{'…' if len(given) > _LONGEST_KEY else ''})"
+                found[key] = message[0].lower() + message[1:]
+        return None, [Problem(key, message) for key, message in found.items()]
 
 
 def current_keys(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,10 +185,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _text_problems(value: Any, key: str = "", levels: int = DEEPEST) -> list[Problem]:
-    """Find texts that are unsafe to show, and values that are nested too deeply.
-
-    They are refused rather than cleaned, because values such as paths are used as they are.
-    """
+    """Find texts that are unsafe to show, which are not cleaned as paths are used as they are, and too deep values."""
     if isinstance(value, str):
         found = unsafe_character(value)
         return [Problem(key, f"has the control or invisible character {found}; remove it")] if found else []
@@ -190,47 +203,18 @@ def _text_problems(value: Any, key: str = "", levels: int = DEEPEST) -> list[Pro
 
 
 def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[str, Any]:
-    """Return every dotted key that can be set, with its default (None for none).
-
-    The keys of `model_options` and `data.options` are those of all built-in models and datasets.
-    """
+    """Return every dotted key that can be set, also those of all built-in models and datasets, with its default."""
     keys: dict[str, Any] = {}
     for name, field in section.model_fields.items():
-        default = field.default
-        if isinstance(default, BaseModel):
-            keys |= valid_keys(type(default), f"{prefix}{name}.")
+        if isinstance(field.default, BaseModel):
+            keys |= valid_keys(type(field.default), f"{prefix}{name}.")
         else:
-            keys[prefix + name] = None if field.is_required() else default
+            keys[prefix + name] = None if field.is_required() else field.default
     if section is RunConfig:
-        for options in model_sections().values():
-            keys |= valid_keys(options, "model_options.")
-        for options in option_sections().values():
-            keys |= valid_keys(options, "data.options.")
+        for table, sections in (("model_options.", MODELS), ("data.options.", option_sections())):
+            for options in sections.values():
+                keys |= valid_keys(options, table)
     return keys
-
-
-def problems_of(error: ValidationError, section: type[BaseModel], prefix: str = "") -> list[Problem]:
-    """Turn pydantic's errors into one sentence per key."""
-    found: dict[str, str] = {}
-    for detail in error.errors(include_url=False):
-        parts = [str(part) for part in detail["loc"]]
-        # A union such as "a count or 'auto'" reports each alternative separately.
-        key = prefix + ".".join(p for p in parts if "[" not in p and p not in {"constrained-int", "int"})
-        if detail["type"] == "extra_forbidden":
-            found[key] = _NO_KEYS.get(key) or f"unknown key; {did_you_mean(key, valid_keys(section, prefix))}"
-        elif detail["type"] == "missing":
-            found[key] = "is required"
-        else:
-            message = detail["msg"].removeprefix("Value error, ")
-            if detail["type"] == "string_pattern_mismatch":  # only names have a pattern
-                message = "use 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit"
-            if key in found and message not in found[key]:
-                message = f"{found[key]}, or {message[0].lower()}{message[1:]}"
-            elif detail["type"] != "value_error":
-                given = repr(detail["input"])
-                message += f" (got {given[:_LONGEST_KEY]}{'…' if len(given) > _LONGEST_KEY else ''})"
-            found[key] = message[0].lower() + message[1:]
-    return [Problem(key, message) for key, message in found.items()]
 
 
 def read_toml(path: Path, *, follows_links: bool = False) -> dict[str, Any]:
@@ -316,14 +300,10 @@ def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
 
 
 def value_text(key: str, value: object) -> str:
-    """Write a value in the shortest form that `parse_assignment` reads back unchanged.
-
-    Text that looks like a number or a boolean must be quoted; nearly all JSON is valid TOML.
-    """
+    """Write a value in the shortest form that `parse_assignment` reads back unchanged: nearly all JSON is TOML."""
     import tomli_w
 
-    forms = [value] if isinstance(value, str) else []
-    forms.append(json.dumps(value, ensure_ascii=False))
+    forms = [*([value] if isinstance(value, str) else []), json.dumps(value, ensure_ascii=False)]
     toml = tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
     return next((form for form in forms if parse_assignment(f"{key}={form}") == (key, value)), toml)
 
@@ -385,8 +365,7 @@ def _fine_tuning_problems(config: RunConfig) -> Iterator[Problem]:
     elif config.model_options.get("trainable", "none") not in ("none", False):
         yield Problem(key, "needs a base that is frozen at first; remove model_options.trainable")
     if config.model == "hub" and config.fine_tuning.from_layer:
-        message = "a SavedModel is trained as a whole; its layers cannot be chosen"
-        yield Problem("fine_tuning.from_layer", message)
+        yield Problem("fine_tuning.from_layer", "a SavedModel is trained as a whole; its layers cannot be chosen")
     if first >= config.epochs:
         yield Problem(key, f"is {first}, but the run has only {config.epochs} epochs")
 
@@ -409,5 +388,4 @@ def _backend_problems(config: RunConfig) -> Iterator[Problem]:
     if hosts.is_several and needed and not FRAMEWORKS[needed].joins_hosts:
         yield Problem("hosts.count", f"cannot be {hosts.count}: {why}")
     if (count := config.requested.simulated) and count % hosts.count:
-        message = f"{count} simulated replicas cannot be split evenly between {hosts.count} hosts"
-        yield Problem("accelerator", message)
+        yield Problem("accelerator", f"{count} simulated replicas cannot be split evenly between {hosts.count} hosts")

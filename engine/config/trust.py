@@ -69,16 +69,9 @@ def note_start(config: RunConfig, *more: Reached) -> None:
 
 
 def check_started(what: str, config: RunConfig, *more: Reached, given: Collection[str] = ()) -> None:
-    """Check that the user has started something that reaches as much.
+    """Raise `UntrustedCodeError` if a run reaches more, by its configuration or else, than any that the user started.
 
-    Args:
-        what: The run, for the error.
-        config: Its configuration.
-        *more: What else it reaches.
-        given: Keys of the configuration that the user has just named.
-
-    Raises:
-        UntrustedCodeError: It reaches more.
+    `what` names the run, and `given` are the keys of the configuration that the user has just set.
     """
     things = (*reached(config), *more)
     unknown = [one for one in things if one.key not in given and not is_noted(_digest(one))]

@@ -43,11 +43,7 @@ _DYNAMIC = {"eval", "exec", "globals"}  # names with which a function may use an
 
 
 def call_user_function(reference: str, *arguments: object, **options: object) -> Any:
-    """Import and call ``package.module:function`` or ``path/to/file.py:function``.
-
-    Raises:
-        UserCodeError: It cannot be found, or it raised; the error shows the line of the user's file.
-    """
+    """Import and call a function of the user; the `UserCodeError` if that fails shows the line of the user's file."""
     function = find_user_code(reference)
     try:
         return function(*arguments, **options)
@@ -66,11 +62,7 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
 
 
 def call_model_function(reference: str, shapes: object, classes: int, options: Mapping[str, Any]) -> Any:
-    """Call the user's model function; if it takes neither shapes nor classes, with its options only.
-
-    Raises:
-        UserCodeError: It cannot be found, or it raised; the error shows the line of the user's file.
-    """
+    """Call the user's model function as `call_user_function` does; with its options only if it takes nothing else."""
     arguments: tuple[object, ...] = (shapes, classes)
     with suppress(ValueError):  # a function without a signature
         signature = inspect.signature(find_user_code(reference))
@@ -107,8 +99,7 @@ def find_user_code(reference: str) -> Any:
     """Import and return a function or class; raise `UserCodeError` if it cannot be found."""
     place, _, name = reference.rpartition(":")
     module = find_user_module(reference)
-    function = getattr(module, name, None)
-    if function is None:
+    if (function := getattr(module, name, None)) is None:
         names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
         hint = did_you_mean(name, names) if names else "it defines no function"
         raise UserCodeError(f"{place} has no function '{name}'; {hint}")
@@ -121,11 +112,10 @@ def find_user_module(reference: str) -> ModuleType:
     """Import and return the module of a function or class; raise `UserCodeError` if it cannot be imported."""
     place = reference.rpartition(":")[0]
     if place.endswith(".py"):
-        full = Path(place).expanduser().resolve()
-        if not full.is_file():
-            remedy = "Relative paths start at the folder where the run was started."
-            raise UserCodeError(f"There is no file {full}.", remedy=remedy)
-        return _load_file(full, full.stat().st_mtime_ns)
+        if (file := source_file(reference)) is not None:
+            return _load_file(file, file.stat().st_mtime_ns)
+        remedy = "Relative paths start at the folder where the run was started."
+        raise UserCodeError(f"There is no file {Path(place).expanduser().resolve()}.", remedy=remedy)
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -217,8 +207,7 @@ def _may_be_importable(name: str) -> bool:
 def source_mark(reference: str) -> list[str]:
     """Return values that identify a function: its place, a digest of its code if there is a file, and its name."""
     place, _, name = reference.rpartition(":")
-    file = source_file(reference)
-    if file is None:
+    if (file := source_file(reference)) is None:
         return [str(Path.cwd()), place, name]
     content = file.read_bytes()
     # Of the function and all that it uses there, without comments and layout; of the whole file if that is not known.
@@ -232,24 +221,18 @@ def source_mark(reference: str) -> list[str]:
 
 def _reached(module: list[ast.stmt], name: str) -> list[ast.stmt]:
     """Return the statements of a module that make a name and the names that these use; none if that is not known."""
-    names, found, count = {name}, [False] * len(module), -1
-    while sum(found) > count:
-        count = sum(found)
-        for number, statement in enumerate(module):
-            if not found[number] and names & _made(statement):
-                found[number] = True
-                names |= _mentioned(statement)
-    is_known = any(name in _made(one) for one in module) and not names & _DYNAMIC
-    return [one for one, is_found in zip(module, found, strict=True) if is_found and is_known]
-
-
-def _made(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement makes, or may change: all that it mentions, if it makes none."""
-    return _names_in(ast.Module([statement], [])) or _mentioned(statement)
-
-
-def _mentioned(statement: ast.stmt) -> set[str]:
-    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    mentioned = [{node.id for node in ast.walk(one) if isinstance(node, ast.Name)} for one in module]
+    # The names that a statement makes, or may change: all that it mentions, if it makes none.
+    made = [_names_in(ast.Module([one], [])) or mentions for one, mentions in zip(module, mentioned, strict=True)]
+    names, found, count = {name}, set[int](), -1
+    while len(found) > count:
+        count = len(found)
+        for number in range(len(module)):
+            if names & made[number]:
+                found.add(number)
+                names |= mentioned[number]
+    is_known = name in set().union(*made) and not names & _DYNAMIC
+    return [module[number] for number in sorted(found) if is_known]
 
 
 @lru_cache(maxsize=16)

@@ -13,7 +13,7 @@ from ..errors import did_you_mean
 from .catalog import is_user_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
 _DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]*")
 
@@ -21,26 +21,22 @@ _DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]*")
 def one_of(choices: Iterable[str]) -> AfterValidator:
     """Return a validator that accepts some names; its error suggests the nearest one."""
     valid = frozenset(choices)
-    return AfterValidator(lambda value: _chosen(value, valid))
+    return AfterValidator(lambda value: chosen(value, valid))
 
 
-def _chosen(value: str, valid: frozenset[str], hint: str = "") -> str:
+def chosen(value: str, valid: Collection[str], hint: str = "") -> str:
+    """Return one of some names; raise `ValueError` with the nearest one for another."""
     if value not in valid:
         raise ValueError(f"unknown name '{value}'; {did_you_mean(value, valid)}{hint}")
     return value
 
 
-def builtin_or_own(choices: Callable[[], Iterable[str]]) -> AfterValidator:
+def builtin_or_own(choices: Callable[[], Collection[str]]) -> AfterValidator:
     """Return a validator that accepts some names and references to the user's functions."""
-
-    def check(value: str) -> str:
-        if not is_user_reference(value):
-            return _chosen(
-                value, frozenset(choices()), " Write your own as package.module:function or path/to/file.py:function"
-            )
-        return check_reference(value)
-
-    return AfterValidator(check)
+    hint = " Write your own as package.module:function or path/to/file.py:function"
+    return AfterValidator(
+        lambda value: check_reference(value) if is_user_reference(value) else chosen(value, choices(), hint)
+    )
 
 
 def parsed_by(parse: Callable[[str], object]) -> AfterValidator:
@@ -84,10 +80,7 @@ ClassWeights = dict[Annotated[str, AfterValidator(_class_number)], NonNegativeNu
 
 
 class Section(BaseModel):
-    """A table of the configuration: frozen, and without unknown keys.
-
-    A field's description is the text among its annotations: ``epochs: Annotated[Count, "Passes over the data."]``.
-    """
+    """A table of the configuration; a field's description is the text among its annotations."""
 
     # Options of the user's functions may be infinite, which TOML can express.
     model_config = ConfigDict(
@@ -147,10 +140,9 @@ notebooks. Paid plans of Colab allow more."""
 
 
 def budget_seconds(budget: str, *, on_tpu: bool = False) -> int | None:
-    """Return a budget in seconds, None if it is empty; raise `ValueError` if it is not a budget.
+    """Return the seconds of a duration such as ``8h30m``, ``90m`` or ``1d``, or of a name in `LIMITS`; None if empty.
 
-    It is a duration such as ``8h30m``, ``90m`` or ``1d``, or a name in `LIMITS`. A service may have another limit on a
-    TPU.
+    Raises `ValueError` if it is none of these.
     """
     if not budget:
         return None

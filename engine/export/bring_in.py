@@ -43,8 +43,7 @@ _MARK, _LARGEST_MARK = "imported.json", 1 << 16
 _NOT_METRICS = {"", "epoch", "seconds", "compile_s", "validation_s", "step_ms", "examples_per_s"}
 """Columns that are not metrics, in the `history.csv` of a run too."""
 _RATES = {"learning_rate", "lr"}
-_PREFIX = "epoch_"
-"""What Keras's callback puts before the name of an epoch's metric."""
+_PREFIX = "epoch_"  # what Keras's callback puts before the name of an epoch's metric
 _PARTS = {"train": "", "validation": "val_", "val": "val_", "eval": "val_"}
 """Folders with parts of one training, and the prefixes of their metrics."""
 
@@ -70,13 +69,9 @@ class Recorded:
 
 
 def import_runs(reporter: Reporter, places: Sequence[str]) -> dict[str, Any]:
-    """Import event files and CSV logs; folders are searched.
+    """Import event files and CSV logs; folders are searched. Raises `ConsoleError` if there is nothing to import.
 
-    Returns:
-        The runs, each with its source and whether it was imported before, and the errors of broken files.
-
-    Raises:
-        ConsoleError: There is nothing to import.
+    Returns the runs, each with its source and whether it was imported before, and the errors of broken files.
     """
     found = [source for place in places for source in _sources(Path(place))]
     runs: list[dict[str, Any]] = []
@@ -103,10 +98,7 @@ def import_runs(reporter: Reporter, places: Sequence[str]) -> dict[str, Any]:
 
 
 def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
-    """Return the trainings in a file or folder, each with its files and the function that reads them.
-
-    Event files in ``train`` and ``validation`` belong to one training.
-    """
+    """Return the trainings in a file or folder, each with its files and what reads them; parts of one are together."""
     try:
         place.stat()
     except OSError as error:
@@ -141,10 +133,7 @@ def _is_log(path: Path) -> bool:
 
 
 def read_csv_log(path: Path) -> Recorded:
-    """Read a CSV log; raise `ConsoleError` with file and line if it is not one.
-
-    It has no times: all epochs are dated when the file was last written.
-    """
+    """Read a CSV log, dating epochs by the file's time; raise `ConsoleError` with file and line if it is none."""
     try:
         text = read_text(path, _LARGEST_LOG, follows_links=True).lstrip("\ufeff")
     except UnicodeDecodeError as error:

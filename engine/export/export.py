@@ -1,7 +1,4 @@
-"""Writes a run as plain Keras, or its model in another format: the jobs of `tpu-console export`.
-
-Arguments are checked before Keras is imported.
-"""
+"""Writes a run as plain Keras, or its model in another format; arguments are checked before Keras is imported."""
 
 from __future__ import annotations
 
@@ -36,13 +33,8 @@ def export_run(
     """Write a run as a script or a notebook of plain Keras; no code that its files name is run.
 
     `run` is as in `find_run`; a preset's name stands for its newest run. By default, the file is named after the run.
-
-    Returns:
-        The run, the file, and what differs from the run.
-
-    Raises:
-        UntrustedCodeError: The script would import code that none of the user's runs has used.
-        ConsoleError: The file exists, or the run cannot be exported as code.
+    Returns the run, the file, and what differs from the run. Raises `UntrustedCodeError` for code that none of the
+    user's runs has used, and `ConsoleError` if the file exists, or the run cannot be exported as code.
     """
     found = (newest_run_named(run) if run else None) or find_run(run)
     label = found.run_id[16:] if found.run_id[:8].isdecimal() else ""
@@ -87,14 +79,10 @@ def convert_run(
     force: bool = False,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Convert a run's model into a SavedModel, a TFLite or an ONNX file.
+    """Convert a run's model into a SavedModel, a TFLite or an ONNX file; return the run, its model, result and size.
 
-    Returns:
-        The run, its model, and the result with its size.
-
-    Raises:
-        UntrustedCodeError: The model has code that may not run.
-        ConsoleError: It cannot be converted, or the place cannot be written.
+    Raises `UntrustedCodeError` if the model has code that may not run, and `ConsoleError` if it cannot be converted, or
+    the place cannot be written.
     """
     path = Path(out)
     check_place(path, force=force)

@@ -18,7 +18,7 @@ from ..data.examples import Input, Signature, Task
 from ..data.kinds.kind import not_exportable
 from ..data.places import locate
 from ..models import pieces
-from ..models.application import ApplicationOptions
+from ..models.application import Application
 from ..models.build import build_model
 from ..models.table import MODELS
 
@@ -71,13 +71,10 @@ def _argument(name: str, value: Any) -> Code:
 
 
 def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent: int = 0) -> Iterator[str]:
-    """Yield the lines that make a functional model without branches, called `model`.
+    """Yield the lines that make a functional model without branches, called `model`; raise `ValueError` if it has some.
 
     `bases` are variables of models inside it that exist already, by the model's name. The layers in `first` are applied
     to its input before its own.
-
-    Raises:
-        ValueError: Something in it takes another input than the output of the layer before.
     """
     yield write(_input(model.inputs[0]), indent, "inputs = ")
     given = "inputs"
@@ -154,7 +151,7 @@ def _built_in(run: ExportedRun, shape: tuple[int | None, ...], augmentation: lis
         return
     bases = {layer.name: "base" for layer in model.layers if isinstance(layer, keras.Model)}
     if bases:
-        options = ApplicationOptions.model_validate(run.config.model_options)
+        options = Application.model_validate(run.config.model_options)
         weights = "imagenet" if options.weights == "imagenet" else None
         given = {"include_top": False, "weights": weights, "input_shape": (*shape[:2], 3), "pooling": "avg"}
         yield write(call(f"keras.applications.{options.name}", **literals(given)), run.indent, "base = ")

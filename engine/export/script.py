@@ -134,10 +134,7 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
 
 
 def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-    """Return the code that reads a run's examples; raise `DataError` if it cannot be exported as code.
-
-    The record is the run's ``inputs.json``. The imports that the code needs are added to `imports`.
-    """
+    """Return the code that reads a run's examples, and add its imports; raise `DataError` if there is no such code."""
     kind = KINDS.get(config.dataset)
     if kind is None:
         return _own(config, record, imports) if is_user_reference(config.dataset) else _arrays(config, imports)

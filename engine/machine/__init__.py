@@ -1,5 +1,1 @@
-"""Facts about this machine: accelerators, cores, memory, disks, packages, and what kind of machine it is.
-
-They are read from files and variables without a framework. Judging them belongs in `doctor`; measuring devices during
-training belongs in `monitoring`.
-"""
+"""Facts about this machine, read from files and variables without a framework; `doctor` judges them."""

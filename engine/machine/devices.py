@@ -23,12 +23,8 @@ if TYPE_CHECKING:
 
 _PCI_GOOGLE = "0x1ae0"
 
-SLICE_HOSTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
-"""Variables that list the hosts of a TPU slice; the first one that is set counts."""
-
-ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
-"""Variables that name a TPU on another machine; the first one that is set counts."""
-
+SLICE_HOSTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")  # hosts of a TPU slice; the first that is set counts
+ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")  # a TPU on another machine; likewise
 _VARIABLES = (
     *("TPU_ACCELERATOR_TYPE", "ACCELERATOR_TYPE", *SLICE_HOSTS, "TPU_WORKER_ID", "WORKER_ID"),
     *("TPU_TOPOLOGY", "TOPOLOGY", *ADDRESSES),
@@ -74,13 +70,18 @@ class Hardware:
 def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Hardware:
     """Find the accelerators, from ``/dev``, ``/proc`` and ``/sys`` under `root`."""
     on_pci, accel = tpu_pci_devices(root), numbered_devices(root, "accel")
-    kind, chips = "/".join(sorted({chip.name for chip in on_pci.values()})), count_chips(on_pci) or len(accel)
+    chips, hosts = _count_chips(on_pci) or len(accel), 1
     tpu = f"/{accel[0]}" if accel else f"PCI device {min(on_pci)}" if on_pci else ""
-    hosts = count_hosts(next((environ[name] for name in SLICE_HOSTS if environ.get(name)), "")) if chips else 1
-    hosts *= count_slices(environ) if chips else 1
-    gpus, hidden = _gpus(root), []
+    if chips:
+        hosts = _count_hosts(next((environ[name] for name in SLICE_HOSTS if environ.get(name)), ""))
+        hosts *= count_slices(environ)
+    described = [_word(path) for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))]
+    models = [re.search(r"^Model:[ \t]*(\S.*)", text, re.MULTILINE) for text in described]
+    gpus = [model[1].strip() if model else "NVIDIA GPU" for model in models]
+    gpus = gpus or ["NVIDIA GPU"] * len(numbered_devices(root, "nvidia"))
+    hidden = []
     if gpus and (listed := environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        seen = visible_gpus(gpus, listed)
+        seen = _visible(gpus, listed)
         hidden += [f"CUDA_VISIBLE_DEVICES={listed} leaves {len(seen)} of {len(gpus)} GPUs."] * (len(seen) < len(gpus))
         gpus = seen
     for name in ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"):
@@ -88,7 +89,7 @@ def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.envi
         if 0 < len(named) < chips:
             hidden.append(f"{name}={environ[name]} leaves {len(named)} of {chips} chips.")
             chips = len(named)
-    return Hardware(gpus=gpus, tpu=tpu, tpu_kind=kind, tpu_chips=chips, tpu_hosts=hosts, hidden=tuple(hidden))
+    return Hardware(tuple(gpus), tpu, _kinds(on_pci), chips, hosts, tuple(hidden))
 
 
 def count_slices(environ: Mapping[str, str]) -> int:
@@ -97,43 +98,45 @@ def count_slices(environ: Mapping[str, str]) -> int:
     return max(1, int(listed)) if listed.isdecimal() else 1
 
 
-def visible_gpus(gpus: tuple[str, ...], listed: str) -> tuple[str, ...]:
+def _visible(gpus: list[str], listed: str) -> list[str]:
     """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves: CUDA ignores everything from the first unknown one on."""
-    seen: list[str] = []
-    for part in (part.strip() for part in listed.split(",")):
+    seen = []
+    for part in map(str.strip, listed.split(",")):
         is_uuid = part.startswith(("GPU-", "MIG-"))  # which one it is matters to no plan
         if not is_uuid and not (part.isdecimal() and int(part) < len(gpus)):
             break
         seen.append(gpus[0 if is_uuid else int(part)])
-    return tuple(seen)
+    return seen
 
 
-def count_hosts(listed: str) -> int:
+def _count_hosts(listed: str) -> int:
     """Count the hosts of a comma-separated list; Kaggle's ``TPU_PROCESS_ADDRESSES=local`` is one host."""
     return max(1, sum(bool(name) for name in listed.split(",")))
 
 
 def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
-    """Find the TPU chips on the PCI bus, by their address.
+    """Find the TPU chips on the PCI bus, by their address; network cards and disks of Google have the same vendor.
 
-    The vendor is not enough: network cards and disks of Google's virtual machines have it too. The device
-    numbers are those of `tpu_info/device.py` in google/cloud-accelerator-diagnostics
-    and of JAX's `_src/hardware_utils.py`; v2 and v3 share one and differ by the subsystem.
+    The device numbers are those of `tpu_info/device.py` in google/cloud-accelerator-diagnostics and of JAX's
+    `_src/hardware_utils.py`; v2 and v3 share one and differ by the subsystem.
     """
     found = {}
     for vendor in sorted(root.glob("sys/bus/pci/devices/*/vendor")):
         if _word(vendor) != _PCI_GOOGLE:
             continue
         device = _word(vendor.with_name("device"))
-        chip = _BY_DEVICE.get(device)
         if device == "0x0027":
-            chip = _V2 if _word(vendor.with_name("subsystem_device")) == "0x004e" else _V3
-        if chip is not None:
-            found[vendor.parent.name] = chip
+            found[vendor.parent.name] = _V2 if _word(vendor.with_name("subsystem_device")) == "0x004e" else _V3
+        elif device in _BY_DEVICE:
+            found[vendor.parent.name] = _BY_DEVICE[device]
     return found
 
 
-def count_chips(on_pci: Iterable[str]) -> int:
+def _kinds(on_pci: Mapping[str, TpuChip]) -> str:
+    return "/".join(sorted({chip.name for chip in on_pci.values()}))
+
+
+def _count_chips(on_pci: Iterable[str]) -> int:
     """Count chips by their addresses: one of two cores may be two functions of a device, 0000:00:04.0 and .1."""
     return len({address.partition(".")[0] for address in on_pci})
 
@@ -150,13 +153,6 @@ def _word(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
-
-
-def _gpus(root: Path) -> tuple[str, ...]:
-    described = [_word(path) for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))]
-    models = [re.search(r"^Model:[ \t]*(\S.*)", text, re.MULTILINE) for text in described]
-    named = tuple(model[1].strip() if model else "NVIDIA GPU" for model in models)
-    return named or ("NVIDIA GPU",) * len(numbered_devices(root, "nvidia"))
 
 
 # The number in an accelerator type counts cores up to v5p, chips from v5e on.
@@ -228,7 +224,7 @@ def find_tpu(sources: Sources, metadata: Mapping[str, str]) -> Tpu | None:
     files = numbered_devices(sources.root, "accel") or vfio
     if not (on_pci or files or accelerator_type or first(*ADDRESSES)):
         return None
-    kind = "/".join(sorted({chip.name for chip in on_pci.values()} or {_kind_of(accelerator_type)}))
+    kind = _kinds(on_pci) or _kind_of(accelerator_type)
     index = first("TPU_WORKER_ID", "WORKER_ID") or metadata.get("agent-worker-number", "")
     evidence = [f"/sys/bus/pci/devices: {len(on_pci)} of vendor 0x1ae0, {kind}"] if on_pci else []
     evidence += [_span(files)] if files else []
@@ -236,9 +232,9 @@ def find_tpu(sources: Sources, metadata: Mapping[str, str]) -> Tpu | None:
     evidence += [f"metadata server: {', '.join(metadata)}"] if metadata else []
     return Tpu(
         kind=kind,
-        chips=count_chips(on_pci) or len(files),
+        chips=_count_chips(on_pci) or len(files),
         accelerator_type=accelerator_type,
-        hosts=count_hosts(first(*SLICE_HOSTS) or metadata.get("worker-network-endpoints", "")),
+        hosts=_count_hosts(first(*SLICE_HOSTS) or metadata.get("worker-network-endpoints", "")),
         host_index=int(index) if index.isdigit() else -1,
         address=first(*ADDRESSES),
         devices=tuple(f"/{name}" for name in files),

@@ -1,7 +1,4 @@
-"""The facts about this machine: place, accelerators, limits, packages, terminal.
-
-Probes read them in parallel through `engine.machine.sources`, within a time limit. No framework is imported.
-"""
+"""The facts about this machine: place, accelerators, limits, packages, terminal; read in parallel in limited time."""
 
 from __future__ import annotations
 
@@ -24,12 +21,8 @@ if TYPE_CHECKING:
 
 _ASK = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 _FOLDERS = (
-    "usr/local/cuda/lib64",
-    "usr/local/cuda-*/lib64",
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "usr/lib64",
-    "usr/lib64-nvidia",
+    *("usr/local/cuda/lib64", "usr/local/cuda-*/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu"),
+    *("usr/lib64", "usr/lib64-nvidia"),
 )
 # TensorFlow and JAX load these two first; other libraries come with them. The packages of CUDA 12 are named in
 # TensorFlow's extra and-cuda and required by jax-cuda12-plugin; those of CUDA 13 dropped the suffix.
@@ -67,8 +60,8 @@ def find_gpus(sources: Sources) -> Gpus | None:
     if not names:
         return None
     kernel = re.search(r"Kernel Module.*?(\d+\.\d+(?:\.\d+)?)", sources.text("proc/driver/nvidia/version"))
-    named = (sources.root / "proc/driver/nvidia/gpus").is_dir()
-    evidence = ["/proc/driver/nvidia/gpus" if named else "/dev/nvidia0"]
+    is_named = (sources.root / "proc/driver/nvidia/gpus").is_dir()
+    evidence = ["/proc/driver/nvidia/gpus" if is_named else "/dev/nvidia0"]
     memory: tuple[int, ...] = ()
     if answer := sources.run(_ASK):
         rows = [line.rpartition(",") for line in answer.splitlines() if "," in line]
@@ -138,8 +131,7 @@ def find_shell(sources: Sources) -> Shell:
 
 LIMIT_S = 2.2  # time limit for all probes together
 
-# Keras downloads datasets and weights from here.
-_DATA_HOST = "storage.googleapis.com"
+_DATA_HOST = "storage.googleapis.com"  # Keras downloads datasets and weights from here
 
 
 @dataclass(frozen=True)
@@ -192,16 +184,9 @@ def look_around(sources: Sources | None = None, limit_s: float = LIMIT_S) -> Env
     unanswered = {name: unanswered.get(name, "it took too long") for name in looks if name not in answered}
     found = dict.fromkeys(looks) | answered
     attributes = found.pop("metadata") or {}
-    return Environment(
-        place=find_place(sources, attributes),
-        tpu=find_tpu(sources, attributes),
-        shell=find_shell(sources),
-        unanswered=unanswered,
-        **found,
-    )
+    place, tpu = find_place(sources, attributes), find_tpu(sources, attributes)
+    return Environment(place=place, tpu=tpu, shell=find_shell(sources), unanswered=unanswered, **found)
 
 
 def _reaches_data(sources: Sources) -> bool | None:
-    if find_place(sources, {}).kind is not Kind.KAGGLE:
-        return None
-    return sources.reaches(_DATA_HOST, 443)
+    return sources.reaches(_DATA_HOST, 443) if find_place(sources, {}).kind is Kind.KAGGLE else None

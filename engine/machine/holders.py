@@ -55,14 +55,12 @@ def find_holders(sources: Sources) -> Holders:
     unseen = 0
     for pid in sorted(int(folder.name) for folder in (sources.root / "proc").iterdir() if folder.name.isdigit()):
         try:
-            evidence = _open_device(sources, pid)
+            if evidence := _open_device(sources, pid):
+                found[pid] = _holder(sources, pid, evidence)
         except PermissionError:
             unseen += 1
-            continue
         except OSError:
-            continue  # the process has ended
-        if evidence:
-            found[pid] = _holder(sources, pid, evidence)
+            pass  # the process has ended
     lock = _lock(sources)
     if lock is not None and lock.pid and lock.pid not in found:
         found[lock.pid] = _holder(sources, lock.pid, f"/proc/locks: process {lock.pid} locks /{LOCK}")
@@ -88,9 +86,8 @@ def _holder(sources: Sources, pid: int, evidence: str) -> Holder:
 
 
 def _lock(sources: Sources) -> Lock | None:
-    path = sources.root / LOCK
     try:
-        facts = path.stat()
+        facts = (sources.root / LOCK).stat()
     except OSError:
         return None
     # Such as "1: POSIX  ADVISORY  WRITE 4242 00:2d:1234 0 EOF"; the third number is the inode.

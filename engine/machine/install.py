@@ -1,7 +1,6 @@
 """The command that installs a missing package, for this place and this Python.
 
-It names the package, not an extra of ours: that is right whether the console came from a clone, a wheel or an index.
-It never says ``--upgrade``, because images of notebook services break when their packages change.
+It names the package, not an extra of ours, and never says ``--upgrade``: images of notebook services break then.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ def line_in_cell(*packages: str) -> str:
 
 
 def tensorflow_for(*, has_tpu: bool, has_gpu: bool, is_notebook: bool) -> str:
-    """Return the TensorFlow package for a machine that has none.
-
-    With a TPU, TensorFlow only reads the data. Notebook services have CUDA; elsewhere pip brings it.
-    """
+    """Return the TensorFlow package for a machine that has none: with a TPU it only reads data; notebooks have CUDA."""
     if has_tpu:
         return "tensorflow-cpu"
     return "tensorflow[and-cuda]" if has_gpu and not is_notebook else "tensorflow"

@@ -40,8 +40,7 @@ class Packages:
 
     def version(self, name: str) -> str:
         """Return the version of a package; empty if it is not installed."""
-        package = self.found.get(name)
-        return package.version if package is not None else ""
+        return self.found[name].version if name in self.found else ""
 
     @property
     def libtpu(self) -> str:
@@ -82,7 +81,10 @@ class Packages:
         for text in package.requires if package is not None else ():
             with suppress(InvalidRequirement):
                 requirement = Requirement(text)
-                if canonicalize_name(requirement.name) == target and _applies(requirement, extra):
+                marker = requirement.marker
+                applies = not extra if marker is None else marker.evaluate({"extra": extra})
+                is_of_extra = not extra or "extra" in str(marker)
+                if canonicalize_name(requirement.name) == target and applies and is_of_extra:
                     if (owner, target) == ("tensorflow-tpu", "libtpu") and NEW_LIBTPU in requirement.specifier:
                         requirement.specifier &= SpecifierSet(f"<{NEW_LIBTPU}")
                     yield requirement
@@ -106,9 +108,3 @@ def find_packages(sources: Sources) -> Packages:
     """Read the versions and requirements of the packages that matter for training."""
     looked = ((name, sources.package(name)) for name in (*TF_BUILDS, *CUDA_PLUGINS, *_OTHERS))
     return Packages({name: package for name, package in looked if package is not None}, sources.python)
-
-
-def _applies(requirement: Requirement, extra: str) -> bool:
-    if requirement.marker is None:
-        return not extra
-    return requirement.marker.evaluate({"extra": extra}) and (not extra or "extra" in str(requirement.marker))

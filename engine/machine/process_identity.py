@@ -1,9 +1,8 @@
 """Which process a heartbeat names, and whether that process is running.
 
-A process ID is not enough: it is reused, it means another process in another container, and on Linux the creation
-time from `psutil` changes with the clock. So a heartbeat also has the boot ID, the PID namespace and the start time in
-clock ticks since boot, which do not depend on the clock. Systems without ``/proc`` use host name, process ID and
-creation time.
+A process ID is reused, it means another process in another container, and on Linux the creation time from `psutil`
+changes with the clock. So a heartbeat also has the boot ID, the PID namespace and the start time in clock ticks since
+boot. Systems without ``/proc`` use host name, process ID and creation time.
 """
 
 from __future__ import annotations

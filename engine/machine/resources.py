@@ -1,7 +1,4 @@
-"""Cores, memory and disk space, within the limits of a container.
-
-The limits are those of Linux control groups, of versions 1 and 2.
-"""
+"""Cores, memory and disk space, within the limits of a container: Linux control groups of versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ def free_memory_bytes(sources: Sources | None = None) -> int:
 def used_memory_bytes(sources: Sources, limit_file: str) -> int | None:
     """Return the memory that the control group of a limit file uses; None if its files do not say.
 
-    Cached files do not count, because the kernel drops them when memory is needed. ``MemAvailable`` counts likewise.
+    Cached files do not count, as in ``MemAvailable``: the kernel drops them when memory is needed.
     """
     folder, _, name = limit_file.rpartition("/")
     usage, prefix = ("memory.current", "") if name == "memory.max" else ("memory.usage_in_bytes", "total_")
@@ -113,10 +110,7 @@ def _group(sources: Sources, controller: str) -> str:
 
 
 def _folders(sources: Sources, mount: str, controller: str = "") -> Iterator[str]:
-    """Yield the folders of this process's group and of those above it, as each may set a limit.
-
-    In a container the group's own folder may be missing, and the root is the container's.
-    """
+    """Yield the folders of this process's group and of those above it; in a container, only the root may exist."""
     parts = [part for part in _group(sources, controller).split("/") if part]
     for count in range(len(parts), -1, -1):
         yield "/".join([mount, *parts[:count]])

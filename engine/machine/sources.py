@@ -100,18 +100,15 @@ def installed_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def _package(name: str) -> Package | None:
-    try:
+    with suppress(PackageNotFoundError):
         found = distribution(name)
-    except PackageNotFoundError:
-        return None
-    return Package(name, found.version, tuple(found.requires or ()))
+        return Package(name, found.version, tuple(found.requires or ()))
+    return None
 
 
 def _space(folder: Path) -> Space | None:
-    if not folder.exists():
-        return None
-    usage = shutil.disk_usage(folder)
-    return Space(usage.total, usage.free)
+    usage = shutil.disk_usage(folder) if folder.exists() else None
+    return Space(usage.total, usage.free) if usage is not None else None
 
 
 def _metadata(key: str) -> str | None:
@@ -120,12 +117,11 @@ def _metadata(key: str) -> str | None:
 
     request = urllib.request.Request(_METADATA + key, headers={"Metadata-Flavor": "Google"})  # noqa: S310  fixed http
     directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with directly.open(request, timeout=_METADATA_S) as answer:
-            text: str = answer.read(65536).decode("utf-8", "replace")
-            return text
-    except (OSError, http.client.HTTPException):  # refused, silent, no such attribute, or not that server
-        return None
+    # It may be refused, silent, without such an attribute, or not that server.
+    with suppress(OSError, http.client.HTTPException), directly.open(request, timeout=_METADATA_S) as answer:
+        text: str = answer.read(65536).decode("utf-8", "replace")
+        return text
+    return None
 
 
 def _run(command: Sequence[str]) -> str | None:
@@ -139,8 +135,6 @@ def _run(command: Sequence[str]) -> str | None:
 
 
 def _reaches(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=_CONNECT_S):
-            return True
-    except OSError:
-        return False
+    with suppress(OSError), socket.create_connection((host, port), timeout=_CONNECT_S):
+        return True
+    return False

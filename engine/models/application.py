@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..config.values import DropRate, Section, one_of
+from ..config.values import DropRate, one_of
 from ..data.places import locate
 from ..errors import DataError, one_line
 from ..storage.paths import keras_home
@@ -55,8 +55,11 @@ _PUBLISHED_SIDES = {"NASNetLarge": 331, "NASNetMobile": 224}
 """The published weights of these models only work with images of this size."""
 
 
-class ApplicationOptions(Section):
-    """Options of `application`: a model of `keras.applications` with a new classifier."""
+class Application(BuiltinModel):
+    """A model of `keras.applications`, the base, with a new classifier."""
+
+    title = "keras.applications, with or without weights"
+    is_pretrained = has_code = True
 
     name: Annotated[
         str,
@@ -73,19 +76,13 @@ class ApplicationOptions(Section):
     ] = "none"
     dropout: Annotated[DropRate, "Dropout rate before the classifier."] = 0.2
 
-
-class Application(BuiltinModel[ApplicationOptions]):
-    """A pretrained base and a classifier."""
-
-    name, title = "application", "keras.applications, with or without weights"
-    Options = ApplicationOptions
-    is_pretrained = has_code = True
-
-    def without_weights(self, config: RunConfig) -> RunConfig:
+    @classmethod
+    def without_weights(cls, config: RunConfig) -> RunConfig:
         """Return a configuration of the same base with random weights."""
         return config.model_copy(update={"model_options": config.model_options | {"weights": "none"}})
 
-    def frozen_base(self, config: RunConfig) -> tuple[str, str, dict[str, Any]] | None:
+    @classmethod
+    def frozen_base(cls, config: RunConfig) -> tuple[str, str, dict[str, Any]] | None:
         """Drop the second phase, or freeze the base from the start."""
         if config.fine_tuning.after_epochs:
             fine_tuning = config.fine_tuning.model_copy(update={"after_epochs": 0})
@@ -96,26 +93,69 @@ class Application(BuiltinModel[ApplicationOptions]):
         return "with model_options.trainable=none", "model_options.trainable", {"model_options": options}
 
     def build(self, config: RunConfig, signature: Signature, saved_model: Path | None) -> Any:
-        """Build `application`; raise `DataError` if the images do not suit it, or its weights cannot be loaded."""
+        """Raise `DataError` if the images do not suit it, or its weights cannot be loaded."""
         import keras
 
-        options = self.options(config)
         shape = image_shape("application", signature)
-        check_shape(options, shape)
-        base = application_base(options, (shape[0], shape[1], 3))
-        if isinstance(options.trainable, int):
-            unfreeze_layers(base, options.trainable, "model_options.trainable")
+        self._check_shape(shape)
+        base = self._base((shape[0], shape[1], 3))
+        if isinstance(self.trainable, int):
+            unfreeze_layers(base, self.trainable, "model_options.trainable")
         else:
-            base.trainable = options.trainable == "all"
+            base.trainable = self.trainable == "all"
         inputs = keras.Input(shape)
         pixels = inputs if shape[2] == 3 else keras.layers.Concatenate()([inputs] * 3)
-        prepared = preprocessed(pixels, options.name, 255.0 if config.data.pixels == "unit" else 1.0)
+        prepared = preprocessed(pixels, self.name, 255.0 if config.data.pixels == "unit" else 1.0)
         # Batch normalisation of pretrained layers keeps its statistics: those of a small dataset would destroy what the
         # layers learnt (Keras transfer learning guide). False stays in the graph, also in a later phase.
-        features = base(prepared) if options.trainable == "all" else base(prepared, training=False)
-        for layer in head(signature.classes, dropout=options.dropout):
+        features = base(prepared) if self.trainable == "all" else base(prepared, training=False)
+        for layer in head(signature.classes, dropout=self.dropout):
             features = layer(features)
         return keras.Model(inputs, features, name="application")
+
+    def _check_shape(self, shape: tuple[int | None, ...]) -> None:
+        height, width, channels = shape
+        if height is None or width is None or channels not in {1, 3}:
+            raise DataError(
+                f"{self.name} needs images of one size with 1 or 3 channels; the examples have shape {shape}."
+            )
+        least, side = smallest_side(self.name), _PUBLISHED_SIDES.get(self.name)
+        if min(height, width) < least:
+            raise DataError(
+                f"{self.name} needs images of at least {least}×{least} pixels; the examples have {height}×{width}.",
+                remedy="Choose a larger data.options.image_size, if the dataset has this option, or another model.",
+            )
+        if self.weights == "imagenet" and side and (height, width) != (side, side):
+            raise DataError(
+                f"The ImageNet weights of {self.name} need images of {side}×{side} pixels; "
+                f"the examples have {height}×{width}.",
+                remedy=f"Set data.options.image_size=[{side},{side}], or model_options.weights=none.",
+            )
+
+    def _base(self, shape: tuple[int | None, ...]) -> Any:
+        """Build the model without its classifier."""
+        import keras
+
+        is_published = self.weights == "imagenet"
+        path = "" if is_published or self.weights == "none" else locate(self.weights)
+        weights = "imagenet" if is_published else None
+        try:
+            make = getattr(keras.applications, self.name)
+            base = make(weights=weights, include_top=False, input_shape=shape, pooling="avg")
+            if path:
+                base.load_weights(path)
+        except Exception as error:  # Keras and h5py raise many kinds, for a failed download a bare Exception
+            remedy = (
+                "Set model_options.weights to imagenet, none or a file of this model's weights (include_top=False)."
+            )
+            if is_published:
+                remedy = (
+                    "Check the connection (on Kaggle: turn on the notebook's internet), save the file yourself in "
+                    f"{keras_home() / 'models'}, delete it there if it is damaged, or set model_options.weights=none."
+                )
+            what = f"The weights {path or self.weights} of {self.name} without its classifier cannot be loaded."
+            raise DataError(what, why=one_line(error, 300), remedy=remedy) from error
+        return base
 
 
 def smallest_side(name: str) -> int:
@@ -131,83 +171,29 @@ def preprocessing_of(name: str) -> str:
 
 
 def preprocessed(pixels: Any, name: str, scale: float) -> Any:
-    """Apply a model's preprocessing by Keras layers to RGB images of shape ``(batch, height, width, 3)``.
-
-    `scale` is the factor that brings their pixels to 0…255.
-    """
+    """Preprocess RGB images ``(batch, height, width, 3)`` for a model; `scale` brings their pixels to 0…255."""
     import keras
 
-    mode = preprocessing_of(name)
-    if mode == "none":
-        return pixels if scale == 1.0 else _rescaling(scale)(pixels)
-    if mode == "tf":
-        return _rescaling(scale / 127.5, -1.0)(pixels)
-    if mode == "torch":
-        scales = [scale / 255.0 / deviation for deviation in _DEVIATION_RGB]
-        offsets = [-mean / deviation for mean, deviation in zip(_MEAN_RGB, _DEVIATION_RGB, strict=True)]
-        return _rescaling(scales, offsets)(pixels)
-    return _rescaling(scale, [-mean for mean in _MEAN_BGR])(keras.ops.flip(pixels, axis=-1))
-
-
-def _rescaling(scale: float | list[float], offset: float | list[float] = 0.0) -> Any:
-    import keras
-
+    factor: float | list[float] = scale
+    offset: float | list[float] = 0.0
+    match preprocessing_of(name):
+        case "none" if scale == 1.0:
+            return pixels
+        case "tf":
+            factor, offset = scale / 127.5, -1.0
+        case "torch":
+            factor = [scale / 255.0 / deviation for deviation in _DEVIATION_RGB]
+            offset = [-mean / deviation for mean, deviation in zip(_MEAN_RGB, _DEVIATION_RGB, strict=True)]
+        case "caffe":
+            offset, pixels = [-mean for mean in _MEAN_BGR], keras.ops.flip(pixels, axis=-1)
     # Always float32: 16 bits cannot separate neighbouring pixel values.
-    return keras.layers.Rescaling(scale, offset, dtype="float32")
-
-
-def check_shape(options: ApplicationOptions, shape: tuple[int | None, ...]) -> None:
-    """Raise `DataError` if a model cannot take images of a shape: (height, width, channels)."""
-    height, width, channels = shape
-    if height is None or width is None or channels not in {1, 3}:
-        raise DataError(
-            f"{options.name} needs images of one size with 1 or 3 channels; the examples have shape {shape}."
-        )
-    least = smallest_side(options.name)
-    if min(height, width) < least:
-        raise DataError(
-            f"{options.name} needs images of at least {least}×{least} pixels; the examples have {height}×{width}.",
-            remedy="Choose a larger data.options.image_size, if the dataset has this option, or another model.",
-        )
-    side = _PUBLISHED_SIDES.get(options.name)
-    if options.weights == "imagenet" and side and (height, width) != (side, side):
-        raise DataError(
-            f"The ImageNet weights of {options.name} need images of {side}×{side} pixels; "
-            f"the examples have {height}×{width}.",
-            remedy=f"Set data.options.image_size=[{side},{side}], or model_options.weights=none.",
-        )
-
-
-def application_base(options: ApplicationOptions, shape: tuple[int | None, ...]) -> Any:
-    """Build a model without its classifier; raise `DataError` if its weights cannot be loaded."""
-    import keras
-
-    is_published = options.weights == "imagenet"
-    path = "" if is_published or options.weights == "none" else locate(options.weights)
-    make = getattr(keras.applications, options.name)
-    try:
-        base = make(weights="imagenet" if is_published else None, include_top=False, input_shape=shape, pooling="avg")
-        if path:
-            base.load_weights(path)
-    except Exception as error:  # Keras and h5py raise many kinds, for a failed download a bare Exception
-        remedy = "Set model_options.weights to imagenet, none or a file of this model's weights (include_top=False)."
-        if is_published:
-            remedy = (
-                "Check the connection (on Kaggle: turn on the notebook's internet), save the file yourself in "
-                f"{keras_home() / 'models'}, delete it there if it is damaged, or set model_options.weights=none."
-            )
-        what = f"The weights {path or options.weights} of {options.name} without its classifier cannot be loaded."
-        raise DataError(what, why=one_line(error, 300), remedy=remedy) from error
-    return base
+    return keras.layers.Rescaling(factor, offset, dtype="float32")(pixels)
 
 
 def unfreeze_layers(base: Any, from_layer: int, key: str) -> None:
-    """Make a base's layers trainable from a given one on, except batch normalisation, and freeze the others.
+    """Train a base's layers from one on, negative numbers counting from the end, but no batch normalisation.
 
-    Negative layer numbers count from the end; `key` is the number's configuration key.
-
-    Raises:
-        DataError: It has no such layer.
+    `key` is the number's configuration key, for the `DataError` if there is no such layer.
     """
     import keras
 

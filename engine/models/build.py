@@ -34,25 +34,23 @@ _EXAMPLES = 7  # Keras does not call a built model's layers again for shapes tha
 def build_model(
     config: RunConfig, signature: Signature, saved_model: Path | None = None, *, loads_weights: bool = True
 ) -> Any:
-    """Return the uncompiled model of a configuration.
+    """Return the uncompiled model of a configuration; `saved_model` is that of `BuiltinModel.build`.
 
-    `saved_model` is the folder for a SavedModel that the model always needs; None for a temporary one. A built-in model
-    may do without its pretrained weights, if their values do not matter: not `loads_weights`.
+    A built-in model may do without its pretrained weights, if their values do not matter: not `loads_weights`.
 
     Raises:
         DataError: The model does not fit the examples.
         UserCodeError: The user's function failed or returned the wrong thing.
     """
     if config.model in MODELS:
-        model = MODELS[config.model]
-        return model.build(config if loads_weights else model.without_weights(config), signature, saved_model)
+        kind = MODELS[config.model]
+        config = config if loads_weights else kind.without_weights(config)
+        return kind.model_validate(config.model_options).build(config, signature, saved_model)
     shapes = signature.shape if signature.structure is None else signature.structure
     model = call_model_function(config.model, shapes, signature.classes, config.model_options)
     if not isinstance(model, keras.Model):
-        raise UserCodeError(
-            f"{config.model} returned a {type(model).__name__}, not a keras.Model.",
-            remedy="Return an uncompiled Keras model.",
-        )
+        what = f"{config.model} returned a {type(model).__name__}, not a keras.Model."
+        raise UserCodeError(what, remedy="Return an uncompiled Keras model.")
     return model
 
 
@@ -60,18 +58,15 @@ def load_start(model: Any, config: RunConfig, inputs: Any) -> None:
     """Load the weights that the model starts with, if the configuration names a file; nothing in it is run.
 
     A model that has no variables before its first batch is built for the inputs: anything with the structure, shapes
-    and types of a batch.
-
-    Raises:
-        DataError: The file cannot be read, or is of another model.
-        UserCodeError: A layer or variable does not belong to the model.
+    and types of a batch. Raises `DataError` if the file cannot be read or is of another model, and the errors of
+    `refuse_loose_weights`.
     """
     if not config.weights:
         return
     path = locate(config.weights)
     if not model.built:
         refuse_loose_weights(model, inputs)
-    if not model.built:
+    if not model.built:  # the check may have built it
         try:
             _call_symbolically(model, inputs)
         except Exception as error:  # the user's code
@@ -114,17 +109,11 @@ def _call_symbolically(model: Any, inputs: Any) -> None:
 
 
 def refuse_loose_weights(model: Any, inputs: Any) -> None:
-    """Check that the layers and variables that a custom model's code uses belong to the model, and build it.
+    """Build a custom model; raise `UserCodeError` if a layer or variable that its code uses does not belong to it.
 
     The usual mistake is a layer that is created in `call`: on JAX its weights stay random, and on TensorFlow the first
-    step fails. Nothing is computed, and a model that cannot be called is left to what builds or trains it.
-
-    Args:
-        model: A Keras model, built or not.
-        inputs: One input, or a tuple or dictionary of them: anything with a shape, batch included, and a dtype.
-
-    Raises:
-        UserCodeError: A layer or variable does not belong to it.
+    step fails. Nothing is computed, and a model that cannot be called is left to what builds or trains it. `inputs` are
+    as in `load_start`.
     """
     layers = (model, *flat_layers(model))
     if all(type(one).__module__.startswith(_SOUND) and not isinstance(one, keras.layers.Lambda) for one in layers):

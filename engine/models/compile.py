@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from ..compat.keras import build_from_shapes, compiled_metrics, direction_of, skip_build_in_fit
+from ..config.options import OPTIMIZERS, SCHEDULES
+from ..config.pieces import Piece, parse_piece
+from ..config.user_code import find_user_code
 from ..data.examples import Signature, Task
 from ..data.vocabulary import PADDING
 from ..runs.metrics import Metric, MetricKind, metric_called
@@ -22,12 +25,13 @@ if TYPE_CHECKING:
 
 
 def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
-    """Return the optimizer with its learning-rate schedule."""
-    options = config.optimizer
+    """Return the optimizer with its learning-rate schedule; options in its name come before the table's."""
+    piece = parse_piece(config.optimizer.name)
     settings: dict[str, Any] = {"learning_rate": _learning_rate(config, replicas, steps_per_epoch)}
-    if options.weight_decay:
-        settings["weight_decay"] = options.weight_decay
-    return pieces.make_optimizer(config, settings)
+    if config.optimizer.weight_decay:
+        settings["weight_decay"] = config.optimizer.weight_decay
+    given, optimizers = Piece(piece.name, {**settings, **piece.options}), keras.optimizers
+    return pieces.make_piece("optimizer.name", given, optimizers, OPTIMIZERS, optimizers.Optimizer)
 
 
 def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
@@ -41,12 +45,19 @@ def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
         return schedules.PolynomialDecay(peak, decay, end_learning_rate=peak * final)
     if name == "exponential":
         return schedules.ExponentialDecay(peak, decay, final)
-    if name not in {"constant", "cosine"}:
-        return pieces.make_schedule(config, peak, decay)
-    # A cosine that ends at its start value is a constant with a warm-up.
-    if warmup:
-        return schedules.CosineDecay(0.0, decay, alpha=final, warmup_target=peak, warmup_steps=warmup)
-    return peak if name == "constant" else schedules.CosineDecay(peak, decay, alpha=final)
+    if name in {"constant", "cosine"}:
+        # A cosine that ends at its start value is a constant with a warm-up.
+        if warmup:
+            return schedules.CosineDecay(0.0, decay, alpha=final, warmup_target=peak, warmup_steps=warmup)
+        return peak if name == "constant" else schedules.CosineDecay(peak, decay, alpha=final)
+    # Another of Keras's, or the user's: it gets the peak and the run's steps, under the names that it has for them.
+    piece = parse_piece(options.schedule)
+    made = find_user_code(piece.name) if piece.is_own else getattr(schedules, SCHEDULES[piece.name])
+    known = dict.fromkeys(("learning_rate", "initial_learning_rate"), peak)
+    known |= dict.fromkeys(("steps", "decay_steps", "first_decay_steps"), decay)
+    settings = {name: known[name] for name in inspect.signature(made).parameters if name in known}
+    given = Piece(piece.name, {**settings, **piece.options})
+    return pieces.make_piece("optimizer.schedule", given, schedules, SCHEDULES, schedules.LearningRateSchedule, float)
 
 
 def compile_model(
@@ -59,9 +70,7 @@ def compile_model(
     allows_xla: bool = True,
     activation: Activation = "",
 ) -> None:
-    """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that.
-
-    A model that the user's function has compiled keeps its optimizer, loss and metrics.
+    """Compile a model for one step per execution; one that the user's function has compiled keeps what it has.
 
     `activation` turns the model's outputs into probabilities if they are logits, as `logits_activation` returns it.
     """
@@ -99,11 +108,11 @@ def with_measured_metrics(config: RunConfig, model: Any, *, has_labels: bool) ->
 
 
 def build_ahead(model: Any, batches: Any, batch_size: int, *, in_trace: bool, is_new: bool) -> Sequence[Any]:
-    """Build a compiled model for a dataset of batches and the replica batch, as `fit` would.
+    """Build a compiled model for a dataset of batches and the replica batch, as `fit` would; nothing is computed.
 
     On TensorFlow without a strategy, `fit` builds `in_trace`: a training step makes the layers that it calls, and its
     optimizers the variables for what they train. On JAX and under a strategy, `fit` would use up a batch for that, and
-    runs on one and on several replicas would see the examples in different orders. Nothing is computed.
+    runs on one and on several replicas would see the examples in different orders.
 
     Returns the variables that a training step may change, if it is to be timed.
     """
@@ -161,8 +170,8 @@ def metrics_of(model: Any) -> tuple[Metric, ...]:
 
 def own_optimizers(model: Any) -> dict[str, Any]:
     """Return the optimizers of a model besides its `optimizer`, as a GAN has them, by their attributes."""
-    found = {name: value for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer)}
-    return {name: value for name, value in found.items() if name not in {"optimizer", "_optimizer"}}
+    others = {name: value for name, value in vars(model).items() if name not in {"optimizer", "_optimizer"}}
+    return {name: value for name, value in others.items() if isinstance(value, keras.optimizers.Optimizer)}
 
 
 def used_optimizers(model: Any) -> dict[str, Any]:

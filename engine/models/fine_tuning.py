@@ -31,33 +31,21 @@ class TrainingPhase:
 
 
 def training_phases(config: RunConfig, schedule_epochs: int = 0) -> list[TrainingPhase]:
-    """Return the phases of a run: one, or two with `fine_tuning`.
-
-    Each phase has the whole learning-rate schedule, including warm-up; it is made for `schedule_epochs` epochs of the
-    run, by default all.
-    """
+    """Return the phases of a run, each with the whole schedule: for `schedule_epochs` epochs, by default all."""
     config = config.model_copy(update={"epochs": schedule_epochs or config.epochs})
     first = config.fine_tuning.after_epochs
     if not first:
         return [TrainingPhase(config, config.epochs)]
     gentle = config.optimizer.model_copy(update={"learning_rate": config.fine_tuning.learning_rate})
+    second = config.model_copy(update={"epochs": config.epochs - first, "optimizer": gentle})
     return [
         TrainingPhase(config.model_copy(update={"epochs": first}), first),
-        TrainingPhase(
-            config.model_copy(update={"epochs": config.epochs - first, "optimizer": gentle}), config.epochs, True
-        ),
+        TrainingPhase(second, config.epochs, is_fine_tuning=True),
     ]
 
 
 def unfreeze(model: Any, config: RunConfig) -> str:
-    """Make the base's layers trainable from `fine_tuning.from_layer` on; return a sentence about it.
-
-    The model has to be compiled again. Batch normalisation stays frozen and keeps its statistics, because
-    `engine.models.application` built it so.
-
-    Raises:
-        DataError: The base has no such layer.
-    """
+    """Train the base's layers from `fine_tuning.from_layer` on; return a sentence. Then compile the model again."""
     base = _base(model, config.model)
     if isinstance(base, keras.Model):
         unfreeze_layers(base, config.fine_tuning.from_layer, "fine_tuning.from_layer")

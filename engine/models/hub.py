@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from packaging.version import Version
 from pydantic import Field
 
-from ..config.values import Count, DropRate, Section, Switch
+from ..config.values import Count, DropRate, Switch
 from ..data.places import is_remote, locate
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import disk_full
@@ -40,8 +40,13 @@ _USUAL_OUTPUTS = ("default", "feature_vector", "output_0", "pooled_output")
 _SCALES = {"unit": (1.0, 0.0), "signed": (2.0, -1.0), "raw": (255.0, 0.0)}
 
 
-class HubOptions(Section):
-    """Options of `hub`: a SavedModel of TensorFlow Hub or Kaggle Models that turns images into features."""
+class Hub(BuiltinModel):
+    """The features that a SavedModel of TensorFlow Hub or Kaggle Models makes of images, and a classifier."""
+
+    title = "features of a SavedModel, TensorFlow Hub or Kaggle"
+    sizes = ("hidden",)
+    is_pretrained = True
+    only_backend = ("tensorflow", "a SavedModel of TensorFlow Hub is a TensorFlow program")
 
     path: Annotated[str, Field(min_length=1), "A folder, a `gs://` path, or the URL of the model."]
     trainable: Annotated[Switch, "Also train its weights, if the model allows it."] = False
@@ -53,18 +58,8 @@ class HubOptions(Section):
     hidden: Annotated[tuple[Count, ...], "Units of the dense layers before the classifier."] = ()
     dropout: Annotated[DropRate, "Dropout rate before the classifier."] = 0.0
 
-
-class Hub(BuiltinModel[HubOptions]):
-    """The features of a SavedModel and a classifier."""
-
-    name, title = "hub", "features of a SavedModel, TensorFlow Hub or Kaggle"
-    Options = HubOptions
-    sizes = ("hidden",)
-    is_pretrained = True
-    only_backend = ("tensorflow", "a SavedModel of TensorFlow Hub is a TensorFlow program")
-
     def build(self, config: RunConfig, signature: Signature, saved_model: Path | None) -> Any:
-        """Build `hub`, with a copy of the SavedModel in a folder, which the model needs; None for a temporary one.
+        """Build it, with a copy of the SavedModel, which it needs.
 
         Raises:
             DataError: There is no such SavedModel, or it cannot turn these images into features.
@@ -72,65 +67,100 @@ class Hub(BuiltinModel[HubOptions]):
         """
         import keras
 
-        options = self.options(config)
         shape = image_shape("hub", signature)
         inputs = keras.Input(shape)
-        scale, offset = _SCALES[options.image_scale]
+        scale, offset = _SCALES[self.image_scale]
         scale /= 1.0 if config.data.pixels == "unit" else 255.0
         pixels = keras.layers.Rescaling(scale, offset, dtype="float32")(inputs)
-        features = feature_layer(options, shape, saved_model or Path(tempfile.mkdtemp(prefix="hub-")))(pixels)
+        features = self._feature_layer(shape, saved_model or Path(tempfile.mkdtemp(prefix="hub-")))(pixels)
         if len(features.shape) == 4:
             features = keras.layers.GlobalAveragePooling2D()(features)
-        for layer in head(signature.classes, options.hidden, options.dropout):
+        for layer in head(signature.classes, self.hidden, self.dropout):
             features = layer(features)
         return keras.Model(inputs, features, name="hub")
 
+    def _feature_layer(self, shape: tuple[int | None, ...], folder: Path) -> Any:
+        """Return a layer that turns images into features, with a copy of the SavedModel in a folder, which it needs."""
+        import keras
+        import tensorflow as tf
 
-def feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: Path) -> Any:
-    """Return a layer that turns images into features, with a copy of the SavedModel in a folder, which it needs.
+        from ..compat.keras import rename_weight
 
-    Raises:
-        DataError: There is no such SavedModel, or it cannot turn images of this shape into features.
-        ConsoleError: The copy cannot be written.
-    """
-    import keras
-    import tensorflow as tf
-
-    from ..compat.keras import rename_weight
-
-    source = load_saved_model(options.path)
-    call = _feature_function(source, options)
-    images = tf.TensorSpec((None, *shape), tf.float32, name="images")
-    copy = tf.Module()
-    copy.source = source  # it holds the variables
-    copy.serve = _endpoint(call, images, options.path, training=False)
-    if options.trainable:
-        copy.train = _endpoint(call, images, options.path, training=True)
-    try:
-        tf.saved_model.save(copy, str(folder))
-        for path in (folder, *folder.rglob("*")):  # the model that the run saves later does not load without them
-            with suppress(OSError):  # some network file systems cannot sync a folder
-                sync(path)
-    except (OSError, tf.errors.OpError) as error:
-        if is_disk_full(error):
-            raise disk_full(folder, "a copy of the SavedModel") from error
-        raise ConsoleError(f"The SavedModel cannot be copied to {folder}.", why=one_line(error)) from error
-    layer = keras.layers.TFSMLayer(
-        str(folder),
-        call_endpoint="serve",
-        call_training_endpoint="train" if options.trainable else None,
-        trainable=options.trainable,
-        name="features",
-        dtype="float32",
-    )
-    for weight in (weight for weight in layer.weights if isinstance(weight, keras.Variable)):
-        # Optimizers name their own variables after it, and TensorFlow takes no colon in a name.
-        rename_weight(weight, weight.path.replace(":", "_"))
-    if options.trainable and not layer.trainable_weights:
-        raise DataError(
-            f"{options.path} has no weights that can be trained.", remedy="Set model_options.trainable=false."
+        images = tf.TensorSpec((None, *shape), tf.float32, name="images")
+        copy = tf.Module()
+        copy.source = load_saved_model(self.path)  # it holds the variables
+        call = self._function(copy.source)
+        copy.serve = self._endpoint(call, images, training=False)
+        if self.trainable:
+            copy.train = self._endpoint(call, images, training=True)
+        try:
+            tf.saved_model.save(copy, str(folder))
+            for path in (folder, *folder.rglob("*")):  # the model that the run saves later does not load without them
+                with suppress(OSError):  # some network file systems cannot sync a folder
+                    sync(path)
+        except (OSError, tf.errors.OpError) as error:
+            if is_disk_full(error):
+                raise disk_full(folder, "a copy of the SavedModel") from error
+            raise ConsoleError(f"The SavedModel cannot be copied to {folder}.", why=one_line(error)) from error
+        layer = keras.layers.TFSMLayer(
+            str(folder),
+            call_endpoint="serve",
+            call_training_endpoint="train" if self.trainable else None,
+            trainable=self.trainable,
+            name="features",
+            dtype="float32",
         )
-    return layer
+        for weight in (weight for weight in layer.weights if isinstance(weight, keras.Variable)):
+            # Optimizers name their own variables after it, and TensorFlow takes no colon in a name.
+            rename_weight(weight, weight.path.replace(":", "_"))
+        if self.trainable and not layer.trainable_weights:
+            what = f"{self.path} has no weights that can be trained."
+            raise DataError(what, remedy="Set model_options.trainable=false.")
+        return layer
+
+    def _function(self, source: Any) -> Callable[..., Any]:
+        """Return the function to call: the SavedModel itself, or one of its signatures that takes one tensor."""
+        if callable(source) and not self.signature:
+            return lambda images, **settings: _single_output(source(images, **settings), self.path)
+        signatures = dict(getattr(source, "signatures", None) or {})
+        usual = [name for name in _USUAL_SIGNATURES if name in signatures] or [*signatures][: len(signatures) == 1]
+        name = self.signature or next(iter(usual), "")
+        function = signatures.get(name)
+        inputs = list(function.structured_input_signature[1]) if function is not None else []
+        if function is None or len(inputs) != 1:
+            quoted = f" '{name}'" if name else " with a usual name"
+            raise DataError(
+                f"The SavedModel {self.path} has no signature{quoted} that takes one batch of images; "
+                f"its signatures: {', '.join(sorted(signatures)) or 'none'}.",
+                remedy="Set model_options.signature to one that does, or export it with Keras: model.export('folder').",
+            )
+        return lambda images: _single_output(function(**{inputs[0]: images}), self.path)
+
+    def _endpoint(self, call: Callable[..., Any], images: Any, *, training: bool) -> Any:
+        """Trace the function for images of this size, with `training` if it takes that."""
+        import tensorflow as tf
+
+        problem: Exception | None = None
+        for settings in ({"training": training}, {}):
+            traced = lambda x, settings=settings: call(x, **settings)  # noqa: E731  TensorFlow looks at its signature
+            endpoint = tf.function(traced, input_signature=[images], autograph=False)
+            try:
+                features = endpoint.get_concrete_function().structured_outputs
+            except DataError:
+                raise
+            except Exception as error:  # noqa: BLE001  the function can raise anything
+                problem = error
+                continue
+            if features.shape.rank in {2, 4} and features.shape[-1] is not None:
+                return endpoint
+            problem = ValueError(f"It returns shape {features.shape} instead of one row of features per image.")
+            break
+        size = "×".join(str(side) for side in images.shape[1:])
+        raise DataError(
+            f"The SavedModel {self.path} cannot extract features from images of {size}.",
+            why=one_line(problem) if problem else "",
+            remedy="Set data.options.image_size to the size that its documentation gives.",
+        ) from problem
 
 
 def load_saved_model(path: str) -> Any:
@@ -157,10 +187,7 @@ def load_saved_model(path: str) -> Any:
 
 
 def _import_hub() -> Any:
-    """Import TensorFlow Hub, even if setuptools is missing or too new for it.
-
-    Up to 0.16.1, it takes one function from pkg_resources, which setuptools 82 removed.
-    """
+    """Import TensorFlow Hub; up to 0.16.1, it takes a function from pkg_resources, which setuptools 82 removed."""
     stand_in = ModuleType("pkg_resources")
     vars(stand_in)["parse_version"] = Version
     is_missing = find_spec("pkg_resources") is None
@@ -172,25 +199,6 @@ def _import_hub() -> Any:
         if is_missing:
             del sys.modules["pkg_resources"]
     return tensorflow_hub
-
-
-def _feature_function(source: Any, options: HubOptions) -> Callable[..., Any]:
-    """Return the function to call: the SavedModel itself, or one of its signatures that takes one tensor."""
-    if callable(source) and not options.signature:
-        return lambda images, **settings: _single_output(source(images, **settings), options.path)
-    signatures = dict(getattr(source, "signatures", None) or {})
-    usual = [name for name in _USUAL_SIGNATURES if name in signatures] or [*signatures][: len(signatures) == 1]
-    name = options.signature or next(iter(usual), "")
-    function = signatures.get(name)
-    inputs = list(function.structured_input_signature[1]) if function is not None else []
-    if function is None or len(inputs) != 1:
-        quoted = f" '{name}'" if name else " with a usual name"
-        raise DataError(
-            f"The SavedModel {options.path} has no signature{quoted} that takes one batch of images; "
-            f"its signatures: {', '.join(sorted(signatures)) or 'none'}.",
-            remedy="Set model_options.signature to one that does, or export it with Keras's model.export('folder').",
-        )
-    return lambda images: _single_output(function(**{inputs[0]: images}), options.path)
 
 
 def _single_output(outputs: Any, path: str) -> Any:
@@ -208,31 +216,3 @@ def _single_output(outputs: Any, path: str) -> Any:
     if isinstance(outputs, (list, tuple)):
         outputs = outputs[0]
     return tf.cast(outputs, tf.float32)
-
-
-def _endpoint(call: Callable[..., Any], images: Any, path: str, *, training: bool) -> Any:
-    """Trace the function for images of this size, with `training` if it takes that; raise `DataError` if that fails."""
-    import tensorflow as tf
-
-    problem: Exception | None = None
-    for settings in ({"training": training}, {}):
-        endpoint = tf.function(
-            lambda x, settings=settings: call(x, **settings), input_signature=[images], autograph=False
-        )
-        try:
-            features = endpoint.get_concrete_function().structured_outputs
-        except DataError:
-            raise
-        except Exception as error:  # noqa: BLE001  the function can raise anything
-            problem = error
-            continue
-        if features.shape.rank not in {2, 4} or features.shape[-1] is None:
-            problem = ValueError(f"It returns shape {features.shape} instead of one row of features per image.")
-            break
-        return endpoint
-    size = "×".join(str(side) for side in images.shape[1:])
-    raise DataError(
-        f"The SavedModel {path} cannot extract features from images of {size}.",
-        why=one_line(problem) if problem else "",
-        remedy="Set data.options.image_size to the size that its documentation gives.",
-    ) from problem

@@ -21,13 +21,7 @@ _NUMBERS = ("mean_squared_error", "mean_absolute_error", "huber")
 
 
 def check_labels(config: RunConfig, model: Any, outputs: Mapping[str, Any], labels: Any) -> None:
-    """Check a batch of labels against the losses and the model's outputs, as `outputs_by_name` returned them.
-
-    Nothing is checked if the model computes its loss itself.
-
-    Raises:
-        DataError: They do not fit.
-    """
+    """Raise `DataError` if labels do not fit losses and outputs of a model that does not compute its loss itself."""
     if any(getattr(type(model), name, None) is not getattr(keras.Model, name, None) for name in _OWN_WAYS):
         return
     if not outputs or labels is None:
@@ -42,11 +36,10 @@ def check_labels(config: RunConfig, model: Any, outputs: Mapping[str, Any], labe
         if values is None or values.dtype.kind not in "biuf" or not shape or shape[-1] is None:
             continue
         width = values.shape[-1] if values.ndim == len(shape) else 1
-        _check(config.effective_loss or parse_piece(loss).name, values, width, int(shape[-1]), name)
+        _check_output(config.effective_loss or parse_piece(loss).name, values, width, int(shape[-1]), name)
 
 
-def _check(loss: str, labels: NDArray[Any], width: int, units: int, output: str) -> None:
-    """Raise `DataError` if a loss does not fit labels of `width` values, and an output of `units`."""
+def _check_output(loss: str, labels: NDArray[Any], width: int, units: int, output: str) -> None:
     low, high, is_whole = labels.min(), labels.max(), bool((labels == np.round(labels)).all())
     is_share = low >= 0 and high <= 1
     fitting = {
@@ -102,9 +95,7 @@ def for_outputs(config: RunConfig, names: tuple[str, ...]) -> RunConfig:
     """Return a configuration whose losses and metrics name the outputs of a model, or none of them if there is one.
 
     A loss or metric without a name is that of every output; accuracy is only measured of outputs with a crossentropy.
-
-    Raises:
-        DataError: The configuration names an output that the model does not have.
+    Raises `DataError` if the configuration names an output that the model does not have.
     """
     given = [*config.losses, *(split_output(metric)[0] for metric in config.metrics), *config.loss_weights]
     several = names if len(names) > 1 else ()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..config.values import Section
 from ..errors import DataError
@@ -14,43 +14,32 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
 
-OptionsT = TypeVar("OptionsT", bound=Section)
 
+class BuiltinModel(Section):
+    """A built-in model; its fields are the table `model_options`. Only methods import Keras: the form reads it too."""
 
-class BuiltinModel(ABC, Generic[OptionsT]):
-    """A built-in model. Its module imports Keras only in functions: the form and the plan read it too."""
+    title: ClassVar[str]  # in a few words
+    sizes: ClassVar[tuple[str, ...]] = ()  # its options that are feature sizes, which a TPU pads
+    is_pretrained: ClassVar[bool] = False  # whether it has a base that a second phase can train
+    only_backend: ClassVar[tuple[str, str]] = ("", "")  # the backend that alone can train it, and why; empty if any can
+    # Whether `export` can write it as code: no branches, and layers made in the order of their use.
+    has_code: ClassVar[bool] = False
 
-    name: str  # as in `model = …`
-    title: str  # in a few words
-    Options: type[OptionsT]  # the table `model_options`
-    sizes: tuple[str, ...] = ()  # its options that are feature sizes, which a TPU pads
-    is_pretrained = False  # whether it has a base that a second phase can train
-    only_backend = ("", "")  # the backend that alone can train it, and why; empty if any can
-    has_code = False  # whether `export` can write it as code: no branches, and layers made in the order of their use
-
-    def options(self, config: RunConfig) -> OptionsT:
-        """Return the options in a configuration of this model."""
-        return self.Options.model_validate(config.model_options)
-
-    def without_weights(self, config: RunConfig) -> RunConfig:
+    @classmethod
+    def without_weights(cls, config: RunConfig) -> RunConfig:
         """Return a configuration of the same model that reads no pretrained weights."""
         return config
 
-    def frozen_base(self, config: RunConfig) -> tuple[str, str, dict[str, Any]] | None:
-        """Return what to change so that only the classifier is trained: in words, its key, and the new values.
-
-        None if there is no base, or if it is not trained.
-        """
+    @classmethod
+    def frozen_base(cls, config: RunConfig) -> tuple[str, str, dict[str, Any]] | None:
+        """Return how to train only the classifier: in words, the key, and new values; None if no base is trained."""
         return None
 
     @abstractmethod
     def build(self, config: RunConfig, signature: Signature, saved_model: Path | None) -> Any:
-        """Return the uncompiled model for the examples of a dataset.
+        """Return the uncompiled model for the examples of a dataset; raise `DataError` if it does not fit them.
 
         `saved_model` is the folder for a SavedModel that the model always needs; None for a temporary one.
-
-        Raises:
-            DataError: The model does not fit the examples.
         """
 
 

@@ -31,9 +31,7 @@ def outputs_by_name(model: Any, inputs: Any = None) -> dict[str, Any]:
     """Return a model's outputs by name: symbolic tensors, or arrays for a batch; empty if there are none.
 
     The name of a single output is empty. A batch of inputs is tried if the last layers do not say what they give.
-
-    Raises:
-        DataError: There are several outputs without names.
+    Raises `DataError` for several outputs without names.
     """
     try:
         outputs = model.outputs if isinstance(model, keras.Sequential) else model.output
@@ -62,10 +60,9 @@ def outputs_by_name(model: Any, inputs: Any = None) -> dict[str, Any]:
 def logits_activation(
     model: Any, config: RunConfig, outputs: Mapping[str, Any], own: Mapping[str, Any] | None = None
 ) -> Activation:
-    """Return the activation that turns a model's logits into probabilities, for each output on its own.
+    """Return the activation that turns a model's logits into probabilities, for each output of `outputs_by_name`.
 
-    The outputs are those of `outputs_by_name`. The user's `own` losses take probabilities, unless ``outputs`` or their
-    attribute ``from_logits`` says otherwise.
+    The user's `own` losses take probabilities, unless ``outputs`` or their attribute ``from_logits`` says otherwise.
     """
     if _computes_its_loss(model) and config.outputs == "auto":
         return ""

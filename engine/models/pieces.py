@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from ..config.catalog import is_user_reference
-from ..config.options import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
+from ..config.options import CALLBACKS, LOSSES, METRICS
 from ..config.pieces import Piece, parse_piece, split_output
 from ..config.user_code import call_user_function, find_user_code, find_user_module
 from ..errors import ConfigError, Problem, UserCodeError, one_line
@@ -28,73 +27,41 @@ BY_CLASS = {"auc", "f1_score", "fbeta_score", "precision", "precision_at_recall"
 
 def make_loss(config: RunConfig, activation: Activation) -> Any:
     """Return a configuration's loss, or one for each output; `activation` says which outputs are logits."""
-    made: dict[str, Any] = {}
+    made: dict[str, Any] = own_losses(config)
     for output, text in config.losses.items():
-        piece = parse_piece(text)
-        if piece.is_own:
-            made[output] = _of_own(piece, keras.losses.Loss)
+        if output in made:
             continue
+        piece = parse_piece(text)
         settings = dict(piece.options)
         if config.label_smoothing:
             settings["label_smoothing"] = config.label_smoothing
         if activation_of(activation, output):
             settings.setdefault("from_logits", True)
         name = config.effective_loss or piece.name
-        made[output] = _made("loss", keras.losses, LOSSES[name], settings) if settings else name
+        loss = Piece(name, settings)
+        made[output] = make_piece("loss", loss, keras.losses, LOSSES, keras.losses.Loss) if settings else name
     return made.get("", made)
 
 
 def own_losses(config: RunConfig) -> dict[str, Any]:
     """Return the user's own losses of a configuration, by output."""
     pieces = {name: parse_piece(text) for name, text in config.losses.items()}
-    return {name: _of_own(piece, keras.losses.Loss) for name, piece in pieces.items() if piece.is_own}
+    return {name: _of_own("loss", piece, keras.losses.Loss) for name, piece in pieces.items() if piece.is_own}
 
 
 def make_metrics(config: RunConfig, activation: Activation) -> Any:
-    """Return a configuration's metrics, or those of each output.
-
-    `activation` makes probabilities for Keras's metrics; the user's own get the outputs unchanged.
-    """
+    """Return a configuration's metrics, or those of each output; Keras's get probabilities, the user's the outputs."""
     made: dict[str, list[Any]] = {}
     for output, text in map(split_output, config.metrics):
         made.setdefault(output, []).append(_metric(parse_piece(text), activation_of(activation, output)))
     return made.get("", made)
 
 
-def make_optimizer(config: RunConfig, settings: Mapping[str, Any]) -> Any:
-    """Return a configuration's optimizer; its own options come before `settings`."""
-    piece = parse_piece(config.optimizer.name)
-    given = {**settings, **piece.options}
-    if not piece.is_own:
-        return _made("optimizer.name", keras.optimizers, OPTIMIZERS[piece.name], given)
-    made = call_user_function(piece.name, **given)
-    return _checked(made, keras.optimizers.Optimizer, piece.name)
-
-
-def make_schedule(config: RunConfig, peak: float, steps: int) -> Any:
-    """Return a schedule that is neither constant nor one of this program's; it gets the peak and the run's steps."""
-    piece = parse_piece(config.optimizer.schedule)
-    made = find_user_code(piece.name) if piece.is_own else getattr(keras.optimizers.schedules, SCHEDULES[piece.name])
-    known = dict.fromkeys(("learning_rate", "initial_learning_rate"), peak)
-    known |= dict.fromkeys(("steps", "decay_steps", "first_decay_steps"), steps)
-    settings = {name: known[name] for name in inspect.signature(made).parameters if name in known}
-    settings = {**settings, **piece.options}
-    if not piece.is_own:
-        return _made("optimizer.schedule", keras.optimizers.schedules, made.__name__, settings)
-    return _checked(
-        call_user_function(piece.name, **settings), (keras.optimizers.schedules.LearningRateSchedule, float), piece.name
-    )
-
-
 def make_callbacks(config: RunConfig) -> list[Any]:
     """Return a configuration's callbacks."""
-    made = []
-    for piece in map(parse_piece, config.callbacks):
-        if piece.is_own:
-            made.append(_checked(call_user_function(piece.name, **piece.options), keras.callbacks.Callback, piece.name))
-        else:
-            made.append(_made("callbacks", keras.callbacks, CALLBACKS[piece.name], piece.options))
-    return made
+    callbacks = keras.callbacks
+    pieces = map(parse_piece, config.callbacks)
+    return [make_piece("callbacks", piece, callbacks, CALLBACKS, callbacks.Callback) for piece in pieces]
 
 
 def custom_objects(config: RunConfig) -> dict[str, Any]:
@@ -116,12 +83,12 @@ def _metric(piece: Piece, activation: str) -> Any:
             return piece.name
         metric = keras.metrics.BinaryAccuracy()
     elif piece.is_own:
-        metric = _of_own(piece, keras.metrics.Metric)
+        metric = _of_own("metrics", piece, keras.metrics.Metric)
     else:
-        settings = dict(piece.options)
-        if piece.name in {"f1_score", "fbeta_score"}:
-            settings.setdefault("average", "macro")  # otherwise it is not a single number
-        metric = _made("metrics", keras.metrics, METRICS[piece.name], settings)
+        # Without an average, these two are not a single number.
+        usual = {"average": "macro"} if piece.name in {"f1_score", "fbeta_score"} else {}
+        given = Piece(piece.name, {**usual, **piece.options})
+        metric = make_piece("metrics", given, keras.metrics, METRICS, keras.metrics.Metric)
     if not isinstance(metric, keras.metrics.Metric):
         metric = keras.metrics.MeanMetricWrapper(metric)
     metric.name = piece.label
@@ -148,30 +115,31 @@ def _value_per_class(y_true: Any, y_pred: Any) -> Any:
     return keras.ops.one_hot(keras.ops.cast(y_true, "int32"), classes)
 
 
-def _of_own(piece: Piece, kind: type) -> Any:
+def _of_own(key: str, piece: Piece, kind: type) -> Any:
     """Return the user's loss or metric: an object of a class, or a function of labels and outputs."""
     found = find_user_code(piece.name)
     if isinstance(found, type):
-        return _checked(call_user_function(piece.name, **piece.options), kind, piece.name)
+        return make_piece(key, piece, None, {}, kind)
     return update_wrapper(partial(found, **piece.options), found) if piece.options else found
 
 
-def _made(key: str, module: Any, name: str, settings: Mapping[str, Any]) -> Any:
-    """Make one of Keras's objects; raise `ConfigError` if it does not take these options."""
+def make_piece(key: str, piece: Piece, module: Any, names: Mapping[str, str], *kinds: type) -> Any:
+    """Make an object of one of some kinds: of a class in a module of Keras, or of the user's.
+
+    Raises:
+        ConfigError: Keras's class, which the configuration's key names, does not take these options.
+        UserCodeError: The user's code failed, or made something else.
+    """
+    if piece.is_own:
+        made = call_user_function(piece.name, **piece.options)
+        if isinstance(made, kinds):
+            return made
+        raise UserCodeError(
+            f"{piece.name} made a {type(made).__name__}, not a keras {kinds[0].__name__}.",
+            remedy="Name a class of that kind, or a function that returns one.",
+        )
     try:
-        return getattr(module, name)(**settings)
+        return getattr(module, names[piece.name])(**piece.options)
     except (TypeError, ValueError) as error:
-        options = ", ".join(settings)
-        raise ConfigError(
-            [Problem(key, f"keras {name} cannot be made with {options}: {one_line(error, 200)}")]
-        ) from error
-
-
-def _checked(made: Any, kind: Any, reference: str) -> Any:
-    if isinstance(made, kind):
-        return made
-    wanted = kind[0] if isinstance(kind, tuple) else kind
-    raise UserCodeError(
-        f"{reference} made a {type(made).__name__}, not a keras {wanted.__name__}.",
-        remedy="Name a class of that kind, or a function that returns one.",
-    )
+        what = f"keras {names[piece.name]} cannot be made with {', '.join(piece.options)}: {one_line(error, 200)}"
+        raise ConfigError([Problem(key, what)]) from error

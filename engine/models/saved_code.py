@@ -3,11 +3,10 @@
 A ``.keras`` file can hold Python code (`Lambda` layers), name modules to import, and name a SavedModel, whose graph can
 read and write files. Keras's `safe_mode` refuses some of this, depending on its version: Keras 3.7 imports any module
 that a file names. So this module checks the file's ``config.json`` itself: everything except Keras classes that only
-compute is code.
+compute is code. Weights, vocabularies and a SavedModel's variables are data.
 
-Weights, vocabularies and a SavedModel's variables are data, not code. When a run saves a model with code in it, the
-program notes a digest of that code, as `engine.config.trust` does with what a run is started with. Code with a known
-digest was saved by a run of the user, wherever its folder is now.
+When a run saves a model with code in it, the program notes a digest of that code, as `engine.config.trust` does with
+what a run is started with: code with a known digest was saved by a run of the user.
 """
 
 from __future__ import annotations
@@ -56,10 +55,9 @@ class Architecture:
 
 
 def read_architecture(path: Path) -> Architecture:
-    """Read what a ``.keras`` file says about its model; nothing in it is run or imported.
+    """Read what a ``.keras`` file says about its model, without running or importing anything.
 
-    Raises:
-        ConsoleError: It is not a regular file, is damaged, or declares sizes that no real model has.
+    Raises `ConsoleError` if it is not a regular file, is damaged, or declares sizes that no real model has.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -86,13 +84,9 @@ def read_architecture(path: Path) -> Architecture:
 def find_code(architecture: Architecture) -> tuple[str, ...]:
     """Return the beginning of a sentence about each layer that contains code, with the names of the layer and the file.
 
-    Keras's own layers, models, initializers, metrics and so on are not code, whatever their options. Code is:
-
-    - a `Lambda` layer, a Python lambda, and a layer that wraps a program of JAX or PyTorch;
-    - a `TFSMLayer`: the graph of a SavedModel can read and write files;
-    - a class or function from outside Keras, and a function of Keras that is not an activation, loss or metric;
-    - a vocabulary that is read from a file somewhere else;
-    - pickled weights.
+    Code is a `Lambda` layer, a Python lambda, a layer that wraps a program of JAX, PyTorch or TensorFlow, a class or
+    function from outside Keras, a function of Keras that is no activation, loss or metric, a vocabulary in a file, and
+    pickled weights. Keras's other classes are not code, whatever their options.
     """
     file = user_path(architecture.path)
     found: dict[str | None, str] = {}
@@ -112,10 +106,7 @@ def is_own(architecture: Architecture) -> bool:
 
 
 def remember_own(path: Path) -> None:
-    """Note the code of a model that this program has just saved, if it has any, so that `is_own` knows it.
-
-    Nothing is noted when the data folder cannot be written: the user is then asked about the model.
-    """
+    """Note the code of a model that this program has just saved, if it has any and the data folder can be written."""
     with suppress(ConsoleError, OSError):
         architecture = read_architecture(path)
         if find_code(architecture):

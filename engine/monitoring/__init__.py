@@ -1,4 +1,1 @@
-"""What devices, the machine and the input pipeline do while a run trains, read once per second.
-
-Events that describe training itself are written by `training.bridge`.
-"""
+"""What devices, the machine and the input pipeline do while a run trains; `training.bridge` says what training does."""

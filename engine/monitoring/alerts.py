@@ -1,9 +1,8 @@
 """Alerts: what about a run needs attention, by pure rules over its state.
 
-Each rule returns what happened and what to do, or None. `AlertWatch` applies them while a run
-trains: those about the loss at every progress event, the others when an epoch ends. It writes an event when one begins
-to hold, so that every viewer shows the same. That a run does not respond is seen by its viewers
-(`engine.runs.heartbeat`), and that the input limits it by `engine.monitoring.input_rate`.
+`AlertWatch` applies them while a run trains: those about the loss at every progress event, the others when an epoch
+ends. It writes an event when one begins to hold, so that every viewer shows the same. That a run does not respond is
+seen by its viewers (`engine.runs.heartbeat`), and that the input limits it by `engine.monitoring.input_rate`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from ..runs.state import RunState, reduce
 from ..storage.disk_space import free_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -43,27 +42,13 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
     from .webhook import Webhook
 
-SPIKE, SPIKE_SHARE = 3.0, 0.05
-"""A spike is this many times the usual loss, and larger than it by this share of the first epoch's loss."""
-
-RECENT = 5
-"""Epochs of which the usual loss is the median, and for which validation gets worse before it is overfitting."""
-
-PLATEAU = 10
-"""Epochs without a better value."""
-
-QUIET = 10
-"""Epochs in which an alert did not hold before it is reported again."""
-
-WORSE = 1.05
-"""Validation loss is worse from this many times its best value on."""
-
-SLOW, SLOW_S = 2.0, 10.0
-"""A slow epoch takes this many times the median, and this many seconds more."""
-
-LEAST_FREE = 1 << 30
-"""Bytes that should be free on the disk, or space for `SAVES` more saves of the model if that is more."""
-
+SPIKE, SPIKE_SHARE = 3.0, 0.05  # a spike: how many times the usual loss, and how much of the first epoch's above it
+RECENT = 5  # epochs of which the usual loss is the median, and for which validation gets worse before it is overfitting
+PLATEAU = 10  # epochs without a better value
+QUIET = 10  # epochs in which an alert did not hold before it is reported again
+WORSE = 1.05  # validation loss is worse from this many times its best value on
+SLOW, SLOW_S = 2.0, 10.0  # a slow epoch takes this many times the median, and this many seconds more
+LEAST_FREE = 1 << 30  # bytes that should be free on the disk, or space for `SAVES` of the model if that is more
 SAVES, _STATE_SIZE = 4, 3  # weights, and twice their size for the optimizer
 _LOOK_AT_DISK_S = 30.0
 
@@ -72,33 +57,25 @@ ONE_SHAPE = "Give all batches one shape: drop the incomplete one, or pad to a fe
 _LASTING = frozenset({"plateau", "overfitting"})  # the kinds that say what is, not what happened
 _OF_EPOCHS = _LASTING | {"nan", "spike", "slow_epoch"}  # the kinds that `alerts_of` checks again
 
-Advice = tuple[str, str]
-"""What happened, and what to do about it while the run trains."""
+Advice = tuple[str, str]  # what happened, and what to do about it while the run trains
 
 
-def nan(newest: Progress | EpochEnded) -> Advice | None:
-    """Return whether the loss is no number."""
-    value = newest.logs.get("loss")
-    if value is None or math.isfinite(value):
-        return None
-    what = "NaN" if math.isnan(value) else "infinite"
-    return (
-        f"The loss became {what} in epoch {newest.epoch}.",
-        "Lower the learning rate, or clip the gradients, as in optimizer.name=adam(clipnorm=1).",
-    )
-
-
-def spike(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> Advice | None:
-    """Return whether the loss is far above that of the last epochs; `newest` may be the last of them."""
-    value = newest.logs.get("loss")
+def alerts_within(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> dict[AlertKind, Advice]:
+    """Return whether the loss of a progress event, or of the last epoch, is no number or far above the last epochs'."""
+    value = newest.logs.get("loss", 0.0)
+    if not math.isfinite(value):
+        what = f"The loss became {'NaN' if math.isnan(value) else 'infinite'} in epoch {newest.epoch}."
+        remedy = "Lower the learning rate, or clip the gradients, as in optimizer.name=adam(clipnorm=1)."
+        return {AlertKind.NAN: (what, remedy)}
     count = len(epochs) - isinstance(newest, EpochEnded)
     before = list(islice(_losses(epochs[n] for n in reversed(range(count))), RECENT))
-    if value is None or not math.isfinite(value) or len(before) < 2:
-        return None
+    if "loss" not in newest.logs or len(before) < 2:
+        return {}
     usual, first = median(before), next(_losses(epochs))
     if usual <= 0 or value < SPIKE * usual or value - usual < SPIKE_SHARE * abs(first):
-        return None
-    return f"The loss jumped to {value:.4g} in epoch {newest.epoch}; it was about {usual:.4g} before.", ""
+        return {}
+    what = f"The loss jumped to {value:.4g} in epoch {newest.epoch}; it was about {usual:.4g} before."
+    return {AlertKind.SPIKE: (what, "")}
 
 
 def plateau(state: RunState) -> Advice | None:
@@ -159,13 +136,8 @@ def disk(state: RunState, free: int | None) -> Advice | None:
     saves = SAVES * _STATE_SIZE * state.model.weight_bytes if state.model is not None else 0
     if free is None or free >= max(LEAST_FREE, saves):
         return None
-    remedy = "Free space, or the next checkpoint may not be saved."
-    return f"The disk of the run has only {free / 1e9:.1f} GB free.", remedy
-
-
-def alerts_within(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> dict[AlertKind, Advice]:
-    """Return what the rules about the loss say of a progress event, or of the last epoch."""
-    return _said({AlertKind.NAN: nan(newest), AlertKind.SPIKE: spike(newest, epochs)})
+    what = f"The disk of the run has only {free / 1e9:.1f} GB free."
+    return what, "Free space, or the next checkpoint may not be saved."
 
 
 def alerts_of(state: RunState) -> dict[AlertKind, Advice]:
@@ -176,14 +148,15 @@ def alerts_of(state: RunState) -> dict[AlertKind, Advice]:
         AlertKind.PLATEAU: plateau(state) if overfits is None else None,
         AlertKind.SLOW_EPOCH: slow_epoch(state),
     }
-    return alerts_within(state.epochs[-1], state.epochs) | _said(found)
+    within = alerts_within(state.epochs[-1], state.epochs)
+    return within | {kind: advice for kind, advice in found.items() if advice is not None}
 
 
 def current_alerts(state: RunState, *, is_over: bool = False) -> list[str]:
     """Return what still needs attention, the newest first: one text for each kind of alert that the run wrote.
 
-    Rules about epochs are applied to the newest epoch again, and an alert that no longer holds is left out. Of a run
-    that is over, what happened once stays, and nothing says what to do.
+    Rules about epochs are applied to the newest epoch again. Of a run that is over, what happened once stays, and
+    nothing says what to do.
     """
     newest = {alert.kind: alert for alert in state.alerts}
     now = {str(kind): advice for kind, advice in alerts_of(state).items()} if newest and state.epochs else {}
@@ -209,10 +182,6 @@ def lasting_alerts(state: RunState) -> list[Alerted]:
     ]
 
 
-def _said(found: dict[AlertKind, Advice | None]) -> dict[AlertKind, Advice]:
-    return {kind: advice for kind, advice in found.items() if advice is not None}
-
-
 def _losses(epochs: Iterable[EpochEnded]) -> Iterator[float]:
     """Yield the finite losses of epochs; lazily, because a rule that is applied at every progress looks at a few."""
     return (loss for epoch in epochs if math.isfinite(loss := epoch.logs.get("loss", math.nan)))
@@ -226,8 +195,7 @@ def _last_epoch(state: RunState) -> EpochEnded | Progress:
 class AlertWatch:
     """Applies the rules to a run while a block trains it, and writes an event when one begins to hold.
 
-    The webhook, if any, gets every alert. The state is that of a run that is resumed. `free` returns the free bytes of
-    a folder's disk.
+    The state is that of a run that is resumed; `free` returns the free bytes of a folder's disk.
     """
 
     def __init__(
@@ -275,11 +243,11 @@ class AlertWatch:
             case HostSampled() if (now := self._clock()) - self._looked_at >= _LOOK_AT_DISK_S:
                 self._looked_at = now
                 free = self._free(self._recorder.run.path) if AlertKind.DISK in self._kinds else None
-                self._report(_said({AlertKind.DISK: disk(self._state, free)}))
+                self._report({AlertKind.DISK: disk(self._state, free)})
             case Compiled():
                 self._note(event)
-                again = compilation(self._state)
-                self._report(_said({AlertKind.COMPILATION: None if event.is_validation else again}), event)
+                again = None if event.is_validation else compilation(self._state)
+                self._report({AlertKind.COMPILATION: again}, event)
             case Alerted() if self._webhook is not None:
                 self._webhook.send(event)
             case FitStarted() | ModelBuilt() | CheckpointSaved() | PhaseStarted() | RunResumed():
@@ -293,8 +261,8 @@ class AlertWatch:
             if isinstance(event, EpochEnded | RunResumed):
                 self._newest = _last_epoch(self._state)
 
-    def _report(self, found: dict[AlertKind, Advice], at: Compiled | None = None) -> None:
-        found = {kind: advice for kind, advice in found.items() if kind in self._kinds}
+    def _report(self, said: Mapping[AlertKind, Advice | None], at: Compiled | None = None) -> None:
+        found = {kind: advice for kind, advice in said.items() if advice is not None and kind in self._kinds}
         if not found:
             return
         with self._lock:
@@ -308,8 +276,7 @@ class AlertWatch:
             what, remedy = found[kind]
             if rolls_back:
                 remedy = "Training goes back to its newest checkpoint, with a lower learning rate."
-            alert = Alerted(kind, what, newest.epoch, newest.step, stops, remedy)
-            self._recorder.emit(alert)
+            self._recorder.emit(Alerted(kind, what, newest.epoch, newest.step, stops, remedy))
             reason = f"the loss became NaN or infinite in epoch {newest.epoch}"
             if rolls_back:
                 self._recorder.control.ask(Request(Steering.ROLL_BACK, reason))

@@ -55,10 +55,9 @@ _MESSAGES = {
 
 
 class RuntimeMetrics:
-    """Asks a TPU's runtime on this machine; use it from one thread.
+    """Asks a TPU's runtime on this machine, at one port or one for each chip's process; use it from one thread.
 
-    A runtime that is not there, hangs or does not know a metric costs one short wait and is asked again later.
-    There is one port, or one for each process if every chip has its own; `deadline_s` limits the wait for one answer.
+    A runtime that is not there, hangs or does not know a metric costs a wait of `deadline_s` and is asked again later.
     """
 
     def __init__(
@@ -71,10 +70,7 @@ class RuntimeMetrics:
         self._silences: dict[tuple[int, str], tuple[float, str]] = {}  # until when, and why
 
     def read(self, metric: str) -> tuple[dict[int, float], str]:
-        """Read a metric: figures by the runtime's number of the device, or why there are none.
-
-        It waits half a second at most for each port that does not answer.
-        """
+        """Read a metric: figures by the runtime's number of the device, or why there are none."""
         try:
             import grpc
         except ImportError:
@@ -150,8 +146,8 @@ def messages() -> dict[str, Any]:
 def spread(figures: Mapping[int, float], devices: Sequence[int]) -> dict[int, float]:
     """Assign figures by the runtime's device or chip to this process's devices; empty if they do not fit.
 
-    A runtime may report more devices than this process has. It counts some things by chip, and v2 and v3 chips have two
-    devices: then neighbours share a figure, as in ``tpu-info``.
+    A runtime may have more devices. It counts some things by chip, and v2 and v3 chips have two devices, which then
+    share a figure, as in ``tpu-info``.
     """
     if len(figures) > len(devices):
         return {device: figures[device] for device in devices} if set(devices) <= figures.keys() else {}

@@ -2,13 +2,11 @@
 
 Keras takes batches inside a compiled function, where Python cannot measure. So the last stage of the input pipeline
 measures: TensorFlow's own ``LatencyStatsDataset``, compiled code that adds up how long the requests took. It costs
-about 2 µs of CPU per batch; a stage of tf.data functions would cost about 100. If a parallel map comes before it, its
-threads take about 13 µs more; `engine.input.pipeline` has one for large batches only.
+about 2 µs of CPU per batch; a stage of tf.data functions would cost about 100.
 
-A request ends when its batch arrives. With one step per execution on one device, training stands still until then. If
-batches are requested ahead (several steps per execution, several replicas, JAX, a GPU), computation may continue: then
-the share is near 0% while the input keeps up, and near 100% as soon as it does not. It still shows which of the two
-sets the pace, and at most that much time is lost.
+With one step per execution on one device, training stands still until the requested batch arrives. If batches are
+requested ahead (several steps per execution, several replicas, JAX, a GPU), computation may continue: then the share is
+near 0% while the input keeps up, and near 100% as soon as it does not. It still shows which of the two sets the pace.
 """
 
 from __future__ import annotations
@@ -42,12 +40,8 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
 
 
-INPUT_SHARE = 0.20
-"""From this share of waiting, the input limits a run: without it, the run would take at most 80% of its time."""
-
-ACCELERATOR_SHARE = 0.05
-"""Up to this share, the accelerator limits a run: a perfect input would save a twentieth at most."""
-
+INPUT_SHARE = 0.20  # from this share of waiting, the input limits a run: without it, it would take 80% of its time
+ACCELERATOR_SHARE = 0.05  # up to this share, the accelerator does: a perfect input would save a twentieth at most
 EVENT_EVERY_S = 2.0  # shortest time between two events within an epoch
 _JUDGED_S = 1.0  # a shorter epoch is no reason for advice
 _CPU, _TAG = "CPU:0", "wait"
@@ -93,27 +87,21 @@ def metered(dataset: Any, meter: InputMeter | None = None) -> tuple[Any, InputMe
     """Add a stage to the end of a dataset that counts batches and the time training waits for them; return its meter.
 
     The dataset must end in a prefetch, so that the time of a request is a wait and no work, and its options must switch
-    tuning off, with which TensorFlow would put another prefetch behind the stage. The result has the same elements,
-    number and options. The same dataset without a meter is returned if it is copied to another machine, such as a
-    remote TPU's host, which has no access to the counts, and if TensorFlow no longer has the stage. The meter of an
-    earlier dataset goes on counting with this one.
+    tuning off, with which TensorFlow would put another prefetch behind the stage. The meter of an earlier dataset goes
+    on counting with this one. There is none if a remote TPU's host reads the dataset, or TensorFlow no longer has the
+    stage.
     """
-    if any(
-        "/job:" in device.name and "/job:localhost" not in device.name for device in tf.config.list_logical_devices()
-    ):
+    names = [device.name for device in tf.config.list_logical_devices()]
+    if any("/job:" in name and "/job:localhost" not in name for name in names):
         return dataset, None
     flat = tf.nest.flatten(dataset.element_spec)
-    kept: dict[str, Any] = {
-        "output_types": [spec.dtype for spec in flat],
-        "output_shapes": [spec.shape for spec in flat],
-    }
+    kept = {"output_types": [spec.dtype for spec in flat], "output_shapes": [spec.shape for spec in flat]}
     try:
         with tf.device(_CPU):
             name = f"input-{uuid.uuid4().hex}"
             counts = tf.raw_ops.StatsAggregatorHandle(shared_name=name) if meter is None else meter.counts
-            stage = tf.raw_ops.LatencyStatsDataset(
-                input_dataset=tf.data.experimental.to_variant(dataset), tag=_TAG, **kept
-            )
+            variant = tf.data.experimental.to_variant(dataset)
+            stage = tf.raw_ops.LatencyStatsDataset(input_dataset=variant, tag=_TAG, **kept)
             stage = tf.raw_ops.SetStatsAggregatorDataset(
                 input_dataset=stage, stats_aggregator=counts, tag="", counter_prefix="", **kept
             )
@@ -158,32 +146,25 @@ class InputRate:
 
     def on_event(self, event: Event) -> None:
         """Follow an event of the run; called in the thread that writes it."""
-        measured: InputMeasured | None = None
-        advice = ""
-        if isinstance(event, Progress):
-            with self._lock:
-                if self._since is not None and self._clock() - self._emitted_at >= EVENT_EVERY_S:
-                    self._count()
-                    measured = self._measured(event)
-        elif isinstance(event, PhaseStarted):
-            with self._lock:
-                self._switch(is_running=event.phase == Phase.TRAINING)
-        elif isinstance(event, EpochEnded):
-            with self._lock:
-                measured, advice = self._end_epoch(event)
-        if measured is not None:
-            self._recorder.emit(measured)
-        if advice and isinstance(event, EpochEnded):
-            self._recorder.emit(Alerted(AlertKind.INPUT, advice, event.epoch, event.step))
+        with self._lock:
+            found = self._found(event)
+        for one in found:
+            self._recorder.emit(one)
 
-    def _switch(self, *, is_running: bool) -> None:
-        """Start counting when training starts, and stop when it stops."""
-        if not is_running:
-            self._count()
-            self._since = None
-        elif self._since is None:
-            self._since, self._base = self._clock(), self._meter.read()
-            self._emitted_at = max(self._emitted_at, self._since)
+    def _found(self, event: Event) -> list[InputMeasured | Alerted]:
+        match event:
+            case Progress() if self._since is not None and self._clock() - self._emitted_at >= EVENT_EVERY_S:
+                self._count()
+                return self._measured(event)
+            case PhaseStarted(phase=Phase.TRAINING) if self._since is None:
+                self._since, self._base = self._clock(), self._meter.read()
+                self._emitted_at = max(self._emitted_at, self._since)
+            case PhaseStarted(phase=phase) if phase != Phase.TRAINING:
+                self._count()
+                self._since = None
+            case EpochEnded():
+                return self._end_epoch(event)
+        return []
 
     def _count(self) -> None:
         if self._since is None:
@@ -193,14 +174,14 @@ class InputRate:
         self._window, self._epoch = self._window + part, self._epoch + part
         self._since, self._base = now, taken
 
-    def _measured(self, event: Progress | EpochEnded) -> InputMeasured | None:
+    def _measured(self, event: Progress | EpochEnded) -> list[InputMeasured | Alerted]:
         window = self._window
         if not window.batches or window.span_s <= 0:
-            return None
+            return []
         self._window = Taken()
         self._emitted_at = self._clock()
         limit = limit_of(window.share)
-        return InputMeasured(
+        measured = InputMeasured(
             epoch=event.epoch,
             step=event.step,
             elapsed_s=event.elapsed_s,
@@ -210,20 +191,19 @@ class InputRate:
             limit=limit,
             remedy=self._remedy(event.epoch) if limit is Bottleneck.INPUT else "",
         )
+        return [measured]
 
-    def _end_epoch(self, event: EpochEnded) -> tuple[InputMeasured | None, str]:
+    def _end_epoch(self, event: EpochEnded) -> list[InputMeasured | Alerted]:
         """Close an epoch; advise once in a run, when the input limited a whole epoch after the first."""
         self._count()
-        measured = self._measured(event)
+        found = self._measured(event)
         epoch, self._epoch = self._epoch, Taken()
         is_judged = event.epoch > 1 and epoch.span_s >= _JUDGED_S
-        if self._advised or not is_judged or limit_of(epoch.share) is not Bottleneck.INPUT:
-            return measured, ""
-        self._advised = True
-        return measured, (
-            f"The input limits the run: training waited for data in {epoch.share:.0%} of epoch {event.epoch}. "
-            f"{self._remedy(event.epoch)}"
-        )
+        if is_judged and not self._advised and limit_of(epoch.share) is Bottleneck.INPUT:
+            self._advised = True
+            what = f"The input limits the run: training waited for data in {epoch.share:.0%} of epoch {event.epoch}."
+            found.append(Alerted(AlertKind.INPUT, f"{what} {self._remedy(event.epoch)}", event.epoch, event.step))
+        return found
 
 
 def input_remedy(config: RunConfig, data: Pipeline, accelerator: str, cores: float, epoch: int) -> str:

@@ -1,7 +1,6 @@
 """Samples devices and the host once per second during a run, in its own thread.
 
-In a container with a limit, the figures of the whole machine include its neighbours. There the container's own counters
-are read, from the folder of the file that sets the limit.
+In a container with a limit, its own counters are read: the figures of the whole machine include its neighbours.
 """
 
 from __future__ import annotations
@@ -117,8 +116,7 @@ _SHORTEST_S = 0.1  # below it a rate would be noise
 class HostPace:
     """Follows a run's events: how long it has trained, and how many examples per second pass between two looks.
 
-    Compilation, validation and pauses do not count. `share` is this host's share of the replicas; `earlier_s`
-    are the seconds of training before the run was resumed.
+    `share` is this host's share of the replicas; `earlier_s` are the seconds of training before the run was resumed.
     """
 
     def __init__(self, share: float = 1.0, earlier_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -182,8 +180,7 @@ _EVERY_S = 1.0
 class Sampler:
     """Writes the figures of this host, and those of its devices when they change, while a block runs.
 
-    `accelerator` is None in a notebook, which chooses its own; `earlier_s` are the seconds of training before the run
-    was resumed.
+    `accelerator` is None in a notebook, which chooses its own; `earlier_s` is that of `HostPace`.
     """
 
     def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None, earlier_s: float = 0.0) -> None:

@@ -36,8 +36,7 @@ _PRODUCTS, _FLOAT32, _HBM = {"convolution", "dot"}, 11, 1  # as XLA writes an op
 _PLAIN = {"parameter", "constant", "tuple", "get-tuple-element"}  # what they are called is not what uses them
 _S = 1e-12  # seconds in a picosecond
 
-Span = tuple[int, int]
-"""A start and an end in picoseconds."""
+Span = tuple[int, int]  # a start and an end in picoseconds
 
 
 @dataclass(slots=True)
@@ -84,10 +83,7 @@ class _Operation:
 
 
 def read_trace(data: bytes, layers: frozenset[str], optimizer: str = "") -> Trace:
-    """Read a trace; `layers` are the names of the model's layers, to which the optimizer's is added.
-
-    Raises `DataError` if it is torn, or not a trace.
-    """
+    """Read a trace for the layers of a model and its optimizer; raise `DataError` if it is torn, or not a trace."""
     from ..compat.tensorflow import trace_messages
 
     spaces, programs = trace_messages()

@@ -36,8 +36,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 class Webhook:
     """Posts alerts as JSON: at most so many per minute, retries included, each tried three times.
 
-    `on_failure` is called with a sentence when an alert could not be sent, for the first one only. `pause_s` is the
-    time before the first retry; doubled before each further one.
+    `on_failure` is called with a sentence for the first alert that could not be sent. `pause_s` is the time before the
+    first retry, doubled before the next.
     """
 
     def __init__(

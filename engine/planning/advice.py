@@ -200,7 +200,7 @@ def _size_findings(config: RunConfig) -> Iterator[Finding]:
     if config.model not in MODELS:
         return
     model = MODELS[config.model]
-    given = model.options(config).model_dump()
+    given = model.model_validate(config.model_options).model_dump()
     for name in model.sizes:
         sizes = given.get(name, ())
         for size in dict.fromkeys(sizes if isinstance(sizes, (list, tuple)) else [sizes]):

@@ -1,4 +1,1 @@
-"""The process that trains a run: how it is started, its signals and heartbeat, and its training thread.
-
-What the thread does belongs in `training`.
-"""
+"""The process that trains a run: how it is started, its signals and heartbeat, and the thread that does `training`."""

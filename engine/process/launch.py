@@ -63,13 +63,9 @@ def start_host(
 ) -> subprocess.Popen[bytes]:
     """Start the process that trains a prepared run, without a terminal; its output goes to ``console.log``.
 
-    Args:
-        resumes: The checkpoint with which the run goes on; empty if it has none, None for a new run.
-        lock: The run's lock from `lock_run`, which the process then holds; taken here by default.
-        warm: A process that waits for this run; if it has died, another one is started.
-
-    Raises:
-        ConsoleError: It cannot be started.
+    `resumes` is the checkpoint with which the run goes on; empty if it has none, None for a new run. The process holds
+    the lock, of `lock_run`, which is taken here by default. If the warm one has died, another process is started.
+    Raises `ConsoleError` if it cannot be started.
     """
     lock = lock_run(run) if lock is None else lock
     try:
@@ -94,11 +90,8 @@ def start_host(
 def lock_run(run: RunDirectory) -> int:
     """Lock a run's journal for one training process, until the returned descriptor is closed everywhere.
 
-    On a file system without locks, only the heartbeat shows that a run trains.
-
-    Raises:
-        RunningError: Another process holds the lock.
-        ConsoleError: The folder cannot be written, or holds something that leads out of it.
+    On a file system without locks, only the heartbeat shows that a run trains. Raises `RunningError` if another process
+    holds the lock, or `ConsoleError` if the folder cannot be written, or holds something that leads out of it.
     """
     try:
         require_writable(run)
@@ -113,13 +106,10 @@ def lock_run(run: RunDirectory) -> int:
 
 
 def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
-    """End the process of a run: it does so itself, with a last event, or else it is killed if it is on this machine.
+    """End the process of a run: it does so itself, with a last event, or is killed, at once if it does not respond.
 
-    `by` says who asks, and how. If the process does not respond, it is killed without waiting.
-
-    Raises:
-        ConsoleError: It does not respond, and its process cannot be seen from here.
-        OSError: The request cannot be written.
+    `by` says who asks, and how. Raises `ConsoleError` if it does not respond, and its process cannot be seen from here,
+    or `OSError` if the request cannot be written.
     """
     number = ask(run, Steering.END_NOW, by)
     deadline = time.monotonic() + _PATIENCE_S * responds

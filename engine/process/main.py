@@ -1,10 +1,9 @@
 """The process that trains a run: ``python -P -m tpu_console.engine.process.main RUN_DIRECTORY [CHECKPOINT]``.
 
-With a checkpoint's name, or an empty one, it goes on with a run that was interrupted.
-
-The main thread writes the heartbeat and handles signals and requests; the engine thread trains. SIGHUP is ignored, so
-that closing the terminal does not end the run. The first SIGINT or SIGTERM asks the run to stop and save; the second
-ends the process immediately. A process that SIGTERM asked ends after 20 seconds, because its machine may soon be gone.
+With a checkpoint's name, or an empty one, it goes on with a run that was interrupted. The main thread writes the
+heartbeat and handles signals and requests; the engine thread trains. SIGHUP is ignored, so that closing the terminal
+does not end the run. The first SIGINT or SIGTERM asks the run to stop and save; the second ends the process
+immediately. A process that SIGTERM asked ends after 20 seconds, because its machine may soon be gone.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ _LONGEST_STOP_S = 18.0
 
 
 def main(arguments: list[str], importing: threading.Thread | None = None) -> int:
-    """Train the run that the command line names; return the exit code.
-
-    `importing` is a thread that already imports the framework.
-    """
+    """Train the run that the command line names; return the exit code. A thread may already import the framework."""
     os.umask(0o077)
     faulthandler.enable(_STDERR, all_threads=False)  # if native code crashes, the log names the signal
     run = RunDirectory(Path(arguments[0]))

@@ -1,7 +1,4 @@
-"""Moves runs to a trash folder and back; a run that trains stays.
-
-The trash is ``.trash`` in the folder of the runs: on the same disk, so that moving is one rename.
-"""
+"""Moves runs to a trash folder and back: ``.trash`` in the folder of the runs, so that moving is one rename."""
 
 from __future__ import annotations
 
@@ -24,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def trash_of(folder: Path | None = None) -> Path:
-    """Return the trash of a folder of runs, by default the user's; it need not exist.
-
-    Raises:
-        ConsoleError: It is a link.
-    """
+    """Return the trash of a folder of runs, by default the user's; raise `ConsoleError` if it is a link."""
     try:
         return inside(folder or runs_folder(), ".trash/")
     except LinkError as error:
@@ -42,11 +35,9 @@ def _has_ended(run: RunDirectory) -> bool:
 
 
 def delete_runs(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
-    """Move runs to the trash of their folder, and return where they are now; if one of them trains, none is moved.
+    """Move runs to the trash of their folder, and return where they are now.
 
-    Raises:
-        RunningError: One of them trains.
-        ConsoleError: One of them cannot be moved; those before it are in the trash.
+    Raises `RunningError` if one of them trains, and none is moved, or `ConsoleError` if one cannot be moved.
     """
     locks: list[int] = []
     try:
@@ -89,9 +80,7 @@ def deleted_runs(folder: Path | None = None) -> list[RunDirectory]:
 def restore_run(name: str, folder: Path | None = None) -> RunDirectory:
     """Move a run from the trash back to where it was, and return it; the folder is that of all runs.
 
-    Raises:
-        RunNotFoundError: None or several runs in the trash have that name, or it as a part of theirs.
-        ConsoleError: It cannot be moved.
+    Raises `RunNotFoundError` if none or several have that name, or it as a part of theirs, or `ConsoleError`.
     """
     runs = deleted_runs(folder)
     matching = [run for run in runs if run.run_id == name] or [run for run in runs if name in run.run_id]

@@ -38,8 +38,7 @@ _NEEDED = (
 def may_warm(free_bytes: int, load: float, cores: int, environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether a process may be warmed up: the user allows it, there is memory, and the machine is idle.
 
-    `load` is the mean number of processes that wanted to run in the last minute. ``TPU_CONSOLE_PREWARM=false`` forbids
-    it.
+    `load` is the mean number of processes that wanted to run in the last minute.
     """
     is_allowed = environ.get("TPU_CONSOLE_PREWARM", "true").lower() not in {"false", "0", "no", "off"}
     return is_allowed and free_bytes >= FREE_BYTES and load < cores

@@ -1,4 +1,1 @@
-"""Files on disk: where they are, reading and writing them safely, full disks, and small values kept between commands.
-
-What a file means belongs to the folder of its subject; this one knows no run and no configuration.
-"""
+"""Files on disk, whatever they mean: where they are, reading and writing them safely, full disks, values kept."""

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RESERVE_NAME = "reserved-space"
-RESERVE_BYTES = 256 << 10
-"""Space reserved for a run from its start: enough for the last event and the epochs before it."""
+RESERVE_BYTES = 256 << 10  # space reserved for a run from its start: enough for the last event and the epochs before it
 
 
 def reserve(path: Path) -> None:
@@ -39,10 +38,7 @@ def free_bytes(folder: Path) -> int | None:
 
 
 def disk_full(folder: Path, what: str, needed: int | None = None, remedy: str = "") -> DiskFullError:
-    """Return the error that says which disk is full and how much space is needed.
-
-    `what` was not written, as the subject of a sentence: ``the model``; `needed` is its size in bytes.
-    """
+    """Return the error that says on which disk `what`, as the subject of a sentence, could not be written."""
     free = free_bytes(folder)
     sizes = [f"{size_text(free)} are free there"] if free is not None else []
     sizes += [f"{size_text(needed)} are needed"] if needed else []
@@ -74,8 +70,7 @@ def gib(count: float) -> str:
     return f"{count / 2**30:,.2f} GiB" if count >= 0.1 * 2**30 else f"{count / 2**20:.1f} MiB"
 
 
-COMPILED = "compiled"
-"""The entry of the cache folder with what JAX has compiled, which can be compiled again."""
+COMPILED = "compiled"  # the entry of the cache folder with what JAX has compiled, which can be compiled again
 
 
 def compiled_files() -> list[Path]:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-DRAFT = ".draft-"
-"""How the names of drafts begin."""
-
+DRAFT = ".draft-"  # how the names of drafts begin
 _LONGEST_DRAFT_S = 60.0
 _MOST_ENTRIES = 10_000
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -69,10 +67,10 @@ def require_real(folder: Path) -> None:
 
 
 def require_plain(folder: Path, names: Iterable[str], *, are_written: bool = True) -> None:
-    """Check files and folders in a folder from anybody, with all that is in them, before a library uses them.
+    """Raise `NotAFileError` for a link, a device or the like in a folder from anybody, before a library follows it.
 
-    Libraries follow links. If they also write, a file with a second name is refused, too. Raises `NotAFileError` for a
-    link, a pipe, a device or the like.
+    The names are those of files, and of folders with all that is in them. For a library that also writes, a file with a
+    second name is refused, too.
     """
     for name in names:
         path = f"{folder}/{name.rstrip('/')}"
@@ -87,10 +85,7 @@ def require_plain(folder: Path, names: Iterable[str], *, are_written: bool = Tru
 
 
 def open_regular(path: str | Path, *, follows_links: bool = False) -> IO[bytes]:
-    """Open a regular file for reading, without ever blocking on a pipe or a device.
-
-    Raises `NotAFileError` if the path is something else; the message says what.
-    """
+    """Open a file for reading, never blocking on a pipe; raise `NotAFileError` if it is no regular one."""
     # Checked before it is opened: opening a pipe unblocks its writer, and opening a device may do anything.
     _require_regular(os.stat(path, follow_symlinks=follows_links).st_mode, path)  # noqa: PTH116  for each file of a list
     # O_NONBLOCK has no effect on regular files; without it, opening a pipe waits for a writer.
@@ -155,10 +150,7 @@ def folder_size(folder: str | Path) -> int:
 
 
 def make_private_folder(path: Path) -> None:
-    """Create a folder and its missing parents, each for the user only (0700), whatever the umask is.
-
-    Folders that exist keep their permissions. Raises an `OSError` if one cannot be created.
-    """
+    """Create a folder and its missing parents, for the user only (0700), whatever the umask is, or raise `OSError`."""
     missing = []
     folder = path
     while not folder.exists():
@@ -174,12 +166,11 @@ def make_private_folder(path: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path, *, private: bool = True, is_synced: bool = True) -> Iterator[Path]:
-    """Write a file whole or not at all: the body writes a draft, which then replaces the file.
+    """Write a file whole or not at all: the body writes a draft, which then replaces it; an `OSError` changes nothing.
 
     The draft is synced before it is renamed, so that after a power failure the file is the old or the new one; a cache
-    that detects damage can do without. On a busy disk, syncing takes seconds. The draft has the file's extension,
-    because Keras requires it. A private file is readable by the user only (0600), whatever the umask is. Raises an
-    `OSError` if it cannot be written; what was there before is untouched.
+    that detects damage can do without, as syncing takes seconds on a busy disk. The draft has the file's extension,
+    because Keras requires it. A private file is readable by the user only (0600), whatever the umask is.
     """
     draft = path.with_name(f"{DRAFT}{os.getpid()}-{path.name}")
     draft.unlink(missing_ok=True)  # in somebody else's run, it may be a link to a file of the user
@@ -247,8 +238,7 @@ def remove_drafts(folder: Path) -> None:
 def lock_file(path: Path) -> int:
     """Lock a file, created if needed, for one process, until the returned descriptor is closed everywhere.
 
-    On a file system without locks, the descriptor is returned all the same. Raises `BlockingIOError` if another process
-    holds the lock.
+    Raises `BlockingIOError` if another process holds the lock. A file system without locks gives a descriptor, too.
     """
     import fcntl  # not for reading
 

@@ -30,7 +30,7 @@ from tpu_console.engine.config.run_config import RunConfig, flat_values
 from tpu_console.engine.config.values import Section
 from tpu_console.engine.data.kinds.table import dataset_names, option_sections
 from tpu_console.engine.errors import ConfigError, Problem
-from tpu_console.engine.models.table import MODELS, model_sections
+from tpu_console.engine.models.table import MODELS
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
@@ -65,7 +65,7 @@ OPTION_TABLES = {
     table.key: table
     for table in (
         OptionTable("data.options", "dataset", "Data", option_sections, DataOptions),
-        OptionTable("model_options", "model", "Model", model_sections, RunConfig),
+        OptionTable("model_options", "model", "Model", lambda: MODELS, RunConfig),
     )
 }
 

@@ -39,13 +39,13 @@ SIGNATURES = {
 def test_a_model_is_built_for_its_data_and_refuses_other_data(name: str) -> None:
     model, built = MODELS[name], {}
     assert model.title
-    assert {*model.sizes} <= {*model.Options.model_fields}
+    assert {*model.sizes} <= {*model.model_fields}
     config = model.without_weights(small_config(model=name, model_options={}))
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         for what, signature in SIGNATURES.items():
             try:
-                built[what] = model.build(config, signature, None)
+                built[what] = model.model_validate(config.model_options).build(config, signature, None)
             except DataError as error:
                 assert error.remedy  # noqa: PT017
     finally:
