@@ -152,14 +152,13 @@ class Imports:
     def own(self, reference: str) -> str:
         """Import the user's function or class; return its name, or raise `UserCodeError` if no plain import does it."""
         module, _, name = reference.rpartition(":")
-        folder, is_installed = None, False
+        folder: Path | None = Path.cwd()
         if module.endswith(".py"):
             path = Path(module).expanduser().resolve()
             folder, module = path.parent, path.stem
         else:
             with suppress(ImportError, ValueError):
-                is_installed = find_spec(module.partition(".")[0]) is not None
-            folder = None if is_installed else Path.cwd()
+                folder = folder if find_spec(module.partition(".")[0]) is None else None
         bad = [part for part in (*module.split("."), name) if not part.isidentifier() or iskeyword(part)]
         if bad:
             raise UserCodeError(
@@ -173,9 +172,7 @@ class Imports:
 
     def lines(self, environment: dict[str, str]) -> list[str]:
         """Return the lines at the top of a script, which first sets some variables."""
-        first = {"os"} if environment else set()
-        if self._folders:
-            first.add("sys")
+        first = {*["os"] * bool(environment), *["sys"] * bool(self._folders)}
         plain = [(name.split()[0], f"import {name}") for name in sorted(self._modules | first)]
         both = plain + _chosen(self._names)  # as `ruff` sorts them
         standard = [line for module, line in both if module in _STANDARD]

@@ -100,21 +100,15 @@ def decay_of(schedule: str) -> tuple[str, float]:
 class DataOptions(Section):
     """How examples are read and split."""
 
-    pixels: Annotated[Literal["unit", "raw"], "`unit` scales pixel values to 0–1, `raw` keeps them as they are."] = (
-        "unit"
-    )
-    validation_fraction: Annotated[
-        Fraction, "Share of each class held out for validation, if the data has no validation set."
-    ] = 0.2
+    pixels: Annotated[Literal["unit", "raw"], "`unit` scales pixel values to 0–1, `raw` keeps them."] = "unit"
+    validation_fraction: Annotated[Fraction, "Share of each class held out if the data has no validation set."] = 0.2
     train_limit: Annotated[NaturalNumber, "Train only on the first so many examples; 0 means all."] = 0
     cache: Annotated[
         Literal["auto", "memory", "disk", "off"],
         "Where decoded examples are kept after the first epoch; `auto` uses memory if half of what is free "
         "is enough, otherwise the disk.",
     ] = "auto"
-    shuffle_buffer: Annotated[
-        NaturalNumber, "Examples in the shuffle buffer; 0 means all, at most 100,000 or what fits in memory."
-    ] = 0
+    shuffle_buffer: Annotated[NaturalNumber, "Examples to shuffle; 0 for all up to 100,000 or what fits in memory."] = 0
     options: Annotated[dict[str, Any], "Options of the dataset, or keyword arguments of your function."] = {}  # noqa: RUF012  pydantic copies defaults
 
 
@@ -146,9 +140,7 @@ class OptimizerOptions(Section):
         "another share of it, as in `cosine(final_fraction=0.1)`, a Keras schedule with options, or yours.",
     ] = "constant"
     warmup_epochs: Annotated[NonNegativeNumber, "Epochs in which the learning rate rises linearly from zero."] = 0.0
-    scale_with_replicas: Annotated[
-        Switch, "Multiply the learning rate by the number of replicas (Goyal et al. 2017)."
-    ] = False
+    scale_with_replicas: Annotated[Switch, "Multiply the learning rate by the replicas (Goyal et al. 2017)."] = False
     weight_decay: Annotated[NonNegativeNumber, "Decoupled weight decay; 0 means none."] = 0.0
 
     @property
@@ -160,29 +152,19 @@ class OptimizerOptions(Section):
 class Augmentation(Section):
     """Random changes to training images, different in every epoch."""
 
-    flip: Annotated[
-        Literal["none", "horizontal", "vertical", "both"], "Directions in which images are flipped at random."
-    ] = "none"
-    rotation: Annotated[
-        float, Field(strict=True, ge=0, le=180), "Largest rotation in either direction, in degrees."
-    ] = 0.0
+    flip: Annotated[Literal["none", "horizontal", "vertical", "both"], "How images flip at random."] = "none"
+    rotation: Annotated[float, Field(strict=True, ge=0, le=180), "Largest rotation either way, in degrees."] = 0.0
     translation: Annotated[DropRate, "Largest shift in either direction, as a share of the side."] = 0.0
     zoom: Annotated[DropRate, "Largest zoom in or out, as a share."] = 0.0
-    crop: Annotated[DropRate, "Largest share of each side that a random crop removes; the rest is scaled up again."] = (
-        0.0
-    )
+    crop: Annotated[DropRate, "Largest share of each side that a random crop removes; the rest is scaled up."] = 0.0
     contrast: Annotated[DropRate, "Largest change in contrast, as a share."] = 0.0
     brightness: Annotated[DropRate, "Largest change in brightness, as a share of the value range."] = 0.0
     color: Annotated[DropRate, "Largest change in saturation, as a share; hue changes by up to a tenth of it."] = 0.0
     erasing: Annotated[
         float, Field(strict=True, ge=0, le=1), "Probability that a random rectangle is erased (Zhong et al. 2017)."
     ] = 0.0
-    mixup: Annotated[
-        NonNegativeNumber, "Alpha of mixup, which blends two images and their labels (Zhang et al. 2017); 0 means none."
-    ] = 0.0
-    cutmix: Annotated[
-        NonNegativeNumber, "Alpha of CutMix, which pastes a part of another image (Yun et al. 2019); 0 means none."
-    ] = 0.0
+    mixup: Annotated[NonNegativeNumber, "Alpha of mixup, a blend of two images (Zhang et al. 2017); 0 is off."] = 0.0
+    cutmix: Annotated[NonNegativeNumber, "Alpha of CutMix, a patch of another image (Yun et al. 2019); 0 is off."] = 0.0
     placement: Annotated[
         Literal["auto", "pipeline", "model"], "In the input `pipeline`, in the `model`, or what suits the accelerator."
     ] = "auto"
@@ -212,9 +194,7 @@ class FineTuning(Section):
     """A second phase that also trains layers of a pretrained base, with a lower learning rate."""
 
     after_epochs: Annotated[NaturalNumber, "Epochs of the first phase at most; 0 means no second phase."] = 0
-    from_layer: Annotated[
-        int, Field(strict=True), "First layer of the base to train; negative numbers count from the end."
-    ] = 0
+    from_layer: Annotated[int, Field(strict=True), "First layer of the base to train; below 0 counts from the end."] = 0
     learning_rate: Annotated[PositiveNumber, "The peak learning rate of this phase."] = 1e-5
 
 

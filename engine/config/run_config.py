@@ -61,9 +61,7 @@ class RunConfig(Section):
         "A built-in dataset, a format of your files, or your function, as `package.module:function` or "
         "`file.py:function`.",
     ]
-    model: Annotated[
-        str, builtin_or_own(lambda: MODELS), "A built-in model, or your function that returns a Keras model."
-    ]
+    model: Annotated[str, builtin_or_own(lambda: MODELS), "A built-in model, or your function that returns one."]
     weights: Annotated[str, "A `.keras` or `.weights.h5` file whose weights the model starts with."] = ""
     batch_size: Annotated[
         NaturalNumber,
@@ -83,9 +81,7 @@ class RunConfig(Section):
     outputs: Annotated[
         Literal["auto", "probabilities", "logits"], "What the model gives to a crossentropy loss; `auto` detects it."
     ] = "auto"
-    label_smoothing: Annotated[
-        DropRate, "Share of each label that is spread over all classes (Szegedy et al. 2015)."
-    ] = 0.0
+    label_smoothing: Annotated[DropRate, "Share of a label spread over all classes (Szegedy et al. 2015)."] = 0.0
     class_weight: Annotated[
         Literal["none", "balanced"] | ClassWeights,
         BeforeValidator(weights_by_class),
@@ -140,9 +136,7 @@ class RunConfig(Section):
     model_options: Annotated[dict[str, Any], "Options of the model, or keyword arguments of your function."] = {}  # noqa: RUF012  pydantic copies defaults
     optimizer: Annotated[OptimizerOptions, "The optimizer and its learning rate."] = OptimizerOptions.model_construct()
     augmentation: Annotated[Augmentation, "Random changes to training images."] = Augmentation.model_construct()
-    fine_tuning: Annotated[FineTuning, "A second phase that also trains layers of a pretrained base."] = (
-        FineTuning.model_construct()
-    )
+    fine_tuning: Annotated[FineTuning, "A second phase that trains layers of the base."] = FineTuning.model_construct()
     early_stopping: Annotated[EarlyStopping, "When to stop before the last epoch."] = EarlyStopping.model_construct()
     checkpoint: Annotated[Checkpointing, "Which weights are saved during training."] = Checkpointing.model_construct()
     sinks: Annotated[

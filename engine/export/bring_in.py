@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ConsoleError, one_line
 from ..machine.install import install_line
@@ -40,16 +40,14 @@ _MOST_FILES = 10_000
 _MOST_POINTS = 1_000_000
 _LARGEST_LOG, _LARGEST_EVENTS = 64 << 20, 1 << 30  # bytes of a file
 _MARK, _LARGEST_MARK = "imported.json", 1 << 16
+# Columns that are not metrics, in the `history.csv` of a run too.
 _NOT_METRICS = {"", "epoch", "seconds", "compile_s", "validation_s", "step_ms", "examples_per_s"}
-"""Columns that are not metrics, in the `history.csv` of a run too."""
 _RATES = {"learning_rate", "lr"}
 _PREFIX = "epoch_"  # what Keras's callback puts before the name of an epoch's metric
-_PARTS = {"train": "", "validation": "val_", "val": "val_", "eval": "val_"}
-"""Folders with parts of one training, and the prefixes of their metrics."""
+_PARTS = {"train": "", "validation": "val_", "val": "val_", "eval": "val_"}  # folders of parts, and their prefixes
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """Metrics at one moment."""
 
     step: int
@@ -113,15 +111,13 @@ def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
     for path in files:
         if ".tfevents." in path.name:
             groups[path.parent.parent if path.parent.name in _PARTS else path.parent].append(path)
+    found: list[tuple[list[Path], Callable[[], Recorded]]]
+    found = [(parts, partial(read_events, folder, parts)) for folder, parts in groups.items()]
     logs = [path for path in files if path.suffix == ".csv" and (path == place or _is_log(path))]
-    found: list[tuple[list[Path], Callable[[], Recorded]]] = []
-    found += [(parts, partial(read_events, folder, parts)) for folder, parts in groups.items()]
     found += [([path], partial(read_csv_log, path)) for path in logs]
     if not found:
-        raise ConsoleError(
-            f"{user_path(place)} holds nothing to import.",
-            remedy="To import: TensorBoard's event files, and the CSV files of Keras's CSVLogger.",
-        )
+        remedy = "To import: TensorBoard's event files, and the CSV files of Keras's CSVLogger."
+        raise ConsoleError(f"{user_path(place)} holds nothing to import.", remedy=remedy)
     return found
 
 
@@ -195,14 +191,11 @@ def _scalars(path: Path) -> Iterator[tuple[str, int, float, float]]:
         from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
         from tensorboard.util import tensor_util
     except ImportError as error:
-        raise ConsoleError(
-            "TensorBoard is not installed; it reads event files.",
-            remedy=f"To install it: {install_line('tensorboard')}",
-        ) from error
+        remedy = f"To install it: {install_line('tensorboard')}"
+        raise ConsoleError("TensorBoard is not installed; it reads event files.", remedy=remedy) from error
     number = 0
     try:
-        for event in EventFileLoader(str(path)).Load():
-            number += 1
+        for number, event in enumerate(EventFileLoader(str(path)).Load(), 1):  # noqa: B007  for the error
             for value in event.summary.value:
                 plugin = value.metadata.plugin_data.plugin_name
                 if plugin not in {"", "scalars"} or not value.HasField("tensor"):
@@ -217,7 +210,6 @@ def _scalars(path: Path) -> Iterator[tuple[str, int, float, float]]:
 
 
 def _unreadable(path: Path, why: str, line: int = 0) -> ConsoleError:
-    """Return the error that says why a file cannot be imported."""
     where = f", line {line:,}" if line else ""
     return ConsoleError(f"{user_path(path)}{where}: {why}.")
 
@@ -259,20 +251,9 @@ def _make_run(recorded: Recorded, digest: str) -> RunDirectory:
             if not last_step:  # the curves of training consist of these
                 train = {name: value for name, value in logs.items() if not name.startswith("val_")}
                 journal.write(Progress(number, 1, number, now - began, _bounded(train)))
-            ending = EpochEnded(
-                epoch=number,
-                step=max(number, last_step),
-                epoch_steps=1,
-                elapsed_s=now - began,
-                seconds=now - ended,
-                compile_s=0.0,
-                validation_s=0.0,
-                step_ms=None,
-                examples_per_s=None,
-                learning_rate=next((point.logs[name] for name in _RATES if name in point.logs), None),
-                logs=_bounded(logs),
-            )
-            journal.write(ending)
+            rate = next((point.logs[name] for name in _RATES if name in point.logs), None)
+            step, spent = max(number, last_step), (now - began, now - ended, 0.0, 0.0)  # none compiling or validating
+            journal.write(EpochEnded(number, step, 1, *spent, None, None, rate, _bounded(logs)))
             ended = now
         journal.flush()
         outcome, reason = RunOutcome.COMPLETED, f"imported from {recorded.tool}"

@@ -57,10 +57,8 @@ def export_run(
     with chdir(folder) if folder.is_absolute() and folder.is_dir() else nullcontext():
         foreign = [name for _, name in references_of(config) if not is_own_source(name)]
         if foreign and not trust:
-            raise UntrustedCodeError(
-                f"The script would import {foreign[0]}, which none of your runs has used.",
-                remedy="If you trust the run's author, add --trust.",
-            )
+            what = f"The script would import {foreign[0]}, which none of your runs has used."
+            raise UntrustedCodeError(what, remedy="If you trust the run's author, add --trust.")
         reporter.progress("writing the code", 0, None, "seconds")
         from .script import script_of
 

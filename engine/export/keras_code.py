@@ -123,10 +123,8 @@ def model_lines(run: ExportedRun, augmentation: list[Any]) -> list[str]:
         made = call(run.imports.own(config.model), *given, **literals(config.model_options))
         lines = [write(made, run.indent, "model = ")]
         if config.weights:
-            lines += [
-                "if not model.built:  # a subclass of keras.Model",
-                f"    model.build({write(literal((None, *shape)))})",
-            ]
+            lines += ["if not model.built:  # a subclass of keras.Model"]
+            lines += [f"    model.build({write(literal((None, *shape)))})"]
     elif MODELS[config.model].has_code:
         run.imports.add("layers", "keras")
         lines = [*_built_in(run, shape, augmentation)]
@@ -167,13 +165,9 @@ def _built_in(run: ExportedRun, shape: tuple[int | None, ...], augmentation: lis
 def unfrozen(first: int) -> list[str]:
     """Return the lines that train the layers of a base from one on; batch normalisation keeps its statistics."""
     frozen = [f"for layer in base.layers[:{first}]:", "    layer.trainable = False"] if first else []
-    return [
-        "base.trainable = True",
-        *frozen,
-        "for layer in base.layers:",
-        "    if isinstance(layer, keras.layers.BatchNormalization):",
-        "        layer.trainable = False",
-    ]
+    normalisation = "    if isinstance(layer, keras.layers.BatchNormalization):"
+    kept = ["for layer in base.layers:", normalisation, "        layer.trainable = False"]
+    return ["base.trainable = True", *frozen, *kept]
 
 
 @dataclass(slots=True)
@@ -220,7 +214,6 @@ class ExportedRun:
     @property
     def needs_one_hot(self) -> bool:
         """Whether labels become a value per class: for the loss, or for metrics that compare such values."""
-        by_class = any(parse_piece(text).name in pieces.BY_CLASS for text in self.config.metrics)
-        return self.config.takes_shares or (
-            by_class and self.config.effective_loss.startswith("sparse_") and not self.is_compiled
-        )
+        config = self.config
+        by_class = any(parse_piece(text).name in pieces.BY_CLASS for text in config.metrics) and not self.is_compiled
+        return config.takes_shares or (by_class and config.effective_loss.startswith("sparse_"))

@@ -39,6 +39,23 @@ if TYPE_CHECKING:
     from ..models.fine_tuning import TrainingPhase
     from ..runs.state import RunState
 
+_AUGMENT = '''
+
+def augment(images, labels):
+    """Change images at random, differently in each epoch."""
+    for layer in augmentation:
+        images = layer(images, training=True)
+    return images, labels'''
+_BATCHES = '''
+
+def batches_of(epoch):
+    """Return the batches of an epoch, whose order depends on seed and epoch."""
+    shuffled = train.shuffle({}, seed=epoch, reshuffle_each_iteration=False)
+    return shuffled.batch(BATCH_SIZE, drop_remainder=True)
+
+
+train_batches = tf.data.Dataset.counter().flat_map(batches_of)'''
+
 
 @dataclass(slots=True)
 class Script:
@@ -78,7 +95,7 @@ class Script:
 
     def _introduction(self) -> str:
         same = "It trains on the same examples in the same order, with the same seed, and does not need tpu-console."
-        paragraphs = [self.title, same, *(["What differs from the run:"] if self.marks else [])]
+        paragraphs = [self.title, same, *["What differs from the run:"] * bool(self.marks)]
         text = "\n\n".join(textwrap.fill(printable(paragraph), 86) for paragraph in paragraphs)
         marks = (textwrap.fill(f"- {printable(mark)}", 86, subsequent_indent="  ") for mark in self.marks)
         return "\n".join((text, *marks))
@@ -149,10 +166,9 @@ def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports:
 def _own(config: RunConfig, record: dict[str, Any], imports: Imports) -> DataCode:
     forms = record.get("returned", ["examples", "examples"])
     if "" in forms:
-        raise DataError(
-            f"{config.dataset} returned a generator, a PyDataset or a table, which cannot be exported as code.",
-            remedy="Return arrays, such as table.to_numpy(), or a tf.data.Dataset, and train again.",
-        )
+        what = f"{config.dataset} returned a generator, a PyDataset or a table, which cannot be exported as code."
+        remedy = "Return arrays, such as table.to_numpy(), or a tf.data.Dataset, and train again."
+        raise DataError(what, remedy=remedy)
     parts = dict(zip(("train", "validation"), forms, strict=False))
     names = ", ".join(name if form else "_" for name, form in parts.items())
     lines = ["# Batches as the function made them." if "kept" in forms else "# Datasets of single examples."]
@@ -196,11 +212,8 @@ def training_lines(run: ExportedRun, labels: str) -> list[str]:
         if not labels:
             raise not_exportable("For a custom dataset, class_weight=balanced")
         run.imports.add("numpy as np")
-        lines += [
-            f"counts = np.bincount({labels})",
-            "class_weight = {n: counts.sum() / (len(counts) * c) for n, c in enumerate(counts)}",
-            "",
-        ]
+        weights = "class_weight = {n: counts.sum() / (len(counts) * c) for n, c in enumerate(counts)}"
+        lines += [f"counts = np.bincount({labels})", weights, ""]
     elif run.config.class_weight != "none":
         table = {int(number): weight for number, weight in run.config.class_weight.items()}
         lines += [write(literal(table), 0, "class_weight = "), ""]
@@ -246,10 +259,8 @@ def _optimizer(run: ExportedRun, phase: TrainingPhase) -> Code:
     options = phase.config.optimizer
     for key, text in (("optimizer.name", options.name), ("optimizer.schedule", options.schedule)):
         if is_user_reference(parse_piece(text).name):
-            raise DataError(
-                f"{key}={text} cannot be exported as code: its arguments depend on the run.",
-                remedy="Export a run with one of Keras's, and change it in the script.",
-            )
+            what = f"{key}={text} cannot be exported as code: its arguments depend on the run."
+            raise DataError(what, remedy="Export a run with one of Keras's, and change it in the script.")
     code = object_code(make_optimizer(phase.config, run.replicas, run.fit.steps_per_epoch or 1))
     if any(key == "learning_rate=" for key, _ in code.items):
         return code
@@ -347,18 +358,8 @@ def input_lines(run: ExportedRun, data: DataCode, augmentation: list[Any]) -> li
         maps.append("augment")
         run.imports.add("layers", "keras")
         run.marks.append("Images are changed at random in the same ways, but with other random numbers.")
-        lines += [
-            "",
-            "",
-            write(listed([object_code(layer) for layer in augmentation]), 0, "augmentation = "),
-            "",
-            "",
-            "def augment(images, labels):",
-            '    """Change images at random, differently in each epoch."""',
-            "    for layer in augmentation:",
-            "        images = layer(images, training=True)",
-            "    return images, labels",
-        ]
+        made = write(listed([object_code(layer) for layer in augmentation]), 0, "augmentation = ")
+        lines += ["", "", made, *_AUGMENT.split("\n")]
     if run.keeps_batches(0):
         if run.replicas > 1:
             run.marks.append(f"The run cut batches that {run.replicas} replicas cannot share equally.")
@@ -366,17 +367,7 @@ def input_lines(run: ExportedRun, data: DataCode, augmentation: list[Any]) -> li
     else:
         most = run.data.train_examples or LARGEST_SHUFFLE
         buffer = run.data.shuffle_buffer or run.config.data.shuffle_buffer or min(most, LARGEST_SHUFFLE)
-        lines += [
-            "",
-            "",
-            "def batches_of(epoch):",
-            '    """Return the batches of an epoch, whose order depends on seed and epoch."""',
-            f"    shuffled = train.shuffle({buffer}, seed=epoch, reshuffle_each_iteration=False)",
-            "    return shuffled.batch(BATCH_SIZE, drop_remainder=True)",
-            "",
-            "",
-            "train_batches = tf.data.Dataset.counter().flat_map(batches_of)",
-        ]
+        lines += _BATCHES.format(buffer).split("\n")
     lines += [f"train_batches = train_batches.map({name}, num_parallel_calls=tf.data.AUTOTUNE)" for name in maps]
     lines.append("train_batches = train_batches.prefetch(tf.data.AUTOTUNE)")
     if run.data.validation_examples:

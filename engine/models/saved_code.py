@@ -30,16 +30,13 @@ from ..storage.files import NotAFileError, open_regular
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 _CONFIG = "config.json"
 _PICKLED_WEIGHTS = "model.weights.npz"
 _LARGEST_CONFIG = 64 << 20
-_LARGEST_EXPANSION = 100
-"""Keras stores members uncompressed; one that grows more than this many times is meant to fill the memory."""
-
+_LARGEST_EXPANSION = 100  # Keras stores members uncompressed; one that grows more is meant to fill the memory
 _LONGEST_NAME = 200
-
 _PLAIN_VALUES = {"__keras_tensor__", "__tensor__", "__numpy__", "__bytes__", "__ellipsis__", "__slice__"}
 _PROGRAM_LAYERS = ("TorchModuleWrapper", "JaxLayer", "FlaxLayer")
 _FUNCTION_MODULES = ("builtins", "keras.activations", "keras.losses", "keras.metrics")
@@ -100,9 +97,8 @@ def find_code(architecture: Architecture) -> tuple[str, ...]:
 
 def is_own(architecture: Architecture) -> bool:
     """Return whether the code of a model was saved by one of the user's runs on this machine."""
-    return not architecture.has_pickled_weights and all(
-        digest and is_noted(digest) for digest in _digests(architecture)
-    )
+    digests = _digests(architecture)
+    return not architecture.has_pickled_weights and all(digest and is_noted(digest) for digest in digests)
 
 
 def remember_own(path: Path) -> None:
@@ -136,17 +132,15 @@ def _objects(config: Any) -> Iterator[tuple[dict[str, Any], str]]:
     waiting = [(config, "")]
     while waiting:  # not recursive: a hostile file can be nested deeply
         value, owner = waiting.pop()
-        parts: Iterable[Any] = ()
         if isinstance(value, dict):
             if "class_name" in value:
                 inner = value.get("config")
                 if isinstance(inner, dict) and isinstance(inner.get("name"), str):
                     owner = inner["name"]
                 yield value, owner
-            parts = value.values()
-        elif isinstance(value, list):
-            parts = value
-        waiting += [(part, owner) for part in reversed(list(parts))]
+            value = list(value.values())
+        if isinstance(value, list):
+            waiting += [(part, owner) for part in reversed(value)]
 
 
 def _code(thing: dict[str, Any], owner: str, file: str) -> str:
@@ -189,16 +183,10 @@ def _keras_class(thing: dict[str, Any]) -> type | None:
         return None  # without a module, Keras reads its old format, which has other rules
     if thing.get("registered_name") not in (None, name):
         return None
-    bases = (
-        keras.Operation,  # layers and models too
-        keras.initializers.Initializer,
-        keras.regularizers.Regularizer,
-        keras.constraints.Constraint,
-        keras.losses.Loss,
-        keras.metrics.Metric,
-        keras.optimizers.Optimizer,
-        keras.optimizers.schedules.LearningRateSchedule,
-        keras.dtype_policies.DTypePolicy,
+    bases = (  # layers and models are operations
+        *(keras.Operation, keras.losses.Loss, keras.metrics.Metric, keras.dtype_policies.DTypePolicy),
+        *(keras.initializers.Initializer, keras.regularizers.Regularizer, keras.constraints.Constraint),
+        *(keras.optimizers.Optimizer, keras.optimizers.schedules.LearningRateSchedule),
     )
     place: Any = sys.modules.get(module, keras)
     for part in module.split(".")[1:] if place is keras else ():

@@ -76,13 +76,12 @@ class RuntimeMetrics:
         except ImportError:
             return {}, "grpcio is not installed"
         figures: dict[int, float] = {}
+        request = messages()["MetricRequest"](metric_name=metric)
         for port in self._ports:
-            until, _ = self._silences.get((port, metric), (0.0, ""))
-            if self._clock() < until:
+            if self._clock() < self._silences.get((port, metric), (0.0, ""))[0]:
                 continue
             why = "the TPU's runtime has no figures for it"
             try:
-                request = messages()["MetricRequest"](metric_name=metric)
                 found = self._call(port)(request, timeout=self._deadline_s).metric.metrics
             except grpc.RpcError as error:
                 self._channels.pop(port).close()
@@ -107,11 +106,8 @@ class RuntimeMetrics:
         if port not in self._channels:
             credentials = grpc.local_channel_credentials()
             self._channels[port] = grpc.secure_channel(f"localhost:{port}", credentials, _OPTIONS)
-        call: Callable[..., Any] = self._channels[port].unary_unary(
-            METHOD,
-            request_serializer=messages()["MetricRequest"].SerializeToString,
-            response_deserializer=messages()["MetricResponse"].FromString,
-        )
+        write, read = messages()["MetricRequest"].SerializeToString, messages()["MetricResponse"].FromString
+        call: Callable[..., Any] = self._channels[port].unary_unary(METHOD, write, read)
         return call
 
 
@@ -180,8 +176,7 @@ class DeviceReader:
     def read(self) -> MemorySampled:
         """Read every device once; a TPU's runtime that hangs delays this by half a second for each figure."""
         name = self._accelerator.name
-        if name == "cpu":
-            # This process is the only replica.
+        if name == "cpu":  # this process is the only replica
             used = psutil.Process().memory_info().rss
             found = re.search(r"^VmHWM:\s+(\d+) kB", this_machine().text("proc/self/status"), re.MULTILINE)
             peak, limit = int(found[1]) * 1024 if found else None, self._limit_bytes

@@ -196,22 +196,18 @@ class Sampler:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tpu-console-sampler", daemon=True)
 
-    def start(self) -> None:
+    def start(self) -> Self:
         """Start sampling."""
         self._recorder.listen(self._pace.on_event)
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
+    def stop(self, *_: object) -> None:
         """Stop sampling; wait for a sample that is under way."""
         self._over.set()
         self._thread.join(2.0)
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    __enter__, __exit__ = start, stop
 
     def _run(self) -> None:
         self._sample_devices()

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 LARGEST_TRACE = 256 << 20
+# Lines that repeat the operations of others in another way.
 _DERIVED = {"Steps", "XLA Modules", "XLA TraceMe", "Async XLA Ops", "Framework Ops", "Framework Name Scope"}
 _DERIVED |= {"Source code", "TensorFlow Ops", "TensorFlow Name Scope"}
-"""Lines that repeat the operations of others in another way."""
 
 _HOST_OPERATION = re.compile(r"(?:StatefulPartitionedCall/)*([\w.\-/]+):\w+")
 _PROGRAM = "ThunkExecutor::Execute"  # on a CPU, XLA executes a program; its threads may wait for memory or a core
@@ -46,9 +46,8 @@ class Trace:
     computing: float = 0.0  # in which a device executes an operation of the next two kinds
     exchange: float = 0.0  # of these, between replicas only
     transfer: float = 0.0  # in which nothing is computed, but data comes or goes
-    layers: dict[str, float] = field(
-        default_factory=lambda: defaultdict(float)
-    )  # computing by Keras layer; others have an empty name
+    # Computing by Keras layer; others have an empty name.
+    layers: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     operations: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by kind, such as ``dot_general``
     # Of the computing: in float32, without the optimizer; 0 if most multiplications have another type, None without
     # the compiled programs.
@@ -104,12 +103,7 @@ def read_trace(data: bytes, layers: frozenset[str], optimizer: str = "") -> Trac
 
 
 def _add(
-    trace: Trace,
-    operations: Sequence[_Operation],
-    named: dict[str, str],
-    optimizer: str,
-    devices: int,
-    peaks: dict[str, Any],
+    trace: Trace, operations: Sequence[_Operation], named: dict[str, str], optimizer: str, devices: int, peaks: Any
 ) -> None:
     """Add a device's operations, as its part of the mean."""
     others = [one for one in operations if not one.is_transfer and not one.is_program]

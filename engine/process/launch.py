@@ -121,18 +121,15 @@ def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
         return
     import psutil
 
-    try:
+    with suppress(OSError, ValueError, psutil.Error):
         beat = read_json(run.heartbeat, LARGEST_HEARTBEAT)
-    except (OSError, ValueError):
-        beat = None
-    opened: set[str] = set()
-    if isinstance(beat, dict) and look_for(beat) is Sight.RUNNING:
-        with suppress(psutil.Error):
+        if isinstance(beat, dict) and look_for(beat) is Sight.RUNNING:
             opened = {file.path for file in psutil.Process(beat["pid"]).open_files()}
-    # Anybody may have written the heartbeat: only a process that has the run's journal open is killed.
-    if not isinstance(beat, dict) or str(run.journal.resolve()) not in opened:
-        raise ConsoleError(
-            f"{run.run_id} does not respond, and its process cannot be seen from here.",
-            remedy="Kill it on the machine where it runs; `tpu-console runs show` names it.",
-        )
-    os.kill(beat["pid"], signal.SIGKILL)
+            # Anybody may have written the heartbeat: only a process that has the run's journal open is killed.
+            if str(run.journal.resolve()) in opened:
+                os.kill(beat["pid"], signal.SIGKILL)
+                return
+    raise ConsoleError(
+        f"{run.run_id} does not respond, and its process cannot be seen from here.",
+        remedy="Kill it on the machine where it runs; `tpu-console runs show` names it.",
+    )

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
     from ..runs.state import RunState
 
+# Settings without which the variables of a checkpoint would have no place.
 _FIXED = ("model", "model_options.", "optimizer.name", "fine_tuning.after_epochs", "name")
-"""Settings without which the variables of a checkpoint would have no place."""
-
-
 _LONGEST_EXIT_S, _LOOK_S = 15.0, 0.2
 
 
@@ -78,10 +76,8 @@ def prepare_resumption(
 ) -> Resumption:
     """Find the newest whole checkpoint of a run, and check that the run can go on from it with some settings changed.
 
-    Raises:
-        UntrustedCodeError: It reaches more than what the user started, and is not trusted.
-        ConsoleError: The run still trains, has finished, or cannot go on with these changes.
-        ConfigError: A change is wrong.
+    Raises `UntrustedCodeError` if it reaches more than what the user started, and is not trusted, `ConfigError` for a
+    wrong change, and `ConsoleError` if it still trains, has finished, or cannot go on with these changes.
     """
     if not run.config.exists():
         raise ConsoleError(
@@ -112,15 +108,9 @@ def prepare_resumption(
         _check_unfinished(run, state, at, config)
         if not trust:
             check_started(run.run_id, config, given=dict(changes))
-        return Resumption(
-            run,
-            config,
-            found[0].name if found is not None else "",
-            at,
-            _changes(before, config, has_checkpoint=at is not None),
-            len(state.resumed),
-            lock,
-        )
+        name = found[0].name if found is not None else ""
+        differences = _changes(before, config, has_checkpoint=at is not None)
+        return Resumption(run, config, name, at, differences, len(state.resumed), lock)
     except BaseException:
         os.close(lock)
         raise

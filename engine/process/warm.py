@@ -110,7 +110,7 @@ def wait_for_run(variables: Mapping[str, str]) -> tuple[list[str], threading.Thr
 
 def _import(variables: Mapping[str, str]) -> None:
     """Import what a run needs, in a thread of low priority: no other thread has to get its priority back."""
-    before = {name: os.environ.get(name) for name in variables}
+    before = {name: os.environ[name] for name in variables if name in os.environ}
     os.environ.update(variables)
     with suppress(OSError, AttributeError):  # elsewhere than on Linux a thread has no priority
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
@@ -119,12 +119,9 @@ def _import(variables: Mapping[str, str]) -> None:
         import_module("keras")
         for name in _NEEDED:
             import_module(f"tpu_console.engine.{name}")
-    # The run sets them itself, from its configuration.
-    for name, value in before.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
+    for name in variables:  # the run sets them itself, from its configuration
+        os.environ.pop(name, None)
+    os.environ.update(before)
 
 
 if __name__ == "__main__":

@@ -27,13 +27,10 @@ def free_bytes(folder: Path) -> int | None:
     """Return the free space of a folder's disk; None if unknown."""
     import shutil
 
-    for place in (folder, *folder.parents):
-        try:
-            return shutil.disk_usage(place).free
-        except FileNotFoundError:
-            continue
-        except OSError:
-            return None
+    with suppress(OSError):
+        for place in (folder, *folder.parents):
+            with suppress(FileNotFoundError):
+                return shutil.disk_usage(place).free
     return None
 
 

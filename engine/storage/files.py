@@ -13,6 +13,7 @@ import os
 import stat
 import time
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -151,12 +152,8 @@ def folder_size(folder: str | Path) -> int:
 
 def make_private_folder(path: Path) -> None:
     """Create a folder and its missing parents, for the user only (0700), whatever the umask is, or raise `OSError`."""
-    missing = []
-    folder = path
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    for folder in reversed(missing):
+    missing = takewhile(lambda folder: not folder.exists(), (path, *path.parents))
+    for folder in reversed([*missing]):
         with suppress(FileExistsError):  # another process was faster
             folder.mkdir(mode=0o700)
             folder.chmod(0o700)

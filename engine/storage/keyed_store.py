@@ -50,8 +50,7 @@ class KeyedStore(Generic[Value]):
         if self.get(key) == value:
             return
         path = self._path
-        kept: dict[str, Any] = {other: known for other, known in _read(path).items() if other != key}
-        kept[key] = value
+        kept: dict[str, Any] = {other: known for other, known in _read(path).items() if other != key} | {key: value}
         content = json.dumps(dict([*kept.items()][-_MOST:]), default=asdict)
         with suppress(OSError):
             make_private_folder(path.parent)

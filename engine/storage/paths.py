@@ -12,35 +12,36 @@ from ..errors import ConsoleError
 from ..sanitize import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 APP_NAME = "tpu-console"
 HOME_VARIABLE = "TPU_CONSOLE_HOME"
 
 
-def runs_folder() -> Path:
-    """Return the folder with one folder per run; it need not exist yet."""
+def _base(usual: Callable[[str], Path], folder: str = "") -> Path:
+    """Return a folder of ours, in the one that is set for all of them or where the platform puts it."""
     home = os.environ.get(HOME_VARIABLE)
-    base = Path(home).expanduser() if home else platformdirs.user_data_path(APP_NAME)
-    return base / "runs"
+    return Path(home).expanduser() / folder if home else usual(APP_NAME)
+
+
+def runs_folder() -> Path:
+    """Return the folder with one folder per run; it need not exist yet, like the others."""
+    return _base(platformdirs.user_data_path) / "runs"
 
 
 def sweeps_folder() -> Path:
-    """Return the folder with one folder per sweep; it need not exist yet."""
+    """Return the folder with one folder per sweep."""
     return runs_folder().parent / "sweeps"
 
 
 def user_presets_folder() -> Path:
-    """Return the folder with the user's presets; it need not exist."""
-    home = os.environ.get(HOME_VARIABLE)
-    base = Path(home).expanduser() if home else platformdirs.user_config_path(APP_NAME)
-    return base / "presets"
+    """Return the folder with the user's presets."""
+    return _base(platformdirs.user_config_path) / "presets"
 
 
 def cache_folder() -> Path:
-    """Return the folder for values that can be computed again; it need not exist."""
-    home = os.environ.get(HOME_VARIABLE)
-    return Path(home).expanduser() / "cache" if home else platformdirs.user_cache_path(APP_NAME)
+    """Return the folder for values that can be computed again."""
+    return _base(platformdirs.user_cache_path, "cache")
 
 
 def keras_home(environ: Mapping[str, str] = os.environ) -> Path:

@@ -27,8 +27,15 @@ from ..machine.sources import this_machine
 from ..models import build as models
 from ..models.compile import build_ahead, compile_model, is_compiled, own_optimizers, with_measured_metrics
 from ..models.fine_tuning import Patience, training_phases, unfreeze
-from ..models.label_checks import check_labels, for_outputs, refuse_texts
-from ..models.outputs import are_unknown, class_outputs, logits_activation, outputs_by_name
+from ..models.outputs import (
+    are_unknown,
+    check_labels,
+    class_outputs,
+    for_outputs,
+    logits_activation,
+    outputs_by_name,
+    refuse_texts,
+)
 from ..models.pieces import make_callbacks, own_losses
 from ..monitoring.input_rate import InputRate, input_remedy, metered
 from ..preflight.likely import best_case_of

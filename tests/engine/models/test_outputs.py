@@ -13,8 +13,14 @@ from tests.helpers import small_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.compile import compile_model
-from tpu_console.engine.models.label_checks import check_labels, for_outputs
-from tpu_console.engine.models.outputs import are_unknown, class_outputs, logits_activation, outputs_by_name
+from tpu_console.engine.models.outputs import (
+    are_unknown,
+    check_labels,
+    class_outputs,
+    for_outputs,
+    logits_activation,
+    outputs_by_name,
+)
 
 layers = keras.layers
 X = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
