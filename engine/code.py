@@ -161,10 +161,8 @@ class Imports:
                 folder = folder if find_spec(module.partition(".")[0]) is None else None
         bad = [part for part in (*module.split("."), name) if not part.isidentifier() or iskeyword(part)]
         if bad:
-            raise UserCodeError(
-                f"{reference} cannot be imported by a plain import: '{bad[0]}' is not a name in Python.",
-                remedy="Rename it, and name it so in the run's config.toml.",
-            )
+            what = f"{reference} cannot be imported by a plain import: '{bad[0]}' is not a name in Python."
+            raise UserCodeError(what, remedy="Rename it, and name it so in the run's config.toml.")
         if folder is not None and str(folder) not in self._folders:
             self._folders.append(str(folder))
         self._own.setdefault(module, set()).add(name)

@@ -45,11 +45,9 @@ def export_run(
     except ConfigError as error:
         if found.config.exists():
             raise
-        raise ConsoleError(
-            f"The run {found.run_id} has no configuration.",
-            why="It was trained by a notebook or script, or imported.",
-            remedy="Its code is there.",
-        ) from error
+        what = f"The run {found.run_id} has no configuration."
+        remedy = "Its code is there."
+        raise ConsoleError(what, why="It was trained by a notebook or script, or imported.", remedy=remedy) from error
     record = read_record(found.inputs, config.dataset) if found.inputs.exists() else {}
     state = StateReader(found).catch_up()
     folder = Path(state.started.folder if state.started else "")
@@ -96,11 +94,9 @@ def convert_run(
             model(zeros if len(zeros) > 1 else next(iter(zeros.values())))  # Keras exports what was called once
             model.export(str(draft), format=_FORMATS[form], verbose=False)
         except Exception as error:  # converters raise many kinds of errors for layers that they do not know
-            raise ConsoleError(
-                f"Keras {keras.__version__} cannot convert the model to {form}.",
-                why=one_line(error, 300),
-                remedy="Another format may work: --savedmodel, --tflite, --onnx.",
-            ) from error
+            what = f"Keras {keras.__version__} cannot convert the model to {form}."
+            remedy = "Another format may work: --savedmodel, --tflite, --onnx."
+            raise ConsoleError(what, why=one_line(error, 300), remedy=remedy) from error
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif draft.is_dir():

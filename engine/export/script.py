@@ -104,11 +104,9 @@ class Script:
 def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id: str) -> Script:
     """Write a run, whose ``inputs.json`` is the record, as plain Keras; raise `ConsoleError` if that is impossible."""
     if state.accelerator is None or state.data is None or state.fit is None:
-        raise ConsoleError(
-            f"The run {run_id} has not begun to train.",
-            why="The script needs to know its data and its devices.",
-            remedy="Wait until it trains, or choose another run.",
-        )
+        what = f"The run {run_id} has not begun to train."
+        remedy = "Wait until it trains, or choose another run."
+        raise ConsoleError(what, why="The script needs to know its data and its devices.", remedy=remedy)
     config = config.model_copy(update={"batch_size": state.fit.replica_batch or config.batch_size})
     is_compiled = state.model is not None and state.model.is_compiled
     run = ExportedRun(config, state.accelerator, state.data, state.fit, is_compiled, record)

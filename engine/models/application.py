@@ -121,10 +121,9 @@ class Application(BuiltinModel):
             )
         least, side = smallest_side(self.name), _PUBLISHED_SIDES.get(self.name)
         if min(height, width) < least:
-            raise DataError(
-                f"{self.name} needs images of at least {least}×{least} pixels; the examples have {height}×{width}.",
-                remedy="Choose a larger data.options.image_size, if the dataset has this option, or another model.",
-            )
+            what = f"{self.name} needs images of at least {least}×{least} pixels; the examples have {height}×{width}."
+            remedy = "Choose a larger data.options.image_size, if the dataset has this option, or another model."
+            raise DataError(what, remedy=remedy)
         if self.weights == "imagenet" and side and (height, width) != (side, side):
             raise DataError(
                 f"The ImageNet weights of {self.name} need images of {side}×{side} pixels; "
@@ -199,10 +198,8 @@ def unfreeze_layers(base: Any, from_layer: int, key: str) -> None:
 
     count = len(base.layers)
     if not -count <= from_layer < count:
-        raise DataError(
-            f"{key} is {from_layer}, but {base.name} has {count} layers.",
-            remedy=f"Choose a number from {-count} to {count - 1}.",
-        )
+        what = f"{key} is {from_layer}, but {base.name} has {count} layers."
+        raise DataError(what, remedy=f"Choose a number from {-count} to {count - 1}.")
     base.trainable = True
     for number, layer in enumerate(base.layers):
         is_normalisation = isinstance(layer, keras.layers.BatchNormalization)

@@ -70,11 +70,9 @@ def load_start(model: Any, config: RunConfig, inputs: Any) -> None:
         try:
             _call_symbolically(model, inputs)
         except Exception as error:  # the user's code
-            raise DataError(
-                f"weights={config.weights} cannot be loaded, because {config.model} cannot be called.",
-                why=one_line(error, 300),
-                remedy="Give the model a call() that takes the dataset's inputs.",
-            ) from error
+            what = f"weights={config.weights} cannot be loaded, because {config.model} cannot be called."
+            remedy = "Give the model a call() that takes the dataset's inputs."
+            raise DataError(what, why=one_line(error, 300), remedy=remedy) from error
     try:
         if path.endswith(".keras") and read_architecture(Path(path)).has_pickled_weights:
             raise ValueError("its weights are pickled, which can run code")
@@ -82,11 +80,9 @@ def load_start(model: Any, config: RunConfig, inputs: Any) -> None:
     except ConsoleError:
         raise
     except Exception as error:  # Keras and h5py raise many kinds of errors for a bad file
-        raise DataError(
-            f"{path} has no weights of the model {config.model}.",
-            why=one_line(error, 300),
-            remedy="Name a .keras or .weights.h5 file that such a model was saved to.",
-        ) from error
+        what = f"{path} has no weights of the model {config.model}."
+        remedy = "Name a .keras or .weights.h5 file that such a model was saved to."
+        raise DataError(what, why=one_line(error, 300), remedy=remedy) from error
 
 
 class _Caller(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped

@@ -156,11 +156,9 @@ class Hub(BuiltinModel):
             problem = ValueError(f"It returns shape {features.shape} instead of one row of features per image.")
             break
         size = "×".join(str(side) for side in images.shape[1:])
-        raise DataError(
-            f"The SavedModel {self.path} cannot extract features from images of {size}.",
-            why=one_line(problem) if problem else "",
-            remedy="Set data.options.image_size to the size that its documentation gives.",
-        ) from problem
+        what = f"The SavedModel {self.path} cannot extract features from images of {size}."
+        remedy = "Set data.options.image_size to the size that its documentation gives."
+        raise DataError(what, why=one_line(problem) if problem else "", remedy=remedy) from problem
 
 
 def load_saved_model(path: str) -> Any:

@@ -47,10 +47,8 @@ def image_shape(model: str, signature: Signature) -> tuple[int | None, ...]:
     """Return the shape of the examples: (height, width, channels); raise `DataError` if they are not images."""
     if len(signature.shape) != 3:
         shapes = " and ".join(str(given.shape) for given in signature.inputs.values())
-        raise DataError(
-            f"The model '{model}' needs images of shape (height, width, channels); the examples have shape {shapes}.",
-            remedy="Use model = 'mlp' or a custom model.",
-        )
+        what = f"The model '{model}' needs images of shape (height, width, channels); the examples have shape {shapes}."
+        raise DataError(what, remedy="Use model = 'mlp' or a custom model.")
     return signature.shape
 
 

@@ -52,10 +52,8 @@ def outputs_by_name(model: Any, inputs: Any = None) -> dict[str, Any]:
         return {} if outputs is None else {"": flat[0]}
     names = list(outputs) if isinstance(outputs, dict) else getattr(model, "output_names", None) or ()
     if len(names) != len(flat):
-        raise DataError(
-            f"The model gives {len(flat)} outputs without names.",
-            remedy='Return a dictionary from call(), as in {"price": …, "kind": …}.',
-        )
+        what = f"The model gives {len(flat)} outputs without names."
+        raise DataError(what, remedy='Return a dictionary from call(), as in {"price": …, "kind": …}.')
     return dict(zip(names, outputs.values() if isinstance(outputs, dict) else flat, strict=True))
 
 
@@ -295,10 +293,9 @@ def _check_output(loss: str, labels: NDArray[Any], width: int, units: int, outpu
 def refuse_texts(labels: Any) -> None:
     """Raise `DataError` if labels, or their specification, are texts."""
     if getattr(getattr(labels, "dtype", None), "name", "") == "string":
-        raise DataError(
-            "Labels are texts, which no loss takes.",
-            remedy="Number them in the dataset function: numpy.unique(labels, return_inverse=True)[1].",
-        )
+        what = "Labels are texts, which no loss takes."
+        remedy = "Number them in the dataset function: numpy.unique(labels, return_inverse=True)[1]."
+        raise DataError(what, remedy=remedy)
 
 
 def _by_name(labels: Any, outputs: list[str], trained: set[str]) -> Mapping[str, Any]:
@@ -312,10 +309,9 @@ def _by_name(labels: Any, outputs: list[str], trained: set[str]) -> Mapping[str,
         return dict(zip(outputs, parts, strict=True))
     names = f" ({', '.join(map(str, labels))})" if isinstance(labels, dict) else ""
     gives = f"{len(outputs)} outputs ({', '.join(outputs)})" if len(outputs) > 1 else "one output"
-    raise DataError(
-        f"An example has {len(parts)} label{'s' if len(parts) > 1 else ''}{names}, but the model gives {gives}.",
-        remedy="Return a label for each output from the dataset function, as a dictionary of the outputs' names.",
-    )
+    what = f"An example has {len(parts)} label{'s' if len(parts) > 1 else ''}{names}, but the model gives {gives}."
+    remedy = "Return a label for each output from the dataset function, as a dictionary of the outputs' names."
+    raise DataError(what, remedy=remedy)
 
 
 def for_outputs(config: RunConfig, names: tuple[str, ...]) -> RunConfig:

@@ -134,10 +134,8 @@ def make_piece(key: str, piece: Piece, module: Any, names: Mapping[str, str], *k
         made = call_user_function(piece.name, **piece.options)
         if isinstance(made, kinds):
             return made
-        raise UserCodeError(
-            f"{piece.name} made a {type(made).__name__}, not a keras {kinds[0].__name__}.",
-            remedy="Name a class of that kind, or a function that returns one.",
-        )
+        what = f"{piece.name} made a {type(made).__name__}, not a keras {kinds[0].__name__}."
+        raise UserCodeError(what, remedy="Name a class of that kind, or a function that returns one.")
     try:
         return getattr(module, names[piece.name])(**piece.options)
     except (TypeError, ValueError) as error:

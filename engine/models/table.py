@@ -225,10 +225,8 @@ class Transformer(BuiltinModel):
             what = "The model 'transformer' needs pairs of sentences."
             raise DataError(what, remedy="Use dataset = 'text-pairs', or another model.")
         if self.width % self.heads:
-            raise DataError(
-                f"model_options.width={self.width} is not divisible by model_options.heads={self.heads}.",
-                remedy=f"Set model_options.width={-(-self.width // self.heads) * self.heads}.",
-            )
+            what = f"model_options.width={self.width} is not divisible by model_options.heads={self.heads}."
+            raise DataError(what, remedy=f"Set model_options.width={-(-self.width // self.heads) * self.heads}.")
 
         def embedded(numbers: Any, name: str) -> Any:
             """Return a vector per word: the sum of a word embedding and a position embedding."""

@@ -129,7 +129,5 @@ def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
             if str(run.journal.resolve()) in opened:
                 os.kill(beat["pid"], signal.SIGKILL)
                 return
-    raise ConsoleError(
-        f"{run.run_id} does not respond, and its process cannot be seen from here.",
-        remedy="Kill it on the machine where it runs; `tpu-console runs show` names it.",
-    )
+    what = f"{run.run_id} does not respond, and its process cannot be seen from here."
+    raise ConsoleError(what, remedy="Kill it on the machine where it runs; `tpu-console runs show` names it.")

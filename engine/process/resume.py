@@ -80,10 +80,8 @@ def prepare_resumption(
     wrong change, and `ConsoleError` if it still trains, has finished, or cannot go on with these changes.
     """
     if not run.config.exists():
-        raise ConsoleError(
-            f"{run.run_id} was trained by a notebook or script, so only that can train it again.",
-            remedy="Run it again, with a callback such as keras.callbacks.BackupAndRestore.",
-        )
+        what = f"{run.run_id} was trained by a notebook or script, so only that can train it again."
+        raise ConsoleError(what, remedy="Run it again, with a callback such as keras.callbacks.BackupAndRestore.")
     deadline = time.monotonic() + _LONGEST_EXIT_S
     while True:
         try:

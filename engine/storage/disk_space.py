@@ -39,11 +39,9 @@ def disk_full(folder: Path, what: str, needed: int | None = None, remedy: str = 
     free = free_bytes(folder)
     sizes = [f"{size_text(free)} are free there"] if free is not None else []
     sizes += [f"{size_text(needed)} are needed"] if needed else []
-    return DiskFullError(
-        f"The disk is full: {what} could not be written to {user_path(folder)}.",
-        why=f"{', '.join(sizes)}." if sizes else "",
-        remedy=remedy or "Free space on that disk and start again.",
-    )
+    what = f"The disk is full: {what} could not be written to {user_path(folder)}."
+    remedy = remedy or "Free space on that disk and start again."
+    return DiskFullError(what, why=f"{', '.join(sizes)}." if sizes else "", remedy=remedy)
 
 
 def check_space(folder: Path, needed: int, what: str, remedy: str = "") -> None:
