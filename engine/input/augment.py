@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from ..config.options import Augmentation
 
 
-def require_images(options: Augmentation, shape: tuple[int | None, ...]) -> None:
-    """Raise a `DataError` if examples are not images, or not in colour if colours change."""
-    if len(shape) != 3:
-        what = f"augmentation needs images of shape (height, width, channels); the examples have shape {shape}."
-        raise DataError(what, remedy="Remove the [augmentation] table, or set each of its keys to 0.")
-    if options.color and shape[2] != 3:
-        what = f"augmentation.color needs images with 3 channels, red, green and blue; these have {shape[2]}."
-        raise DataError(what, remedy="Set augmentation.color=0; brightness and contrast work on any image.")
-
-
 def augmenter(
     options: Augmentation, shape: tuple[int | None, ...], top: float, scale: float, seed: int
 ) -> Callable[[Any, Any, tuple[Any, ...]], tuple[Any, tuple[Any, ...]]]:
@@ -39,10 +29,14 @@ def augmenter(
 
     It takes the batch's number, its images of shape ``(batch, height, width, channels)``, bytes or floats, and a tuple
     of their labels and sample weights. It returns floats between 0 and `top · scale`, and the tuple, mixed like the
-    images if mixup or CutMix is on. Raises `DataError` if the examples are not images, or not in colour if colours
-    change.
+    images if mixup or CutMix is on. Raises `DataError` if the images have a `shape` that cannot be changed so.
     """
-    require_images(options, shape)
+    if len(shape) != 3:
+        what = f"augmentation needs images of shape (height, width, channels); the examples have shape {shape}."
+        raise DataError(what, remedy="Remove the [augmentation] table, or set each of its keys to 0.")
+    if options.color and shape[2] != 3:
+        what = f"augmentation.color needs images with 3 channels, red, green and blue; these have {shape[2]}."
+        raise DataError(what, remedy="Set augmentation.color=0; brightness and contrast work on any image.")
 
     # Three programs instead of one: XLA would compute a pixel again each time the next change reads it.
     @_compiled
@@ -161,79 +155,55 @@ def _rectangle(height: int, width: int, left: Any, upper: Any, right: Any, lower
     return (x >= per_image(left)) & (x < per_image(right)) & (y >= per_image(upper)) & (y < per_image(lower))
 
 
-class Affine(NamedTuple):
-    """Where each pixel of the result comes from: ``x' = a·x + b·y + c``, ``y' = d·x + e·y + f``, for each image."""
+def affine(options: Augmentation, uniform: Any, height: int, width: int) -> Any:
+    """Return where each image's pixels come from by its row of `Draw`, or None if the geometry does not change.
 
-    a: Any
-    b: Any
-    c: Any
-    d: Any
-    e: Any
-    f: Any
-
-    def of(self, inner: Affine) -> Affine:
-        """Return the map that applies `inner` first."""
-        return Affine(
-            self.a * inner.a + self.b * inner.d,
-            self.a * inner.b + self.b * inner.e,
-            self.a * inner.c + self.b * inner.f + self.c,
-            self.d * inner.a + self.e * inner.d,
-            self.d * inner.b + self.e * inner.e,
-            self.d * inner.c + self.e * inner.f + self.f,
-        )
-
-
-def affine(options: Augmentation, uniform: Any, height: int, width: int) -> Affine | None:
-    """Return the map of each image from its row of `Draw`, or None if the geometry does not change.
-
+    The pixel at x and y is read at the first two elements of ``map @ (x, y, 1)``; maps have shape ``(batch, 3, 3)``.
     Flips, rotation, translation, zoom and crop are one map, so that each pixel is read once. Directions and meanings
     are those of Keras's layers `RandomFlip`, `RandomRotation`, `RandomTranslation` and `RandomZoom`, applied one after
     the other with ``fill_mode="reflect"`` and bilinear interpolation.
     """
-    parts = []
+    one, zero, parts = tf.ones_like(uniform[0]), tf.zeros_like(uniform[0]), []
+
+    def add(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> None:
+        parts.append(tf.reshape(tf.stack([a, b, c, d, e, f, zero, zero, one], axis=1), (-1, 3, 3)))
+
+    def add_about_centre(a: Any, b: Any, d: Any, e: Any) -> None:
+        x, y = (width - 1) / 2, (height - 1) / 2
+        add(a, b, x - x * a - y * b, d, e, y - x * d - y * e)
+
     if options.flip != "none":
-        one, zero = tf.ones_like(uniform[0]), tf.zeros_like(uniform[0])
-        x = tf.where(uniform[Draw.FLIP_X] < 0.5, one, zero) if options.flip in {"horizontal", "both"} else zero
-        y = tf.where(uniform[Draw.FLIP_Y] < 0.5, one, zero) if options.flip in {"vertical", "both"} else zero
-        parts.append(Affine(1 - 2 * x, zero, x * (width - 1), zero, 1 - 2 * y, y * (height - 1)))
+        x, y = (tf.where((uniform[row] < 0.5) & (options.flip in {mode, "both"}), -one, one)
+                for row, mode in ((Draw.FLIP_X, "horizontal"), (Draw.FLIP_Y, "vertical")))  # fmt: skip
+        add_about_centre(x, zero, zero, y)
     if options.rotation:
         angle = between(-1, 1, uniform[Draw.ANGLE]) * math.radians(options.rotation)
         cos, sin = tf.cos(angle), tf.sin(angle)
-        parts.append(_about_centre(cos, -sin, sin, cos, height, width))
+        add_about_centre(cos, -sin, sin, cos)
     if options.translation:
         reach = options.translation
         shift_x, shift_y = (between(-reach, reach, uniform[row]) for row in (Draw.SHIFT_X, Draw.SHIFT_Y))
-        parts.append(_scaled(tf.ones_like(shift_x), -shift_x * width, -shift_y * height))
+        add(one, zero, -shift_x * width, zero, one, -shift_y * height)
     if options.zoom:
         zoom = between(1 - options.zoom, 1 + options.zoom, uniform[Draw.ZOOM])
-        zero = tf.zeros_like(zoom)
-        parts.append(_about_centre(zoom, zero, zero, zoom, height, width))
+        add_about_centre(zoom, zero, zero, zoom)
     if options.crop:
         left_out = options.crop * uniform[Draw.CROP]
         # The corner of the first pixel is half a pixel before its centre.
-        starts = (size * left_out * uniform[row] for size, row in ((width, Draw.CROP_X), (height, Draw.CROP_Y)))
-        parts.append(_scaled(1 - left_out, *(start - 0.5 * left_out for start in starts)))
-    return reduce(Affine.of, parts) if parts else None
+        x, y = (size * left_out * uniform[row] - 0.5 * left_out
+                for size, row in ((width, Draw.CROP_X), (height, Draw.CROP_Y)))  # fmt: skip
+        add(1 - left_out, zero, x, zero, 1 - left_out, y)
+    return reduce(tf.matmul, parts) if parts else None
 
 
-def _scaled(scale: Any, shift_x: Any, shift_y: Any) -> Affine:
-    zero = tf.zeros_like(scale)
-    return Affine(scale, zero, shift_x, zero, scale, shift_y)
-
-
-def _about_centre(a: Any, b: Any, d: Any, e: Any, height: int, width: int) -> Affine:
-    x, y = (width - 1) / 2, (height - 1) / 2
-    return Affine(a, b, x - x * a - y * b, d, e, y - x * d - y * e)
-
-
-def sample(images: Any, where: Affine) -> Any:
-    """Sample images bilinearly at other places, mirrored at the edges; floats of the same shape.
+def sample(images: Any, where: Any) -> Any:
+    """Sample images bilinearly where maps of `affine` say, mirrored at the edges; floats of the same shape.
 
     Written so that XLA makes one loop of it; the result is that of TensorFlow's `ImageProjectiveTransformV3`.
     """
     batch, height, width, channels = images.shape
     columns, rows = tf.range(width, dtype=tf.float32)[None, None, :], tf.range(height, dtype=tf.float32)[None, :, None]
-    a, b, c, d, e, f = (value[:, None, None] for value in where)
+    a, b, c, d, e, f = (where[:, row, column, None, None] for row in range(2) for column in range(3))
     x, y = a * columns + b * rows + c, d * columns + e * rows + f
     left, top = tf.floor(x), tf.floor(y)
     share_x, share_y = (x - left)[..., None], (y - top)[..., None]
@@ -243,13 +213,12 @@ def sample(images: Any, where: Affine) -> Any:
     tops, bottoms = (first + _mirrored(row, height) * width for row in (top, top + 1))
     pixels = tf.reshape(images, (-1, channels))
 
-    def read(index: Any) -> Any:
-        found = tf.gather(pixels, tf.reshape(index, (-1,)))
-        return tf.reshape(tf.cast(found, tf.float32), images.shape)
-
     def across(row: Any) -> Any:
-        start = read(row + lefts)
-        return start + (read(row + rights) - start) * share_x
+        start, end = (
+            tf.cast(tf.reshape(tf.gather(pixels, tf.reshape(row + side, (-1,))), images.shape), tf.float32)
+            for side in (lefts, rights)
+        )
+        return start + (end - start) * share_x
 
     upper = across(tops)
     return upper + (across(bottoms) - upper) * share_y
