@@ -90,22 +90,32 @@ def build_pipeline(
     all. Raises `DataError` if a batch is too large, the number of steps is unknown, examples differ in size, or the
     configuration does not fit them.
     """
-    kept = examples.batches  # the user's
-    if replicas > 1 and kept[1] is not None and _example_bytes(examples.validation) is not None:
-        kept = kept[0], None  # its examples are batched so that replicas can share them without a rest
-    batch = (config.batch_size or USUAL_BATCH) * replicas
-    if kept[0]:
+    kept, held_out = examples.batches  # the user's
+    if replicas > 1 and held_out is not None and _example_bytes(examples.validation) is not None:
+        held_out = None  # its examples are batched so that replicas can share them without a rest
+    count, batch = examples.train_count, (config.batch_size or USUAL_BATCH) * replicas
+    if kept:
         batch = examples.batch // replicas * replicas
-    _check(examples, config)
+    _check(examples, config, batch, replicas)
+    in_pass = known_length(kept) if kept else None if count is None else count // batch
+    is_pass = config.steps_per_epoch == "all"
+    steps: Any = in_pass if is_pass else config.steps_per_epoch
+    if steps is None:
+        remedy = "Set steps_per_epoch, or set the number with tf.data.experimental.assert_cardinality."
+        raise DataError(f"{config.dataset} has an unknown number of examples.", remedy=remedy)
     placement = choose_placement(config.augmentation, accelerator)
-    counts = (examples.train_count, examples.validation_count)
-    count = None if None in counts else sum(part or 0 for part in counts)
-    is_fixed, room = examples.is_fixed and not kept[0], room or room_beside(cache_folder)
-    cache = choose_cache(config.data.cache, count, _example_bytes(examples.train), room, is_fixed=is_fixed)
-    steps, remainder = _steps(examples, config, batch, replicas)
-    cached = _cached(kept[0] or examples.train, cache, cache_folder, "train")
-    weights = training_weights(examples, config.class_weight)
-    buffer = config.data.shuffle_buffer or min(examples.train_count or LARGEST_SHUFFLE, LARGEST_SHUFFLE)
+    cache = choose_cache(
+        config.data.cache,
+        None if count is None or examples.validation_count is None else count + examples.validation_count,
+        _example_bytes(examples.train),
+        room or room_beside(cache_folder),
+        is_fixed=examples.is_fixed and not kept,
+    )
+    cached, validation = (
+        _cached(batches or single, cache, cache_folder, name)
+        for batches, single, name in ((kept, examples.train, "train"), (held_out, examples.validation, "validation"))
+    )
+    buffer = config.data.shuffle_buffer or min(count or LARGEST_SHUFFLE, LARGEST_SHUFFLE)
     notices = [cache.notice]
     if not config.data.shuffle_buffer and cache.shuffle_most is not None and cache.shuffle_most < buffer:
         notices.append(
@@ -113,40 +123,36 @@ def build_pipeline(
             "in memory. Change it with data.shuffle_buffer."
         )
         buffer = max(1, cache.shuffle_most)
-    share = share or Share()
-    in_pass = _batches_in_pass(examples, batch)
+    batching = _Batching(examples, config, replicas, batch, in_pass, share or Share())
+    weights = training_weights(examples, config.class_weight)
     in_pipeline = config.augmentation.is_active and not placement.in_model
 
     def train_from(first: int) -> Any:
-        dataset = _divided(cached, replicas, share) if kept[0] else cached
-        shuffle = 0 if kept[0] else buffer
-        batches = _endless(dataset, in_pass, first, shuffle, config.seed, batch, share, examples.pass_calls[0])
-        return _prepared(batches, examples, config, weights, share, first=first, augmented=in_pipeline)
-
-    validation = _cached(kept[1] or examples.validation, cache, cache_folder, "validation")
-    if validation is not None:
-        if kept[1] is not None:
-            validation = _divided(validation, replicas, share)
-        else:
-            validation, notice = _validation_batches(validation, examples.validation_count, batch, replicas, share)
-            notices.append(notice)
-        validation = _prepared(_calling(validation, examples.pass_calls[1]), examples, config)
+        return batching.prepared(
+            batching.endless(cached, first, 0 if kept else buffer), weights, first if in_pipeline else None
+        )
 
     def calibration() -> Any:
-        """Return the first training batch, again and again."""
-        if kept[0]:
-            first = _divided(kept[0].take(1).repeat(), replicas, Share())
+        if kept:
+            batches = batching.divided(kept.take(1).repeat(), Share())
         else:
-            first = examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
-        return _prepared(first, examples, config, weights).take(1).cache().repeat()
+            batches = examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
+        return batching.prepared(batches, weights).take(1).cache().repeat()
 
+    if validation is not None:
+        if held_out is not None:
+            validation = batching.divided(validation, batching.share)
+        else:
+            validation, notice = batching.validation(validation)
+            notices.append(notice)
+        validation = batching.prepared(_calling(validation, examples.pass_calls[1]))
     return Pipeline(
         train_from(0),
         train_from,
         validation,
         steps,
         batch,
-        remainder,
+        count % batch if is_pass and count and not kept else 0,
         calibration,
         cache,
         placement,
@@ -154,6 +160,35 @@ def build_pipeline(
         buffer,
         tuple(filter(None, notices)),
     )
+
+
+def _check(examples: Examples, config: RunConfig, batch: int, replicas: int) -> None:
+    """Raise `DataError` if examples cannot be put into batches of a size, or their labels cannot be mixed or smoothed.
+
+    Ragged examples can be.
+    """
+    kept, count = examples.batches[0] is not None, examples.train_count
+    for part in tf.nest.flatten(examples.train.element_spec[0]):
+        is_batched = kept and not config.augmentation.is_active
+        if isinstance(part, tf.TensorSpec) and not is_batched and not part.shape.is_fully_defined():
+            raise DataError(
+                f"The examples of {config.dataset} have shape {part.shape}: their sizes differ or are unknown.",
+                why="A batch needs examples of one size, and so does a compiled TPU program.",
+                remedy="Give them one size in the dataset function, such as with tf.image.resize or tf.ensure_shape. "
+                "Or batch them there, as with padded_batch.",
+            )
+    if config.effective_loss != config.loss_name and not has_class_labels(examples):
+        key = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
+        what = f"{key} needs one class for each example of {config.dataset}, and a known number of classes."
+        raise DataError(what, remedy="Set it to 0, or return one-hot labels from the dataset function.")
+    if kept and not batch:
+        what = f"{config.dataset} gives batches of {examples.batch:,} examples, too small for {replicas} replicas."
+        raise DataError(what, remedy="Return larger batches, or use fewer replicas.")
+    if not kept and count is not None and count < batch:
+        largest = count // replicas
+        fits = f"The largest batch size that fits is {largest}." if largest else "Use fewer replicas."
+        batches = f"A global batch of {batch:,} ({batch // replicas:,} × {replicas})"
+        raise DataError(f"{batches} is larger than the {count:,} training examples.", remedy=fits)
 
 
 def _cached(dataset: Any, cache: Cache, folder: Path | None, name: str) -> Any:
@@ -176,86 +211,11 @@ def _largest_stored(examples: Examples) -> float:
     return examples.pixel_range or (255.0 if images.dtype == tf.uint8 else 1.0)
 
 
-def _check(examples: Examples, config: RunConfig) -> None:
-    """Check that examples, unless they are ragged, can be put into batches, and that labels can be mixed or smoothed.
-
-    Raises `DataError` if they cannot.
-    """
-    for part in tf.nest.flatten(examples.train.element_spec[0]):
-        is_batched = examples.batches[0] is not None and not config.augmentation.is_active
-        if isinstance(part, tf.TensorSpec) and not is_batched and not part.shape.is_fully_defined():
-            raise DataError(
-                f"The examples of {config.dataset} have shape {part.shape}: their sizes differ or are unknown.",
-                why="A batch needs examples of one size, and so does a compiled TPU program.",
-                remedy="Give them one size in the dataset function, such as with tf.image.resize or tf.ensure_shape. "
-                "Or batch them there, as with padded_batch.",
-            )
-    if config.effective_loss != config.loss_name and not has_class_labels(examples):
-        key = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
-        what = f"{key} needs one class for each example of {config.dataset}, and a known number of classes."
-        raise DataError(what, remedy="Set it to 0, or return one-hot labels from the dataset function.")
-
-
 def _example_bytes(dataset: Any) -> int | None:
     """Return the size of one example with its label in bytes; None if sizes differ."""
-    total = 0
-    for part in tf.nest.flatten(dataset.element_spec):
-        elements = part.shape.num_elements()
-        if elements is None or part.dtype == tf.string:
-            return None
-        total += elements * part.dtype.size
-    return total
-
-
-def _endless(
-    dataset: Any, in_pass: int | None, first: int, buffer: int, seed: int, batch: int, share: Share, calls: PassCalls
-) -> Any:
-    """Return this host's batches after the first so many, without end; each pass drops its remainder.
-
-    A pass has `in_pass` batches, None if unknown, in an order that depends only on the seed and its number. Without a
-    shuffle `buffer`, the dataset is of this host's batches, whose order is kept.
-    """
-
-    def examples_of(number: Any) -> Any:
-        if not buffer:
-            return _calling(dataset, calls)
-        # The seed of this function's graph: TensorFlow refuses 0 together with a seed that is a tensor.
-        tf.compat.v1.set_random_seed(seed % (2**31 - 2) + 1)
-        return _calling(dataset.shuffle(buffer, seed=number, reshuffle_each_iteration=False), calls)
-
-    def batched(examples: Any) -> Any:
-        if not buffer:
-            return examples
-        # Every host shuffles all examples in the same order and takes every n-th, so together they see whole batches.
-        return _host_part(examples, share).batch(batch // share.count, drop_remainder=True)
-
-    def batches_of(number: Any) -> Any:
-        batches = batched(examples_of(number))
-        if share.count == 1:
-            return batches
-        # A host's part of the remainder may be another batch. Not `take`: a pass must reach the end to fill the cache.
-        return batches.enumerate().filter(lambda index, _: index < in_pass).map(lambda _, element: element)
-
-    if in_pass is None:  # where a pass ends is only known there: read from the beginning
-        return batched(tf.data.Dataset.counter().flat_map(as_written(examples_of))).skip(first)
-    passes = tf.data.Dataset.counter(first // in_pass).flat_map(as_written(batches_of))
-    return passes.skip(first % in_pass)
-
-
-def _divided(batches: Any, replicas: int, share: Share) -> Any:
-    """Return this host's part of batches that replicas share equally; a rest that they cannot share is dropped."""
-    if replicas == 1:
-        return batches
-
-    def size_of(*element: Any) -> Any:
-        first = tf.nest.flatten(element)[0]
-        return first.shape[0] or (first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0])
-
-    def part(*element: Any) -> Any:
-        shared = size_of(*element) // replicas * replicas
-        return tf.nest.map_structure(lambda one: one[:shared][share.index :: share.count], element)
-
-    return batches.filter(lambda *element: size_of(*element) >= replicas).map(part)
+    parts = tf.nest.flatten(dataset.element_spec)
+    sizes = [None if part.dtype == tf.string else part.shape.num_elements() for part in parts]
+    return None if None in sizes else sum(size * part.dtype.size for size, part in zip(sizes, parts, strict=True))
 
 
 def _calling(dataset: Any, calls: PassCalls) -> Any:
@@ -268,113 +228,132 @@ def _calling(dataset: Any, calls: PassCalls) -> Any:
 
         return tf.data.Dataset.from_generator(nothing, output_signature=dataset.element_spec)
 
-    called = dataset
-    if calls.begin is not None:
-        called = only(calls.begin).concatenate(called)
-    if calls.end is not None:
-        called = called.concatenate(only(calls.end))
-    return called
+    called = dataset if calls.begin is None else only(calls.begin).concatenate(dataset)
+    return called if calls.end is None else called.concatenate(only(calls.end))
 
 
-def _prepared(
-    dataset: Any,
-    examples: Examples,
-    config: RunConfig,
-    weights: Any = None,
-    share: Share | None = None,
-    *,
-    first: int = 0,
-    augmented: bool = False,
-) -> Any:
-    """Convert batches to what the model and its loss need, and prefetch.
+@dataclass(frozen=True, slots=True)
+class _Batching:
+    """Makes batches of a run's examples."""
 
-    Pixels stay uint8 until here: a quarter of the size to cache, shuffle and copy. The weights are those of the
-    classes, for training data. Each host augments its share of the batches differently, from the number of the first
-    one on.
-    """
-    classes = examples.signature.classes
-    label = label_of(dataset)
-    has_numbers = label is not None and (label.shape.rank == 1 or label.shape.as_list()[1:] == [1])
-    one_hot = config.takes_shares and has_numbers and label.dtype.is_integer
-    top = _largest_stored(examples)
-    scale = largest_pixel(examples, config) / top
-    change = augmenter(config.augmentation, examples.signature.shape, top, scale, config.seed) if augmented else None
+    examples: Examples
+    config: RunConfig
+    replicas: int
+    size: int  # examples in a batch over all replicas
+    in_pass: int | None  # batches in a pass over the training data; None if unknown
+    share: Share  # this host's share of every batch
 
-    def prepare(number: Any, element: Any) -> Any:
-        inputs, *rest = element
-        if not rest:  # no labels
-            return element
-        labels, *given = rest
-        if one_hot:
-            labels = tf.one_hot(class_numbers(labels), classes)
-        if change is not None:
-            inputs, (labels, *given) = change(number, inputs, (labels, *given))
-        elif examples.pixel_range:
-            inputs = tf.cast(inputs, tf.float32) * scale
-        if weights is not None:
-            balance = sample_weights(labels, weights)
-            given = [balance * tf.cast(given[0], tf.float32) if given else balance]
-        return (inputs, labels, *given)
+    def endless(self, dataset: Any, first: int, buffer: int) -> Any:
+        """Return this host's training batches after the first so many, without end; each pass drops its remainder.
 
-    if one_hot or augmented or examples.pixel_range or weights is not None:
-        # One batch per core in parallel, or fewer if they need too much memory; small batches need no other threads.
-        sizes = [part.shape.num_elements() for part in tf.nest.flatten(dataset.element_spec)]
-        values, least = sum(size or 1 for size in sizes), _CONVERTED_APART if change is None else _CHANGED_APART
-        most = max(1, min(usable_cores(), _BATCHES_AT_ONCE_BYTES // (4 * values)))
-        calls = None if None not in sizes and values < least else most
-        if change is None:
-            dataset = dataset.map(as_written(lambda *element: prepare(0, element)), num_parallel_calls=calls)
-        else:
-            index, every = (share.index, share.count) if share else (0, 1)
-            numbers = tf.data.Dataset.counter(first * every + index, every)
-            dataset = tf.data.Dataset.zip((numbers, dataset)).map(as_written(prepare), num_parallel_calls=calls)
-    if len(dataset.element_spec) == 1 and not isinstance(dataset.element_spec[0], tuple):
-        dataset = dataset.map(lambda inputs: inputs)  # as Keras passes inputs alone to a training step
-    return dataset.prefetch(tf.data.AUTOTUNE).with_options(untuned())
+        The order of a pass depends only on the seed and its number. Without a shuffle `buffer`, the dataset is of
+        batches, whose order is kept.
+        """
+        calls, share, in_pass = self.examples.pass_calls[0], self.share, self.in_pass
+        if not buffer:
+            dataset = self.divided(dataset, share)
 
+        def examples_of(number: Any) -> Any:
+            if not buffer:
+                return _calling(dataset, calls)
+            # The seed of this function's graph: TensorFlow refuses 0 together with a seed that is a tensor.
+            tf.compat.v1.set_random_seed(self.config.seed % (2**31 - 2) + 1)
+            return _calling(dataset.shuffle(buffer, seed=number, reshuffle_each_iteration=False), calls)
 
-def _steps(examples: Examples, config: RunConfig, batch: int, replicas: int) -> tuple[int, int]:
-    """Return the steps of an epoch, and how many examples it drops."""
-    kept, count = examples.batches[0], examples.train_count
-    if kept is not None and not batch:
-        what = f"{config.dataset} gives batches of {examples.batch:,} examples, too small for {replicas} replicas."
-        raise DataError(what, remedy="Return larger batches, or use fewer replicas.")
-    if kept is None and count is not None and count < batch:
-        largest = count // replicas
-        fits = f"The largest batch size that fits is {largest}." if largest else "Use fewer replicas."
-        batches = f"A global batch of {batch:,} ({batch // replicas:,} × {replicas})"
-        raise DataError(f"{batches} is larger than the {count:,} training examples.", remedy=fits)
-    if config.steps_per_epoch != "all":
-        return config.steps_per_epoch, 0
-    steps = _batches_in_pass(examples, batch)
-    if steps is None:
-        remedy = "Set steps_per_epoch, or set the number with tf.data.experimental.assert_cardinality."
-        raise DataError(f"{config.dataset} has an unknown number of examples.", remedy=remedy)
-    return steps, count % batch if kept is None and count else 0
+        def batched(examples: Any) -> Any:
+            # Every host shuffles all examples in the same order and takes every n-th: together they see whole batches.
+            return self._batched(examples, self.size, drop_remainder=True) if buffer else examples
 
+        def batches_of(number: Any) -> Any:
+            batches = batched(examples_of(number))
+            if share.count == 1:
+                return batches
+            # A host's part of the remainder may be another batch. Not `take`: only a whole pass fills the cache.
+            return batches.enumerate().filter(lambda index, _: index < in_pass).map(lambda _, element: element)
 
-def _batches_in_pass(examples: Examples, batch: int) -> int | None:
-    """Return the number of batches in a pass over the training data; None if unknown."""
-    if examples.batches[0] is not None:
-        return known_length(examples.batches[0])
-    return None if examples.train_count is None else examples.train_count // batch
+        if in_pass is None:  # where a pass ends is only known there: read from the beginning
+            return batched(tf.data.Dataset.counter().flat_map(as_written(examples_of))).skip(first)
+        passes = tf.data.Dataset.counter(first // in_pass).flat_map(as_written(batches_of))
+        return passes.skip(first % in_pass)
 
+    def validation(self, dataset: Any) -> tuple[Any, str]:
+        """Return this host's batches of the validation examples, and a notice about skipped ones."""
+        count, replicas, notice = self.examples.validation_count, self.replicas, ""
+        if self.share.is_even and count is not None and (rest := count % replicas):
+            notice = f"Validation skips {rest} of {count:,} examples, which {replicas} replicas cannot share evenly."
+            count -= rest
+            dataset = dataset.take(count)
+        size = validation_batch(count, self.size, replicas)
+        # With an unknown number of examples, the last batch might leave a replica without any.
+        return self._batched(dataset, size, drop_remainder=count is None and replicas > 1), notice
 
-def _host_part(dataset: Any, share: Share) -> Any:
-    return dataset.shard(share.count, share.index) if share.count > 1 else dataset
+    def _batched(self, dataset: Any, size: int, *, drop_remainder: bool) -> Any:
+        """Return this host's part of batches of a size."""
+        share = self.share
+        part = dataset.shard(share.count, share.index) if share.count > 1 else dataset
+        return part.batch(size // share.count, drop_remainder=drop_remainder)
 
+    def divided(self, batches: Any, share: Share) -> Any:
+        """Return a host's part of batches that replicas share equally; a rest that they cannot share is dropped."""
+        replicas = self.replicas
+        if replicas == 1:
+            return batches
 
-def _validation_batches(validation: Any, count: int | None, batch: int, replicas: int, share: Share) -> tuple[Any, str]:
-    """Return this host's validation batches, and a notice about skipped examples."""
-    left_out = ""
-    if share.is_even and count is not None and (rest := count % replicas):
-        left_out = f"Validation skips {rest} of {count:,} examples, which {replicas} replicas cannot share evenly."
-        count -= rest
-        validation = validation.take(count)
-    size = validation_batch(count, batch, replicas)
-    # With an unknown number of examples, the last batch might leave a replica without any.
-    drop = count is None and replicas > 1
-    return _host_part(validation, share).batch(size // share.count, drop_remainder=drop), left_out
+        def size_of(*element: Any) -> Any:
+            first = tf.nest.flatten(element)[0]
+            return first.shape[0] or (first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0])
+
+        def part(*element: Any) -> Any:
+            shared = size_of(*element) // replicas * replicas
+            return tf.nest.map_structure(lambda one: one[:shared][share.index :: share.count], element)
+
+        return batches.filter(lambda *element: size_of(*element) >= replicas).map(part)
+
+    def prepared(self, dataset: Any, weights: Any = None, first: int | None = None) -> Any:
+        """Convert batches to what the model and its loss need, and prefetch.
+
+        Pixels stay uint8 until here: a quarter of the size to cache, shuffle and copy. The weights are those of the
+        classes, for training data. Images are augmented if the number of the `first` batch is given: each host augments
+        its share differently.
+        """
+        examples, config, share = self.examples, self.config, self.share
+        label, signature = label_of(dataset), examples.signature
+        has_numbers = label is not None and (label.shape.rank == 1 or label.shape.as_list()[1:] == [1])
+        one_hot = config.takes_shares and has_numbers and label.dtype.is_integer
+        top = _largest_stored(examples)
+        scale = largest_pixel(examples, config) / top
+        change = None if first is None else augmenter(config.augmentation, signature.shape, top, scale, config.seed)
+
+        def prepare(number: Any, element: Any) -> Any:
+            inputs, *rest = element
+            if not rest:  # no labels
+                return element
+            labels, *given = rest
+            if one_hot:
+                labels = tf.one_hot(class_numbers(labels), signature.classes)
+            if change is not None:
+                inputs, (labels, *given) = change(number, inputs, (labels, *given))
+            elif examples.pixel_range:
+                inputs = tf.cast(inputs, tf.float32) * scale
+            if weights is not None:
+                balance = sample_weights(labels, weights)
+                given = [balance * tf.cast(given[0], tf.float32) if given else balance]
+            return (inputs, labels, *given)
+
+        if one_hot or change is not None or examples.pixel_range or weights is not None:
+            # One batch per core in parallel, or fewer if they need too much memory; small ones need no other threads.
+            sizes = [part.shape.num_elements() for part in tf.nest.flatten(dataset.element_spec)]
+            values, least = sum(size or 1 for size in sizes), _CONVERTED_APART if change is None else _CHANGED_APART
+            most = max(1, min(usable_cores(), _BATCHES_AT_ONCE_BYTES // (4 * values)))
+            calls = None if None not in sizes and values < least else most
+            if first is None:
+                dataset = dataset.map(as_written(lambda *element: prepare(0, element)), num_parallel_calls=calls)
+            else:
+                numbers = tf.data.Dataset.counter(first * share.count + share.index, share.count)
+                dataset = tf.data.Dataset.zip((numbers, dataset)).map(as_written(prepare), num_parallel_calls=calls)
+        if len(dataset.element_spec) == 1 and not isinstance(dataset.element_spec[0], tuple):
+            dataset = dataset.map(lambda inputs: inputs)  # as Keras passes inputs alone to a training step
+        return dataset.prefetch(tf.data.AUTOTUNE).with_options(untuned())
 
 
 def validation_batch(count: int | None, batch: int, replicas: int) -> int:

@@ -32,7 +32,7 @@ JOBS = {
     "mirror": "tpu_console.engine.jobs.mirroring:copy",
     "call": "tpu_console.engine.jobs.preflight:call_dataset",
     "preflight": "tpu_console.engine.jobs.preflight:preflight_choices",
-    "least-memory": "tpu_console.engine.jobs.least_memory:least_memory_of_choices",
+    "least-memory": "tpu_console.engine.jobs.preflight:least_memory_of_choices",
 }
 """Module and function of each job: ``function(reporter, **options)`` returns the result as plain values."""
 

@@ -12,7 +12,7 @@ from tests.helpers import small_config
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.jobs.least_memory import least_memory_of_choices, slots_per_weight
+from tpu_console.engine.jobs.preflight import least_memory_of_choices, slots_per_weight
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.models.build import build_model, bytes_of
 from tpu_console.engine.preflight.build import least_memory
