@@ -222,13 +222,13 @@ def predict_function(trained: TrainedRun, request: NewData, reporter: Reporter) 
         UserCodeError: The function failed or returned the wrong thing.
         DataError: The inputs do not fit the model.
     """
-    from ..data.sources.user_function import read_part
+    from ..data.sources.user_function import PartReader
 
     reference = request.only()
     returned = call_user_function(reference)
     is_arrays = isinstance(returned, dict | list) or (hasattr(returned, "shape") and hasattr(returned, "__len__"))
     part = (returned,) if is_arrays and not isinstance(returned, tuple) else returned
-    found = read_part(part, reference, count=False, new_batches=False)
+    found = PartReader(reference, count=False, new_batches=False).read(part)
     batches = found.dataset.batch(BATCH) if found.batches is None else found.batches
     inputs = batches.map(lambda *element: element[0])
     reporter.progress("predicting", 0, found.count, "examples")

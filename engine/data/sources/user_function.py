@@ -51,60 +51,58 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
 
 
 def _load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    name = config.dataset
+    name, is_asked = config.dataset, config.batch_size > 0
     returned = call_user_function(name, **config.data.options)
     parts = split_parts(returned)
-    is_asked = config.batch_size > 0
-    train = read_part(parts[0], name, on_fetch, count=config.steps_per_epoch == "all", new_batches=is_asked)
-    validation = None if parts[1] is None else read_part(parts[1], name, on_fetch)
+    train = PartReader(name, on_fetch, config.steps_per_epoch == "all", new_batches=is_asked).read(parts[0])
+    validation = Part(None, 0) if parts[1] is None else PartReader(name, on_fetch).read(parts[1])
     if not any(True for _ in train.dataset.take(1)):
         raise UserCodeError(f"{name} returned a training dataset without examples.")
     labels = []  # the first ones; none without labels, or if an example has several
     if label_of(train.dataset) is not None:
         labels = [np.asarray(label) for _, label, *_ in train.dataset.take(_LABELS).as_numpy_iterator()]
     # The first are those of keras.utils.image_dataset_from_directory.
-    class_names = tuple(map(str, getattr(parts[0], "class_names", ()) or hub_classes(parts[0])))
+    named = getattr(parts[0], "class_names", ()) or (_hub_label(parts[0])[1] if _is_hub_dataset(parts[0]) else ())
+    class_names = tuple(map(str, named))
     keeps = train.batches is not None and not (is_asked and train.has_one_size)
-    notices = [part.notice for part in (train, validation) if part is not None and part.notice]
+    notices = [part.notice for part in (train, validation) if part.notice]
     if keeps and is_asked:
         what = f"the examples of {name} differ in size, so no other batches can be made of them"
         notices.append(f"batch_size={config.batch_size} has no effect: {what}.")
-    forms = [part and ("kept" if is_kept and part.form == "batches" else part.form)
+    forms = [None if part.dataset is None else "kept" if is_kept and part.form == "batches" else part.form
              for part, is_kept in ((train, keeps), (validation, True))]  # fmt: skip
-    examples = Examples(
-        train=train.dataset,
-        validation=validation and validation.dataset,
-        train_count=train.count,
-        validation_count=0 if validation is None else validation.count,
-        signature=own_signature(
-            tf.nest.map_structure(_described, train.dataset.element_spec[0]), _count_classes(train.dataset, labels)
-        ),
-        class_names=class_names,
-        record={"returned": forms[:1] if parts[0] is returned else forms}
-        | ({"class_names": class_names} if class_names else {}),
-        notices=tuple(notices),
-        is_fixed=train.is_fixed,
-        pass_calls=(train.pass_calls, PassCalls() if validation is None else validation.pass_calls),
-        batches=(train.batches if keeps else None, validation and validation.batches),
-        batch=train.batch,
-    )
-    elements = [() if part is None else tf.nest.map_structure(_described, part.element_spec)
-                for part in (examples.train, examples.validation)]  # fmt: skip
-    are_whole = all(label.dtype.kind in "iuf" and bool((label == np.round(label)).all()) for label in labels)
+    elements: list[Any] = [() if part.dataset is None else tf.nest.map_structure(_described, part.dataset.element_spec)
+                for part in (train, validation)]  # fmt: skip
+    classes = _count_classes(train.dataset, labels)
+    are_numbers = bool(labels) and labels[0].dtype.kind in "iuf"
     record = FunctionRecord(
         train=elements[0],
         validation=elements[1],
-        classes=examples.signature.classes,
-        train_count=examples.train_count,
-        validation_count=examples.validation_count,
+        classes=classes,
+        train_count=train.count,
+        validation_count=validation.count,
         day=today(),
-        whole_labels=are_whole if labels and labels[0].dtype.kind in "iuf" else None,
+        whole_labels=all(bool((label == np.round(label)).all()) for label in labels) if are_numbers else None,
         batch=train.batch,
         batches=None if train.batches is None else known_length(train.batches),
         has_one_size=train.has_one_size,
     )
     save_function_record(config, record)
-    return examples
+    return Examples(
+        train=train.dataset,
+        validation=validation.dataset,
+        train_count=train.count,
+        validation_count=validation.count,
+        signature=own_signature(elements[0][0], classes),
+        class_names=class_names,
+        record={"returned": forms[:1] if parts[0] is returned else forms}
+        | ({"class_names": class_names} if class_names else {}),
+        notices=tuple(notices),
+        is_fixed=train.is_fixed,
+        pass_calls=(train.pass_calls, validation.pass_calls),
+        batches=(train.batches if keeps else None, validation.batches),
+        batch=train.batch,
+    )
 
 
 def _described(spec: Any) -> Input:
@@ -145,16 +143,6 @@ class Part:
     notice: str = ""  # what the user should know
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """What has to be known of a part; the arguments of `read_part`."""
-
-    name: str
-    on_progress: Callable[[str], None]
-    count: bool
-    new_batches: bool
-
-
 def split_parts(returned: Any) -> tuple[Any, Any]:
     """Split what a function returned into training and validation data, which may be None.
 
@@ -171,55 +159,6 @@ def split_parts(returned: Any) -> tuple[Any, Any]:
     return returned, None
 
 
-def read_part(
-    part: Any,
-    name: str,
-    on_progress: Callable[[str], None] = lambda _: None,
-    *,
-    count: bool = True,
-    new_batches: bool = True,
-) -> Part:
-    """Return training or validation data; raise `UserCodeError` for what `fit` does not take.
-
-    Args:
-        part: What the user returned.
-        name: The user's function.
-        on_progress: Called with what is done while the data is read to count it.
-        count: Whether data of unknown length is counted.
-        new_batches: Whether its batches may be taken apart, for which all are read.
-    """
-    need = _Need(name, on_progress, count, new_batches)
-    if isinstance(part, tf.data.Dataset):
-        if not isinstance(part.element_spec, tuple):
-            part = part.map(lambda element: (element,))
-        if not 1 <= len(part.element_spec) <= 3:
-            raise UserCodeError(f"{name} returned a dataset of {len(part.element_spec)} parts.", remedy=_TAKES)
-        found = _surveyed(part, need, is_batched=_is_batched(part))
-        return replace(found, form="examples" if found.batches is None else "batches")
-    if _is_hub_dataset(part):
-        return _of_hub_dataset(part, need)
-    if _is_py_dataset(part):
-        return _of_py_dataset(part, need)
-    if isinstance(part, Iterator):  # as a generator; what is read of it is gone
-        dataset, first = _from_elements(_read_once(part, name), name)
-        return _surveyed(dataset, need, is_batched=all(first), seen=[first])
-    if inspect.isgeneratorfunction(part) or _is_loader(part):
-        dataset, first = _from_elements(part if callable(part) else part.__iter__, name)
-        if (length := length_hint(part, -1)) >= 0:  # unknown for torch's loader of a stream
-            dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
-        return _surveyed(dataset, need, is_batched=all(first))
-    arrays = tuple(_with_columns(one) for one in (part if isinstance(part, tuple) else (part,)))
-    ragged, plain = ([one for one in tf.nest.flatten(arrays) if isinstance(one, tf.RaggedTensor) == is_ragged]
-                     for is_ragged in (True, False))  # fmt: skip
-    lengths = {*(int(one.nrows()) for one in ragged), *(len(one) if np.ndim(one) else -1 for one in plain)}
-    if len(lengths) != 1 or -1 in lengths or not 1 <= len(arrays) <= 3:
-        sizes = " and ".join(map(str, sorted(lengths)))
-        what = f"arrays of {sizes} examples" if len(lengths) > 1 else f"a value of type {type(part).__name__}"
-        raise UserCodeError(f"{name} returned {what} instead of data.", remedy=_TAKES)
-    has_tables = any(hasattr(one, "columns") for one in tf.nest.flatten(part))
-    return Part(tf.data.Dataset.from_tensor_slices(arrays), lengths.pop(), form="" if has_tables else "arrays")
-
-
 def _is_py_dataset(part: Any) -> bool:
     return hasattr(part, "__getitem__") and hasattr(part, "on_epoch_end")
 
@@ -228,33 +167,10 @@ def _is_hub_dataset(part: Any) -> bool:
     return all(hasattr(part, name) for name in ("features", "column_names", "select_columns"))
 
 
-def hub_classes(part: Any) -> tuple[str, ...]:
-    """Return the names of the classes in a `datasets.Dataset`; nothing if there are none, or for other data."""
-    return tuple(getattr((part.features or {}).get(_hub_label(part)), "names", ())) if _is_hub_dataset(part) else ()
-
-
-def _hub_label(part: Any) -> str:
-    """Return the column with the label: the first of classes, or the one called ``label``."""
-    classes = (name for name, feature in (part.features or {}).items() if hasattr(feature, "names"))
-    return next(classes, "label")
-
-
-def _of_hub_dataset(part: Any, need: _Need) -> Part:
-    """Return a `datasets.Dataset` or a stream of one; plain columns are read into memory."""
-    names, label, rows = part.column_names or [*next(iter(part), {})], _hub_label(part), part.with_format("numpy")
-    inputs = [name for name in names if name != label]
-
-    def element(row: Any) -> tuple[Any, ...]:
-        seen = row[inputs[0]] if len(inputs) == 1 else {name: row[name] for name in inputs}
-        return (seen, row[label]) if label in names else (seen,)
-
-    length = length_hint(part, -1)
-    if length > 0 and {type(feature).__name__ for feature in part.features.values()} <= {"Value", "ClassLabel"}:
-        return replace(read_part(element(rows[:]), need.name), form="")
-    dataset, _ = _from_elements(lambda: map(element, rows), need.name)
-    if length >= 0:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
-    return _surveyed(dataset, need, is_batched=False)
+def _hub_label(part: Any) -> tuple[str, tuple[str, ...]]:
+    """Return the column with the label, the first of classes or the one called ``label``, and the names of classes."""
+    classes = ((name, tuple(kind.names)) for name, kind in (part.features or {}).items() if hasattr(kind, "names"))
+    return next(classes, ("label", ()))
 
 
 def _is_loader(part: Any) -> bool:
@@ -269,61 +185,6 @@ def _is_part(value: Any) -> bool:
     return is_kind or _is_hub_dataset(value) or _is_py_dataset(value) or _is_loader(value)
 
 
-def _surveyed(
-    dataset: Any, need: _Need, *, is_batched: bool, seen: Sequence[Shapes] = (), is_all: bool = False
-) -> Part:
-    """Find the number and the sizes of the examples of a dataset: by the shapes of elements, read if none were seen."""
-    specs, known = tf.nest.flatten(dataset.element_spec), int(dataset.cardinality())
-    is_plain = all(isinstance(spec, tf.TensorSpec) for spec in specs)
-    is_stated = is_plain and all(spec.shape[is_batched:].is_fully_defined() for spec in specs)
-    is_unknown = known == tf.data.UNKNOWN_CARDINALITY and need.count
-    shapes = list(seen)
-    if not seen and (is_unknown or (known >= 0 and is_batched and (need.new_batches or not is_stated))):
-        shapes = _read_shapes(dataset, need, None if known >= 0 and need.new_batches else _COUNTED_S)
-        is_all = shapes[-1:] != [()]
-    elif not seen and (is_batched or not is_stated):
-        shapes = _read_shapes(dataset.take(2 if is_batched else _LOOKED_AT), need, None)
-    sizes = {tuple(shape[is_batched:] for shape in one) for one in shapes}
-    has_one_size = is_plain and (is_stated or len(sizes) == 1)
-    if has_one_size and not is_stated:
-        stated = [(*spec.shape[:is_batched], *size) for spec, size in zip(specs, sizes.pop(), strict=True)]
-
-        def ensured(*element: Any) -> Any:
-            parts = map(tf.ensure_shape, tf.nest.flatten(element), stated)
-            return tf.nest.pack_sequence_as(element, list(parts))
-
-        dataset = dataset.map(ensured)
-    length = len(shapes) if is_all else known
-    if not is_batched:
-        return Part(dataset, None if length < 0 else length, has_one_size=has_one_size)
-    if is_all:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
-    single, each = dataset.unbatch(), specs[0].shape[0]
-    count = sum(one[0][0] for one in shapes) if is_all else length * each if each and length >= 0 else None
-    if count is not None:
-        single = single.apply(tf.data.experimental.assert_cardinality(count))
-    return Part(single, count, dataset, shapes[0][0][0] if shapes else 0, has_one_size=has_one_size)
-
-
-def _read_shapes(dataset: Any, need: _Need, limit_s: float | None) -> list[Shapes]:
-    """Return the shapes of all elements; the last one is empty if that takes longer than the limit."""
-
-    def shapes_of(*element: Any) -> Any:
-        arrays = tf.nest.flatten(element)
-        return tuple(one.bounding_shape() if isinstance(one, tf.RaggedTensor) else tf.shape(one) for one in arrays)
-
-    found: list[Shapes] = []
-    began = said = time.monotonic()
-    for shapes in dataset.map(shapes_of):
-        found.append(tuple(tuple(shape.numpy().tolist()) for shape in shapes))
-        if (now := time.monotonic()) - said > 1:
-            said = now
-            need.on_progress(f"{need.name}: {len(found):,} counted")
-        if limit_s is not None and now - began > limit_s:
-            return [*found, ()]
-    return found
-
-
 def _is_batched(dataset: Any) -> bool:
     """Return whether elements are batches: as the dataset was built, or else if all their lengths are unknown."""
     if (known := yields_batches(dataset)) is not None:
@@ -333,44 +194,161 @@ def _is_batched(dataset: Any) -> bool:
     return all(shape.rank and shape[0] is None for shape in shapes) and not is_image
 
 
-def _of_py_dataset(part: Any, need: _Need) -> Part:
-    """Return a PyDataset, of which the first, second and last batch are looked at if the others seem as large."""
-    batches = part.num_batches if hasattr(type(part), "num_batches") else len(part)  # a Sequence of Keras 2 has none
-    numbers = itertools.count() if batches is None else range(batches)
-    dataset, first = _from_elements(lambda: map(part.__getitem__, numbers), need.name)
-    length = tf.data.INFINITE_CARDINALITY if batches is None else batches
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
-    seen: list[Shapes] = []
-    if batches and all(first):
-        second, last = (_shapes(_element(part[index])) for index in (min(1, batches - 1), batches - 1))
-        if last[0][0] <= first[0][0] and (second[0][0] == first[0][0] or batches <= 2):
-            seen = [first, *[second] * (batches - 2), last][-batches:]
-    found = replace(_surveyed(dataset, need, is_batched=all(first), seen=seen, is_all=bool(seen)), is_fixed=False)
-    own = {}
-    for name in ("on_epoch_begin", "on_epoch_end"):
-        method = getattr(type(part), name, None)
-        if method is not None and not method.__module__.startswith("keras."):  # Keras's does nothing
-            own[name] = getattr(part, name)
-    if batches is not None:
-        return replace(found, pass_calls=PassCalls(own.get("on_epoch_begin"), own.get("on_epoch_end")))
-    # The pipeline reads ahead of training, so it knows only the ends of the data, not those of the epochs.
-    never = f"{' and '.join(own)} of {type(part).__name__} {'is' if len(own) == 1 else 'are'} never called"
-    return replace(found, notice=f"{never}, because the data has no end.") if own else found
+@dataclass(frozen=True, slots=True)
+class PartReader:
+    """Reads training or validation data that a function returned."""
+
+    name: str  # the user's function
+    on_progress: Callable[[str], None] = lambda _: None  # hears what is done while data is read to count it
+    count: bool = True  # whether data of unknown length is counted
+    new_batches: bool = True  # whether its batches may be taken apart, for which all are read
+
+    def read(self, part: Any) -> Part:
+        """Return training or validation data; raise `UserCodeError` for what `fit` does not take."""
+        if isinstance(part, tf.data.Dataset):
+            if not isinstance(part.element_spec, tuple):
+                part = part.map(lambda element: (element,))
+            if not 1 <= len(part.element_spec) <= 3:
+                what = f"{self.name} returned a dataset of {len(part.element_spec)} parts."
+                raise UserCodeError(what, remedy=_TAKES)
+            found = self._surveyed(part, is_batched=_is_batched(part))
+            return replace(found, form="examples" if found.batches is None else "batches")
+        if _is_hub_dataset(part):
+            return self._of_hub_dataset(part)
+        if _is_py_dataset(part):
+            return self._of_py_dataset(part)
+        if isinstance(part, Iterator):  # as a generator; what is read of it is gone
+            dataset, first = self._from_elements(_read_once(part, self.name))
+            return self._surveyed(dataset, is_batched=all(first), seen=[first])
+        if inspect.isgeneratorfunction(part) or _is_loader(part):  # torch's loader of a stream has no length
+            make = part if callable(part) else part.__iter__
+            dataset, first = self._from_elements(make, length_hint(part, tf.data.UNKNOWN_CARDINALITY))
+            return self._surveyed(dataset, is_batched=all(first))
+        arrays = tuple(_with_columns(one) for one in (part if isinstance(part, tuple) else (part,)))
+        lengths = {
+            int(one.nrows()) if isinstance(one, tf.RaggedTensor) else len(one) if np.ndim(one) else -1
+            for one in tf.nest.flatten(arrays)
+        }
+        if len(lengths) != 1 or -1 in lengths or not 1 <= len(arrays) <= 3:
+            sizes = " and ".join(map(str, sorted(lengths)))
+            what = f"arrays of {sizes} examples" if len(lengths) > 1 else f"a value of type {type(part).__name__}"
+            raise UserCodeError(f"{self.name} returned {what} instead of data.", remedy=_TAKES)
+        has_tables = any(hasattr(one, "columns") for one in tf.nest.flatten(part))
+        return Part(tf.data.Dataset.from_tensor_slices(arrays), lengths.pop(), form="" if has_tables else "arrays")
+
+    def _of_hub_dataset(self, part: Any) -> Part:
+        """Return a `datasets.Dataset` or a stream of one; plain columns are read into memory."""
+        names, rows = part.column_names or [*next(iter(part), {})], part.with_format("numpy")
+        label = _hub_label(part)[0]
+        inputs = [name for name in names if name != label]
+
+        def element(row: Any) -> tuple[Any, ...]:
+            seen = row[inputs[0]] if len(inputs) == 1 else {name: row[name] for name in inputs}
+            return (seen, row[label]) if label in names else (seen,)
+
+        length = length_hint(part, tf.data.UNKNOWN_CARDINALITY)
+        if length > 0 and {type(feature).__name__ for feature in part.features.values()} <= {"Value", "ClassLabel"}:
+            return replace(self.read(element(rows[:])), form="")
+        dataset, _ = self._from_elements(lambda: map(element, rows), length)
+        return self._surveyed(dataset, is_batched=False)
+
+    def _of_py_dataset(self, part: Any) -> Part:
+        """Return a PyDataset, of which the first, second and last batch are looked at if the others seem as large."""
+        batches = part.num_batches if hasattr(type(part), "num_batches") else len(part)  # Keras 2 has no num_batches
+        numbers = itertools.count() if batches is None else range(batches)
+        length = tf.data.INFINITE_CARDINALITY if batches is None else batches
+        dataset, first = self._from_elements(lambda: map(part.__getitem__, numbers), length)
+        seen: list[Shapes] = []
+        if batches and all(first):
+            second, last = (_shapes(_element(part[index])) for index in (min(1, batches - 1), batches - 1))
+            if last[0][0] <= first[0][0] and (second[0][0] == first[0][0] or batches <= 2):
+                seen = [first, *[second] * (batches - 2), last][-batches:]
+        found = self._surveyed(dataset, is_batched=all(first), seen=seen, is_all=bool(seen))
+        methods = ((name, getattr(type(part), name, None)) for name in ("on_epoch_begin", "on_epoch_end"))
+        # Keras's do nothing.
+        own = {name: getattr(part, name) for name, method in methods
+               if method is not None and not method.__module__.startswith("keras.")}  # fmt: skip
+        if batches is not None:
+            calls = PassCalls(own.get("on_epoch_begin"), own.get("on_epoch_end"))
+            return replace(found, is_fixed=False, pass_calls=calls)
+        # The pipeline reads ahead of training, so it knows only the ends of the data, not those of the epochs.
+        never = f"{' and '.join(own)} of {type(part).__name__} {'is' if len(own) == 1 else 'are'} never called"
+        return replace(found, is_fixed=False, notice=f"{never}, because the data has no end." if own else "")
+
+    def _from_elements(
+        self, make: Callable[[], Iterator[Any]], length: int = tf.data.UNKNOWN_CARDINALITY
+    ) -> tuple[Any, Shapes]:
+        """Return a dataset of what an iterator gives, and the shapes of the first element; a scalar is no batch."""
+        first = next(iter(make()), None)
+        if first is None:
+            raise UserCodeError(f"{self.name} returned data without examples.")
+        first = _element(first)
+
+        def spec(value: Any) -> Any:
+            array = np.asarray(value)
+            return tf.TensorSpec([None] * array.ndim, tf.string if array.dtype.kind in "OSU" else array.dtype)
+
+        signature = tf.nest.map_structure(spec, first)
+        dataset = tf.data.Dataset.from_generator(lambda: map(_element, make()), output_signature=signature)
+        return dataset if length == tf.data.UNKNOWN_CARDINALITY else _of_length(dataset, length), _shapes(first)
+
+    def _surveyed(self, dataset: Any, *, is_batched: bool, seen: Sequence[Shapes] = (), is_all: bool = False) -> Part:
+        """Find the number and the sizes of the examples of a dataset, by the shapes of elements.
+
+        They are read if none were seen; `is_all` says whether all were seen.
+        """
+        specs, known = tf.nest.flatten(dataset.element_spec), int(dataset.cardinality())
+        is_plain = all(isinstance(spec, tf.TensorSpec) for spec in specs)
+        is_stated = is_plain and all(spec.shape[is_batched:].is_fully_defined() for spec in specs)
+        is_unknown = known == tf.data.UNKNOWN_CARDINALITY and self.count
+        shapes = [*seen]
+        if not seen and (is_unknown or (known >= 0 and is_batched and (self.new_batches or not is_stated))):
+            shapes = self._read_shapes(dataset, None if known >= 0 and self.new_batches else _COUNTED_S)
+            is_all = shapes[-1:] != [()]
+        elif not seen and (is_batched or not is_stated):
+            shapes = self._read_shapes(dataset.take(2 if is_batched else _LOOKED_AT), None)
+        sizes = {tuple(shape[is_batched:] for shape in one) for one in shapes}
+        has_one_size = is_plain and (is_stated or len(sizes) == 1)
+        if has_one_size and not is_stated:
+            stated = [(*spec.shape[:is_batched], *size) for spec, size in zip(specs, sizes.pop(), strict=True)]
+
+            def ensured(*element: Any) -> Any:
+                parts = map(tf.ensure_shape, tf.nest.flatten(element), stated)
+                return tf.nest.pack_sequence_as(element, list(parts))
+
+            dataset = dataset.map(ensured)
+        length = len(shapes) if is_all else known
+        if not is_batched:
+            return Part(dataset, None if length < 0 else length, has_one_size=has_one_size)
+        if is_all:
+            dataset = _of_length(dataset, length)
+        single, each = dataset.unbatch(), specs[0].shape[0]
+        count = sum(one[0][0] for one in shapes) if is_all else length * each if each and length >= 0 else None
+        if count is not None:
+            single = _of_length(single, count)
+        return Part(single, count, dataset, shapes[0][0][0] if shapes else 0, has_one_size=has_one_size)
+
+    def _read_shapes(self, dataset: Any, limit_s: float | None) -> list[Shapes]:
+        """Return the shapes of all elements; the last one is empty if that takes longer than the limit."""
+
+        def shapes_of(*element: Any) -> Any:
+            arrays = tf.nest.flatten(element)
+            return tuple(one.bounding_shape() if isinstance(one, tf.RaggedTensor) else tf.shape(one) for one in arrays)
+
+        found: list[Shapes] = []
+        began = said = time.monotonic()
+        for shapes in dataset.map(shapes_of):
+            found.append(tuple(tuple(shape.numpy().tolist()) for shape in shapes))
+            if (now := time.monotonic()) - said > 1:
+                said = now
+                self.on_progress(f"{self.name}: {len(found):,} counted")
+            if limit_s is not None and now - began > limit_s:
+                return [*found, ()]
+        return found
 
 
-def _from_elements(make: Callable[[], Iterator[Any]], name: str) -> tuple[Any, Shapes]:
-    """Return a dataset of what an iterator gives, and the shapes of the first element; a scalar is no batch."""
-    first = next(iter(make()), None)
-    if first is None:
-        raise UserCodeError(f"{name} returned data without examples.")
-    first = _element(first)
-
-    def spec(value: Any) -> Any:
-        array = np.asarray(value)
-        return tf.TensorSpec([None] * array.ndim, tf.string if array.dtype.kind in "OSU" else array.dtype)
-
-    signature = tf.nest.map_structure(spec, first)
-    return tf.data.Dataset.from_generator(lambda: map(_element, make()), output_signature=signature), _shapes(first)
+def _of_length(dataset: Any, length: int) -> Any:
+    return dataset.apply(tf.data.experimental.assert_cardinality(length))
 
 
 def _shapes(element: Any) -> Shapes:

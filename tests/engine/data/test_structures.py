@@ -15,7 +15,7 @@ from tests.helpers import small_config
 from tpu_console.engine.data.cached_facts import function_record_of
 from tpu_console.engine.data.examples import Examples, Input, PassCalls, Signature, Task
 from tpu_console.engine.data.sources import user_function
-from tpu_console.engine.data.sources.user_function import read_part, split_parts
+from tpu_console.engine.data.sources.user_function import Part, PartReader, split_parts
 from tpu_console.engine.errors import UserCodeError
 from tpu_console.engine.input.pipeline import build_pipeline
 from tpu_console.engine.machine.devices import Hardware
@@ -104,6 +104,10 @@ def singles() -> Iterator[Any]:
     yield from zip(X, Y, strict=True)
 
 
+def read_part(part: Any, name: str = "mine", *, count: bool = True) -> Part:
+    return PartReader(name, count=count).read(part)
+
+
 def shapes_of(dataset: Any) -> Any:
     return keras.tree.map_structure(lambda spec: (*spec.shape, spec.dtype.name), dataset.element_spec)
 
@@ -130,7 +134,7 @@ def shapes_of(dataset: Any) -> Any:
     ],
 )  # fmt: skip
 def test_every_structure_becomes_single_examples(part: Any, count: int | None, x: Any, y: Any) -> None:
-    found = read_part(part, "mine")
+    found = read_part(part)
     assert found.count == count
     assert shapes_of(found.dataset) == (x, y)
     assert sum(1 for _ in found.dataset) == 7
@@ -138,15 +142,15 @@ def test_every_structure_becomes_single_examples(part: Any, count: int | None, x
 
 
 def test_data_of_unknown_length_is_counted_unless_it_never_ends() -> None:
-    assert read_part(Uneven(), "mine").count == 6
-    assert read_part(batches, "mine", count=False).count is None
-    endless = read_part(Endless(), "mine")
+    assert read_part(Uneven()).count == 6
+    assert read_part(batches, count=False).count is None
+    endless = read_part(Endless())
     assert endless.count is None
     assert sum(1 for _ in endless.dataset.take(20)) == 20
 
 
 def test_the_methods_of_a_py_dataset_are_called_before_and_after_each_pass() -> None:
-    found, held_out = read_part(Harder(), "mine"), read_part(Harder(), "mine")
+    found, held_out = read_part(Harder()), read_part(Harder())
     examples = Examples(
         found.dataset,
         held_out.dataset,
@@ -161,14 +165,14 @@ def test_the_methods_of_a_py_dataset_are_called_before_and_after_each_pass() -> 
     next(iter(data.calibration()))
     for epoch in range(2):
         assert {int(label) // 10 for _, labels in data.validation for label in labels} == {11 * epoch + 10}
-    endless = read_part(type("Worse", (Endless,), {"on_epoch_end": print})(), "mine")
+    endless = read_part(type("Worse", (Endless,), {"on_epoch_end": print})())
     assert endless.notice.startswith("on_epoch_end of Worse")
-    assert (endless.pass_calls, read_part(Endless(), "mine").notice) == (PassCalls(), "")
+    assert (endless.pass_calls, read_part(Endless()).notice) == (PassCalls(), "")
 
 
 def test_windows_of_a_time_series_get_the_size_that_their_dataset_does_not_state() -> None:
     waves = np.arange(40.0)
-    found = read_part(keras.utils.timeseries_dataset_from_array(waves[:-6, None], waves[6:], 6, batch_size=8), "mine")
+    found = read_part(keras.utils.timeseries_dataset_from_array(waves[:-6, None], waves[6:], 6, batch_size=8))
     assert [tuple(spec.shape) for spec in found.dataset.element_spec] == [(6, 1), ()]
     assert found.count == len(list(found.dataset)) == 29
 
@@ -208,7 +212,7 @@ def test_two_parts_are_training_and_validation_and_arrays_are_not(returned: Any,
 )
 def test_what_fit_does_not_take_is_refused(part: Any, says: str) -> None:
     with pytest.raises(UserCodeError, match=says):
-        read_part(part, "mine")
+        read_part(part)
 
 
 @pytest.mark.parametrize(
