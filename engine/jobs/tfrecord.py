@@ -7,7 +7,7 @@ import random
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -20,7 +20,7 @@ from ..data.images.decode import as_png, check_whole
 from ..data.images.examples import refuse_bad
 from ..data.kinds.table import KINDS
 from ..data.kinds.tfrecord import MANIFEST_NAME, SCHEMA_NAME, VERSION, Schema, Shard, checksum, shard_name, write_schema
-from ..data.places import is_remote, join, open_file
+from ..data.places import is_remote, join, open_file, read_whole
 from ..data.survey.formats import config_for
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import free_bytes
@@ -29,6 +29,7 @@ from ..storage.files import sync
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..data.images.files import Source
     from ..data.kinds.image_kind import ImageFilesKind
     from ..messages import Reporter
 
@@ -92,14 +93,14 @@ def convert_dataset(
     """
     with suppress(RuntimeError):  # TensorFlow is initialised already
         tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
-    images = read_images(dataset, options, reporter)
-    shard_bytes, about = round(shard_mb * 1e6), {"classes": images.class_names, "label": images.label}
-    shards = plan_shards(images.items, shard_bytes, seed)
+    source, items, label = read_images(dataset, options, reporter)
+    shard_bytes, about = round(shard_mb * 1e6), {"classes": source.class_names, "label": label}
+    shards = plan_shards(items, shard_bytes, seed)
     _prepare(destination, manifest_of(shards, {**about, "shard_bytes": shard_bytes, "seed": seed}))
-    places = {join(destination, shard_name(index, len(shards))): items for index, items in enumerate(shards)}
+    places = {join(destination, shard_name(index, len(shards))): shard for index, shard in enumerate(shards)}
     # A shard gets its name when all of it is on the disk.
-    missing = {place: items for place, items in places.items() if not tf.io.gfile.exists(place)}
-    needed = sum(item.bytes + _OVERHEAD_BYTES for items in missing.values() for item in items)
+    missing = {place: shard for place, shard in places.items() if not tf.io.gfile.exists(place)}
+    needed = sum(item.bytes + _OVERHEAD_BYTES for shard in missing.values() for item in shard)
     free = None if is_remote(destination) else free_bytes(Path(destination))
     if free is not None and needed > free:
         raise ConsoleError(
@@ -107,19 +108,19 @@ def convert_dataset(
             remedy="Free space, or choose another folder.",
         )
     _write(destination, missing, reporter)
-    whole, described = sum(tf.io.gfile.stat(place).length for place in places), list[Shard]()
-    for place, items in places.items():
+    whole, done, described = sum(tf.io.gfile.stat(place).length for place in places), 0, list[Shard]()
+    for place, shard in places.items():
         with open_file(place) as stream:
             size, crc32 = checksum(stream)
-        labels = tuple(item.class_number for item in items)
+        labels = tuple(item.class_number for item in shard)
         described.append(Shard(file=place.rpartition("/")[2], bytes=size, crc32=crc32, labels=labels))
-        done = sum(shard.bytes for shard in described)
+        done += size
         reporter.progress("computing checksums", done // 1_000_000, whole // 1_000_000, "MB")
     schema = Schema(
         version=VERSION,
-        source=f"{dataset}: {images.place}",
-        classes=images.class_names,
-        label=images.label,
+        source=f"{dataset}: {source.place}",
+        classes=source.class_names,
+        label=label,
         seed=seed,
         shards=tuple(described),
     )
@@ -129,10 +130,10 @@ def convert_dataset(
         "shards": len(shards),
         "written": len(missing),
         "images": len(schema.labels),
-        "bytes": sum(shard.bytes for shard in schema.shards),
+        "bytes": done,
         "classes": list(schema.classes),
         "class_counts": list(schema.class_counts),
-        "left_out": images.left_out,
+        "left_out": len(source.names) - len(items),
     }
 
 
@@ -183,19 +184,10 @@ def _write(destination: str, missing: dict[str, list[Item]], reporter: Reporter)
             tf.io.gfile.remove(join(destination, name))
 
 
-@dataclass(frozen=True, slots=True)
-class Images:
-    """The images to convert."""
-
-    place: str
-    items: list[Item]
-    class_names: tuple[str, ...]  # names of the classes, by number
-    label: Literal["class", "shares"]  # what their labels are: ``class`` or ``shares``
-    left_out: int  # how many bad images there were
-
-
-def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Images:
-    """Read a dataset's table or folders, and check every image.
+def read_images(
+    dataset: str, options: dict[str, Any], reporter: Reporter
+) -> tuple[Source, list[Item], Literal["class", "shares"]]:
+    """Read a dataset's table or folders, and check every image; return what is good in it, and what its labels are.
 
     Raises:
         DataError: The source cannot be read, or has bad images that may not be skipped.
@@ -213,10 +205,10 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
         return facts, len(contents), zlib.crc32(contents)
 
     looks = check_all(look_at, source.paths, reporter)
-    bad = [(name, facts.problem) for name, (facts, *_) in zip(source.names, looks, strict=True) if facts.problem]
-    if bad:
+    source = replace(source, facts=tuple(facts for facts, *_ in looks))
+    if source.bad:
         remedy = "Replace them, or leave them out with --skip-bad."
-        reporter.note(refuse_bad(bad, len(looks), source.place, skip_bad=bool(options.get("skip_bad")), remedy=remedy))
+        reporter.note(refuse_bad(source, remedy, skip_bad=bool(options.get("skip_bad"))))
     # Class numbers if each image has exactly one class, which works with every loss; else shares.
     is_shares = source.labels.ndim == 2 and not np.isin(source.labels, (0.0, 1.0)).all()
     labels = source.labels if is_shares else source.numbers
@@ -233,7 +225,7 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
         for name, (facts, size, crc32), label in zip(source.names, looks, labels, strict=True)
         if not facts.problem
     ]
-    return Images(source.place, items, source.class_names, "shares" if is_shares else "class", len(bad))
+    return source, items, "shares" if is_shares else "class"
 
 
 _READERS = 8  # files that are read in parallel: a bucket is slow to answer, but answers many requests at a time
@@ -243,12 +235,9 @@ _AHEAD = 4 * _READERS
 def read_bytes(path: str) -> bytes:
     """Read a whole file; raise `DataError` if it cannot be read."""
     try:
-        with open_file(path) as file:
-            return file.read()
+        return read_whole(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}.") from error
-    except tf.errors.OpError as error:
-        raise DataError(f"{path} cannot be read: {_reason(error)}.") from error
 
 
 def write_text(path: str, text: str) -> None:
@@ -259,15 +248,13 @@ def write_text(path: str, text: str) -> None:
 
 def example_of(item: Item, image: bytes) -> Any:
     """Return an image and its label as a `tf.train.Example`."""
-    if isinstance(item.label, int):
-        label = tf.train.Feature(int64_list=tf.train.Int64List(value=[item.label]))
-    else:
-        label = tf.train.Feature(float_list=tf.train.FloatList(value=item.label))
     name = item.name.encode("utf-8", "surrogateescape")  # it may be no UTF-8
     features = {
         "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
         "orientation": tf.train.Feature(int64_list=tf.train.Int64List(value=[item.orientation])),
-        "label": label,
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[item.label]))
+        if isinstance(item.label, int)
+        else tf.train.Feature(float_list=tf.train.FloatList(value=item.label)),
         "name": tf.train.Feature(bytes_list=tf.train.BytesList(value=[name])),
     }
     return tf.train.Example(features=tf.train.Features(feature=features))
@@ -286,14 +273,10 @@ def _replacing(path: str) -> Iterator[str]:
         with suppress(tf.errors.OpError):  # the first error counts, not that there is nothing to remove
             tf.io.gfile.remove(part)
         if isinstance(error, tf.errors.OpError | OSError) and not isinstance(error, BrokenPipeError):
+            is_full = isinstance(error, tf.errors.ResourceExhaustedError)
+            reason = "the disk is full" if is_full else one_line(error, 200).rpartition("; ")[2].rstrip(".")
             raise ConsoleError(
-                f"{path} cannot be written: {_reason(error)}.",
+                f"{path} cannot be written: {reason}.",
                 remedy="Free space or check the folder, then start again: complete shards are kept.",
             ) from error
         raise
-
-
-def _reason(error: Any) -> str:
-    if isinstance(error, tf.errors.ResourceExhaustedError):
-        return "the disk is full"
-    return one_line(error, 200).rpartition("; ")[2].rstrip(".")

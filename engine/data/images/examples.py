@@ -61,14 +61,16 @@ def image_examples(
     )
 
 
-def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_bad: bool, remedy: str) -> str:
-    """Refuse images that cannot be used, with their names and problems, or return a notice that they are skipped.
+def refuse_bad(source: Source, remedy: str, *, skip_bad: bool) -> str:
+    """Refuse checked images that cannot be used, with their names and problems, or return a notice about skipping them.
 
     Raises `DataError` if they may not be skipped, or no other image is left.
     """
+    bad, total = source.bad, len(source.facts)
     if len(bad) == total:
-        raise DataError(f"None of the {total:,} images in {place} can be used: {named(bad)}.", remedy="Replace them.")
-    found = f"{len(bad):,} of {total:,} images in {place}"
+        what = f"None of the {total:,} images in {source.place} can be used: {named(bad)}."
+        raise DataError(what, remedy="Replace them.")
+    found = f"{len(bad):,} of {total:,} images in {source.place}"
     if not skip_bad:
         raise DataError(f"{found} cannot be used: {named(bad)}.", remedy=remedy)
     return f"{found} are left out: {named(bad)}."
@@ -92,22 +94,18 @@ def make_examples(
     check: Callable[[str], ImageFacts] = (lambda path: check_whole(path)[0]) if is_whole else check_image
     doing = "decoding" if is_whole else "checking"
     checked = [replace(one, facts=tuple(check_images(one.paths, on_fetch, check, doing))) for one in sources]
-    skipped = tuple(
-        refuse_bad(one.bad, len(one.facts), one.place, skip_bad=skip_bad, remedy=SKIP_REMEDY)
-        for one in checked
-        if one.bad
-    )
-    left_out = {one.place: [name for name, _ in one.bad] for one in checked if one.bad}
+    with_bad = [one for one in checked if one.bad]
+    skipped = tuple(refuse_bad(one, SKIP_REMEDY, skip_bad=skip_bad) for one in with_bad)
+    left_out = {one.place: [name for name, _ in one.bad] for one in with_bad}
     images, *others = (one.usable for one in checked)
     empty = np.setdiff1d(np.arange(len(images.class_names)), images.numbers)
     notices = [*(notice for one in sources for notice in one.notices), *skipped]
     notices += [f"There is no image of the class '{images.class_names[number]}'." for number in empty]
-    data = config.data
+    fraction, limit = config.data.validation_fraction, config.data.train_limit
     if others:
         mixed = np.random.default_rng(config.seed).permutation(len(images.facts))
-        train, held_out = images.chosen(mixed[: data.train_limit or None]), others[0]
+        train, held_out = images.chosen(mixed[: limit or None]), others[0]
     else:
-        fraction, limit = data.validation_fraction, data.train_limit
         split = stratified_split(images.numbers, images.class_names, fraction, config.seed, limit)
         train, held_out = images.chosen(split.train), images.chosen(split.validation)
         notices += split.notices
