@@ -17,7 +17,7 @@ from ..config.user_code import call_user_function
 from ..data.kinds.npz import open_arrays
 from ..data.kinds.table import KINDS
 from ..data.places import locate, open_file, shown
-from ..data.predictions import BATCH, NewData, Table, chosen, number, probabilities
+from ..data.predictions import BATCH, NewData, Table, chosen, number, predicted, probabilities
 from ..data.tables import read_table
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.files import is_disk_full, whole_file
@@ -25,7 +25,7 @@ from ..storage.paths import check_place, user_path
 from .trained_run import inputs_fit, open_trained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -67,13 +67,8 @@ def predict_with_run(
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)  # a run may be using it
     request = NewData(tuple(data), images, skip_bad, arrays)
-    predict: Callable[[TrainedRun, NewData, Reporter], Table]
-    if is_function:
-        predict = predict_function
-    elif (kind := KINDS.get(trained.config.dataset)) is not None:
-        predict = kind.predict
-    else:
-        predict = predict_arrays
+    kind = KINDS.get(trained.config.dataset)
+    predict = predict_function if is_function else predict_arrays if kind is None else kind.predict
     table = predict(trained, request, reporter)
     rows, is_whole = write_table(table, path)
     return {
@@ -113,11 +108,10 @@ def write_table(table: Table, path: Path) -> tuple[int, bool]:
                     raise
                 is_whole = False
     except OSError as error:
-        full = is_disk_full(error)
-        raise ConsoleError(
-            f"{user_path(path)} cannot be written: {'the disk is full' if full else error.strerror or error}.",
-            remedy="Free space and predict again." if full else "Choose another file with --out.",
-        ) from error
+        reason, remedy = error.strerror or error, "Choose another file with --out."
+        if is_disk_full(error):
+            reason, remedy = "the disk is full", "Free space and predict again."
+        raise ConsoleError(f"{user_path(path)} cannot be written: {reason}.", remedy=remedy) from error
     return count, is_whole
 
 
@@ -130,6 +124,8 @@ def predict_arrays(trained: TrainedModel, request: NewData, reporter: Reporter) 
     Raises:
         DataError: They cannot be read, or their shape or range differs from the dataset's.
     """
+    import pandas as pd
+
     info = DATASETS[trained.config.dataset]
     images = _read(request.only(), info.input_shape)
     largest, least, most = 16.0 if info.name == "digits" else 255.0, float(images.min()), float(images.max())
@@ -140,21 +136,17 @@ def predict_arrays(trained: TrainedModel, request: NewData, reporter: Reporter) 
         )
     if most <= 1:
         reporter.note(f"No value is above 1, but {info.name} goes up to {largest:g}: are these values scaled already?")
-    model = trained.load_model()
-    names = trained.classes_of(model)
-    scale = np.float32(trained.scale())
-    batches = (images[start : start + BATCH] * scale for start in range(0, len(images), BATCH))
-    outputs = trained.outputs_of(model, batches, len(images), reporter)
-    rows = ((str(index), *chosen(probabilities(output), names)) for index, output in enumerate(outputs))
-    return Table(("index", "label", "probability"), rows)
+    images *= np.float32(trained.scale())
+    rows = pd.DataFrame({"index": map(str, range(len(images)))})
+    return predicted(trained, rows, images, "label", reporter)
 
 
 def _read(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     place = Path(locate(path))
     if not place.is_file():
         raise DataError(f"There is no file {shown(path)}.")
-    values = _from_numpy(path) if place.suffix in {".npy", ".npz"} else _from_csv(path, shape)
     size = int(np.prod(shape))
+    values = _from_numpy(path) if place.suffix in {".npy", ".npz"} else _from_csv(path, size)
     if values.dtype.kind not in "biuf":
         raise DataError(f"{shown(path)} contains {values.dtype}, not numbers.")
     given = values.shape[1:]
@@ -191,19 +183,18 @@ def _from_numpy(path: str) -> NDArray[Any]:
         return np.asarray(archive[key])
 
 
-def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def _from_csv(path: str, size: int) -> NDArray[np.float32]:
     """Read one image per row, with or without a header; a label column before the pixels is dropped."""
     import pandas as pd
 
     table = read_table(path, {})
-    if not table.attrs["nameless"] and len(table.columns) == int(np.prod(shape)) + 1:
+    if not table.attrs["nameless"] and len(table.columns) == size + 1:
         table = table.iloc[:, 1:]
     numbers = table.apply(pd.to_numeric, errors="coerce")
-    rows = np.flatnonzero(numbers.isna().any(axis=1).to_numpy())
+    rows = np.flatnonzero(numbers.isna().any(axis=1))
     if len(rows):
-        raise DataError(
-            f"{shown(path)}: row {rows[0] + 1:,} (not counting the header) has a cell that is not a number."
-        )
+        what = f"row {rows[0] + 1:,} (not counting the header) has a cell that is not a number"
+        raise DataError(f"{shown(path)}: {what}.")
     values: NDArray[np.float32] = numbers.to_numpy(np.float32)
     return values
 
@@ -225,19 +216,16 @@ def predict_function(trained: TrainedRun, request: NewData, reporter: Reporter) 
     from ..data.sources.user_function import PartReader
 
     reference = request.only()
-    returned = call_user_function(reference)
-    is_arrays = isinstance(returned, dict | list) or (hasattr(returned, "shape") and hasattr(returned, "__len__"))
-    part = (returned,) if is_arrays and not isinstance(returned, tuple) else returned
+    part = call_user_function(reference)
+    if isinstance(part, dict | list) or (hasattr(part, "shape") and hasattr(part, "__len__")):
+        part = (part,)
     found = PartReader(reference, count=False, new_batches=False).read(part)
     batches = found.dataset.batch(BATCH) if found.batches is None else found.batches
     inputs = batches.map(lambda *element: element[0])
     reporter.progress("predicting", 0, found.count, "examples")
     outputs = _outputs(trained, inputs, found.count, reporter)
-    names = list(outputs) if len(outputs) > 1 else [""]
-    columns: list[str] = ["index"]
-    cells: list[Sequence[Sequence[str]]] = []
-    arrays: dict[str, NDArray[np.float32]] = {}
-    for name, values in zip(names, outputs.values(), strict=True):
+    columns, cells, arrays = ["index"], list[list[tuple[str, ...]]](), dict[str, Any]()
+    for name, values in outputs.items():
         heads, rows = _described(trained, values, name, request.arrays.name)
         if values.ndim > 2:
             arrays[name or "prediction"] = values
@@ -249,7 +237,7 @@ def predict_function(trained: TrainedRun, request: NewData, reporter: Reporter) 
 
 
 def _outputs(trained: TrainedRun, inputs: Any, count: int | None, reporter: Reporter) -> dict[str, NDArray[np.float32]]:
-    """Return the model's outputs by name."""
+    """Return the model's outputs by name; the only one has none."""
     import tensorflow as tf
 
     from ..models.outputs import prepared
@@ -275,7 +263,7 @@ def _outputs(trained: TrainedRun, inputs: Any, count: int | None, reporter: Repo
 def _described(
     trained: TrainedRun, values: NDArray[np.float32], name: str, saved_in: str
 ) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the columns of an output and its cells; the only output has no name."""
+    """Return the columns of an output and its cells."""
     if values.ndim > 2:
         return ["prediction"], [(saved_in,)] * len(values)
     if values.ndim == 1:

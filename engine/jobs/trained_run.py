@@ -110,17 +110,15 @@ class TrainedRun:
             report = read_report(self.run)
             names = tuple(one.name for one in report.classes) if report is not None else ()
         if names and len(names) != classes:
-            raise DataError(
-                f"The run {self.run.run_id} has {len(names)} classes, but its model distinguishes {classes}."
-            )
+            what = f"The run {self.run.run_id} has {len(names)} classes, but its model distinguishes {classes}."
+            raise DataError(what)
         return names or tuple(map(str, range(classes)))
 
     def classes_of(self, model: Any) -> tuple[str, ...]:
         """Return the names of the classes that a model distinguishes; raise `DataError` if it does not."""
-        try:
+        shape = None
+        with suppress(AttributeError, ValueError):
             shape = model.output_shape
-        except (AttributeError, ValueError):
-            shape = None
         if not (isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[1], int)):
             raise DataError(
                 f"The model's output has shape {shape}, which is not a value for each class.",
@@ -231,11 +229,12 @@ def open_trained(
     weights = path.with_suffix(".weights.h5")
     is_whole = path.exists()
     if not is_whole and not weights.exists():
-        use, other = ("best", run.checkpoints / "best.keras") if checkpoint == "last" else ("last", run.model)
+        other: Checkpoint = "best" if checkpoint == "last" else "last"
+        is_other = _model_of(run, other).exists()
         raise ConsoleError(
             f"The run {run.run_id} has no {path.relative_to(run.path)}.",
             why="It is still training, or ended before it was saved.",
-            remedy=f"Use --checkpoint {use}." if other.exists() else "`tpu-console runs show` says how it ended.",
+            remedy=f"Use --checkpoint {other}." if is_other else "`tpu-console runs show` says how it ended.",
         )
     try:
         config = load_config(run.config)
@@ -249,11 +248,10 @@ def open_trained(
             "function.",
         ) from error
     if not takes_function and (is_user_reference(config.dataset) or not is_whole):
+        why = f"Only its weights are saved, because Keras could not save the code of {config.model}."
         raise DataError(
             f"To predict with {run.run_id}, name a function that returns its inputs.",
-            why=f"Its data comes from your function {config.dataset}."
-            if is_whole
-            else f"Only its weights are saved, because Keras could not save the code of {config.model}.",
+            why=f"Its data comes from your function {config.dataset}." if is_whole else why,
             remedy="Name a function that returns the new inputs, as in --data mine.py:new_data.",
         )
     record = read_record(run.inputs, config.dataset)
