@@ -110,8 +110,7 @@ class Rows:
     """A table that is read row by row, whose cells are text."""
 
     heading: list[str]  # the names of the columns; empty if the file is
-    rows: Iterator[list[str]]
-    lines: list[int]  # the line that each row read so far begins on; its number in Parquet and JSON Lines
+    rows: Iterator[tuple[int, list[str]]]  # with the line that each begins on, or its number in Parquet and JSON Lines
     separator: str = ","
     encoding: str = UTF_8
     is_named: bool = True  # whether the file names its columns
@@ -122,33 +121,23 @@ def open_rows(file: BinaryIO, name: str, names: Sequence[str] = ()) -> Rows:
 
     Raises `DataError` if it is not text, is damaged, or cannot be read without another package.
     """
-    lines: list[int] = []
     if is_row_file(name):
         cells = cells_of(file, name)
-        return Rows(next(cells, []), numbered(cells, lines), lines)
+        return Rows(next(cells, []), enumerate(cells, 1))
     encoding = encoding_of(file, name)
     text = lines_of(file, name, encoding)
     first = next(text, "")
     separator = next((mark for mark in _SEPARATORS if mark in first), ",")
-    rows = split_rows(chain([first], text), separator, lines)
+    rows = split_rows(chain([first], text), separator)
     looked_at = [*islice(rows, _LOOKED_AT)]
-    heading, is_named = _heading_of(looked_at)
-    if is_named:
-        del lines[:1]
-    else:
+    heading, is_named = _heading_of([row for _, row in looked_at])
+    if not is_named:
         heading[: len(names)] = names[: len(heading)]
-    return Rows(heading, chain(looked_at[is_named:], rows), lines, separator, encoding, is_named)
+    return Rows(heading, chain(looked_at[is_named:], rows), separator, encoding, is_named)
 
 
-def numbered(rows: Iterable[list[str]], lines: list[int]) -> Iterator[list[str]]:
-    """Yield rows, and add the number of each to `lines`."""
-    for number, row in enumerate(rows, 1):
-        lines.append(number)
-        yield row
-
-
-def split_rows(text: Iterable[str], separator: str, lines: list[int]) -> Iterator[list[str]]:
-    """Yield the cells of each row, and add the number of its first line to `lines`; blank lines are no rows."""
+def split_rows(text: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line and the cells of each row; blank lines are no rows."""
     if separator == "::":
         text, separator = (line.replace("::", "\t") for line in text), "\t"
     cells, before = csv.reader(text, delimiter=separator, skipinitialspace=True), 0
@@ -156,8 +145,8 @@ def split_rows(text: Iterable[str], separator: str, lines: list[int]) -> Iterato
     try:
         for row in cells:
             if len(row) > 1 or (row and row[0].strip()):
-                lines.append(before + 1)
-                yield [re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] if separator == ";" else row
+                whole = [re.sub(DECIMAL_COMMA, DECIMAL_POINT, cell) for cell in row] if separator == ";" else row
+                yield before + 1, whole
             before = cells.line_num
     finally:
         csv.field_size_limit(limit)
@@ -181,7 +170,7 @@ def read_table(
     """
     import pandas as pd
 
-    place, frames = shown(path), []
+    place, frames, lines = shown(path), [], list[int]()
     with reading(path) as file:
         found = open_rows(file, place, names)
         width = len(found.heading)
@@ -193,17 +182,22 @@ def read_table(
                 raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=remedy)
         columns = [f"{name}.{number}" if name in found.heading[:number] else name
                    for number, name in enumerate(found.heading)]  # fmt: skip
-        while rows := [*islice(found.rows, _AT_ONCE)]:
-            for index, row in enumerate(rows):
+
+        def whole_rows() -> Iterator[list[str]]:
+            for line, row in found.rows:
+                lines.append(line)
                 if len(row) != width:
-                    line = found.lines[index - len(rows)]
                     if any(row[width:]):
                         raise DataError(f"{place}, line {line:,}: {len(row)} cells, but there are {width} columns.")
                     row[:] = [*row[:width], *[""] * (width - len(row))]
-            frames.append(pd.DataFrame(rows, columns=columns))
+                yield row
+
+        rows = whole_rows()
+        while some := [*islice(rows, _AT_ONCE)]:
+            frames.append(pd.DataFrame(some, columns=columns))
     if not frames:
         raise DataError(f"{place} has a header but no rows." if width else f"{place} is empty.")
-    table = pd.concat(frames).set_axis(found.lines)
+    table = pd.concat(frames).set_axis(lines)
     table = table.mask(table.isin([*empty]))
     unnamed = 0 if found.is_named else width
     table.attrs.update({"separator": found.separator, "encoding": found.encoding, "nameless": unnamed})

@@ -143,7 +143,7 @@ def first_rows(table: Path) -> tuple[list[str], list[list[str]]]:
         return [], []
     with opened(str(table)) as file:
         found = open_rows(file, user_path(table))
-        return found.heading, [*islice(found.rows, _SAMPLED)]
+        return found.heading, [row for _, row in islice(found.rows, _SAMPLED)]
 
 
 def last_rows(table: Path) -> list[list[str]]:
@@ -155,8 +155,8 @@ def last_rows(table: Path) -> list[list[str]]:
         found = open_rows(file, user_path(table))
         file.seek(size - CHUNK)
         lines = file.read().decode(found.encoding, "replace").splitlines(keepends=True)
-        rows = [*split_rows(lines[1:], found.separator, [])]
-    return [row for row in rows if len(row) == len(found.heading)]  # a cell of several lines may have been cut
+        rows = split_rows(lines[1:], found.separator)
+        return [row for _, row in rows if len(row) == len(found.heading)]  # a cell of several lines may have been cut
 
 
 def nearly_longest(words: Sequence[int], least: int, most: int) -> tuple[int, str]:
@@ -219,7 +219,7 @@ def count_classes(
         else:
             places = [heading.index(name) for name in columns]
             counts = Counter(dict.fromkeys(columns, 0) if len(columns) > 1 else ())
-            for row in in_time(found.rows, deadline()):
+            for _, row in in_time(found.rows, deadline()):
                 cells = [row[place].strip() if place < len(row) else "" for place in places]
                 shares = [float(cell) if is_number(cell) else 0.0 for cell in cells]  # the loader refuses others
                 counts["".join(cells) if len(cells) < 2 else columns[shares.index(max(shares))]] += 1
