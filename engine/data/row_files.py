@@ -146,19 +146,19 @@ def is_parquet(name: str) -> bool:
     return _PARQUET in Path(name.lower()).suffixes
 
 
-def parquet_counts(file: BinaryIO, name: str, column: str = "") -> Counter[str] | None:
+def parquet_counts(file: BinaryIO, name: str, column: str = "") -> Counter[str]:
     """Count the rows of Parquet by the value of a column, which alone is read; without a column, all rows as one.
 
-    None is returned if the column has very many different values. Raises `DataError` if the file is damaged, or cannot
-    be read without another package.
+    Raises `DataError` if the file is damaged, or cannot be read without another package, or the column has very many
+    different values.
     """
     with _parquet(file, name) as table:
         if not column:
             return Counter({"": table.metadata.num_rows})
         entries = table.read([column]).column(0).value_counts()
         if len(entries) > _MOST_VALUES:
-            return None
-        counts: Counter[str] = Counter()
+            raise TooSlowError("It has too many classes to count.")
+        counts = Counter[str]()
         for entry in entries.to_pylist():
             counts[_cell(entry["values"]).strip()] += entry["counts"]
         return counts

@@ -63,13 +63,11 @@ def choose_cache(
         fits_memory = needed is not None and needed <= MEMORY_SHARE * room.memory_bytes
         kind = "memory" if fits_memory else "disk" if fits_disk else "off"
         why = f": {size}, with {size_text(room.memory_bytes)} of memory and {size_text(room.disk_bytes)} of disk free"
-    is_read_again = kind == "off" and asked == "auto" and is_fixed
-    return Cache(
-        kind,
-        {"memory": "in memory", "disk": "in a file in the run folder", "off": "not cached"}[kind] + why,
-        None if kind == "memory" else most,
-        f"Examples are read again in every epoch{why}. data.cache=memory or disk caches them." if is_read_again else "",
-    )
+    reason = {"memory": "in memory", "disk": "in a file in the run folder", "off": "not cached"}[kind] + why
+    notice = ""
+    if kind == "off" and asked == "auto" and is_fixed:
+        notice = f"Examples are read again in every epoch{why}. data.cache=memory or disk caches them."
+    return Cache(kind, reason, None if kind == "memory" else most, notice)
 
 
 def room_beside(folder: Path | None) -> Room:

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 _LABELS = 4096  # in a batch
 
 
-def balanced_weights(counts: NDArray[Any]) -> NDArray[np.float32]:
-    """Return the weight of each class that makes all classes count equally: ``n / (k · n_c)``, as in scikit-learn.
-
-    Empty classes are not among the k.
-    """
-    present = counts > 0
-    weights = np.zeros(len(counts), np.float32)
-    weights[present] = counts.sum() / (present.sum() * counts[present])
-    return weights
-
-
 def has_class_labels(examples: Examples) -> bool:
     """Return whether labels are class numbers, or a probability for each class, of a known number of classes."""
     label, classes = label_of(examples.train), examples.signature.classes
@@ -42,8 +31,9 @@ def has_class_labels(examples: Examples) -> bool:
 def training_weights(examples: Examples, asked: str | Mapping[str, float]) -> NDArray[np.float32] | None:
     """Return the weight of each class as ``class_weight`` asks for it; None for ``none``.
 
-    The counts that balance classes come from the dataset, or from one pass over the labels. Raises `DataError` if there
-    are no classes, or the number of examples is unknown.
+    The counts that balance classes come from the dataset, or from one pass over the labels: then all classes count
+    equally, ``n / (k · n_c)`` as in scikit-learn, where empty ones are not among the k. Raises `DataError` if there are
+    no classes, or the number of examples is unknown.
     """
     if asked == "none":
         return None
@@ -62,13 +52,15 @@ def training_weights(examples: Examples, asked: str | Mapping[str, float]) -> ND
         what = "class_weight=balanced needs labels that are class numbers or a probability for each class."
         raise DataError(what, remedy="Set class_weight=none.")
     counted = examples.record.get("class_counts", {}).get("train")
-    if counted is not None:
-        return balanced_weights(np.asarray(counted, np.float64))
-    if examples.train_count is None:
+    if counted is None and examples.train_count is None:
         what = "class_weight=balanced has to count the classes, but the dataset has an unknown number of examples."
         remedy = "Set the number with tf.data.experimental.assert_cardinality, or set class_weight=none."
         raise DataError(what, remedy=remedy)
-    return balanced_weights(class_totals(examples.train, classes))
+    counts = class_totals(examples.train, classes) if counted is None else np.asarray(counted, np.float64)
+    present = counts > 0
+    weights = np.zeros(len(counts), np.float32)
+    weights[present] = counts.sum() / (present.sum() * counts[present])
+    return weights
 
 
 def class_totals(dataset: Any, classes: int) -> NDArray[np.float64]:

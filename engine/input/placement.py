@@ -12,9 +12,6 @@ from .augment import ERASED_AREA, HUE_SHARE
 if TYPE_CHECKING:
     from ..config.options import Augmentation
 
-# Two layers for both: Keras's "horizontal_and_vertical" flips both ways or not at all.
-_FLIPS = {"none": (), "horizontal": ("horizontal",), "vertical": ("vertical",), "both": ("horizontal", "vertical")}
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -58,7 +55,8 @@ def augmentation_layers(options: Augmentation, top: float, seed: int) -> list[An
     saturation = tuple((1 + change) / (2 + change) for change in (-options.color, options.color))
     erasing = {"scale": ERASED_AREA, "fill_value": 0.5 * top, **ranged}
     known: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
-        *((True, "RandomFlip", (mode,), {}) for mode in _FLIPS[options.flip]),
+        # Two layers for both directions: Keras's "horizontal_and_vertical" flips both ways or not at all.
+        *((options.flip in {mode, "both"}, "RandomFlip", (mode,), {}) for mode in ("horizontal", "vertical")),
         (options.rotation, "RandomRotation", (options.rotation / 360.0,), {}),
         (options.translation, "RandomTranslation", (options.translation, options.translation), {}),
         (options.zoom, "RandomZoom", (options.zoom,), {}),
@@ -92,6 +90,6 @@ def with_augmentation(model: Any, options: Augmentation, top: float, seed: int) 
     if isinstance(model, keras.Sequential):
         return keras.Sequential([images, *layers, *model.layers], name=model.name)
     changed = images
-    for layer in layers:
+    for layer in (*layers, model):
         changed = layer(changed)
-    return keras.Model(images, model(changed), name=model.name)
+    return keras.Model(images, changed, name=model.name)

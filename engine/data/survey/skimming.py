@@ -167,34 +167,19 @@ def nearly_longest(words: Sequence[int], least: int, most: int) -> tuple[int, st
 
 def label_columns(heading: Sequence[str], rows: Sequence[Sequence[str]], others: Collection[str]) -> list[str]:
     """Return the columns that may have labels, besides some others: their values occur again and again."""
-    found = []
-    for place, name in enumerate(heading):
+
+    def is_label(place: int) -> bool:
         values = [row[place].strip() for row in rows if place < len(row)]
-        filled = [value for value in values if value]
-        if (
-            name not in others
-            and 2 * len(filled) > len(values)
-            and 1 < len({*values}) <= min(max(2, len(values) // 2), _MOST_CLASSES)
-        ):
-            found.append(name)
-    return found
+        filled = [*filter(None, values)]
+        most = min(max(2, len(values) // 2), _MOST_CLASSES)
+        return 2 * len(filled) > len(values) and 1 < len({*values}) <= most
+
+    return [name for place, name in enumerate(heading) if name not in others and is_label(place)]
 
 
 def column_named(heading: Sequence[str], names: Sequence[str]) -> str:
     """Return the first column with one of these names, or an empty string."""
     return next((column for name in names for column in heading if column.strip().lower() == name), "")
-
-
-def missing_columns(path: Path, heading: list[str], wanted: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Return a problem for each column that a table lacks, given the option that names it, or one if it is empty."""
-    if not heading:
-        return (Problem("data.options.path", f"{user_path(path)} is empty"),)
-    missing = [(name, option) for name, option in wanted.items() if name not in heading]
-    nearest = {name: did_you_mean(name, heading)[:_SHOWN] for name, _ in missing}
-    return tuple(
-        Problem(f"data.options.{option}", f"{user_path(path)} has no column '{name}'; {nearest[name]}")
-        for name, option in missing
-    )
 
 
 def count_classes(
@@ -207,24 +192,29 @@ def count_classes(
     """
     with opened(str(path)) as file:
         found = open_rows(file, user_path(path), names)
-        heading = [*map(short_text, found.heading)]
-        if problems := missing_columns(path, heading, wanted):
+        heading, name = [*map(short_text, found.heading)], user_path(path)
+        if not heading:
+            return trouble("path", f"{name} is empty")
+        problems = tuple(
+            Problem(f"data.options.{key}", f"{name} has no column '{column}'; {did_you_mean(column, heading)[:_SHOWN]}")
+            for column, key in wanted.items()
+            if column not in heading
+        )
+        if problems:
             return Survey(problems=problems)
         if ids is not None and not columns:
-            columns = [name for name in heading if name != (ids or heading[0])]
+            columns = [column for column in heading if column != (ids or heading[0])]
             if not columns:
-                return trouble("path", f"{user_path(path)} has no label column besides '{heading[0]}'")
+                return trouble("path", f"{name} has no label column besides '{heading[0]}'")
         if is_parquet(path.name) and len(columns) < 2:
-            counts = parquet_counts(file, user_path(path), "".join(columns))
+            counts = parquet_counts(file, name, "".join(columns))
         else:
-            places = [heading.index(name) for name in columns]
+            places = [heading.index(column) for column in columns]
             counts = Counter(dict.fromkeys(columns, 0) if len(columns) > 1 else ())
             for _, row in in_time(found.rows, deadline()):
                 cells = [row[place].strip() if place < len(row) else "" for place in places]
                 shares = [float(cell) if is_number(cell) else 0.0 for cell in cells]  # the loader refuses others
                 counts["".join(cells) if len(cells) < 2 else columns[shares.index(max(shares))]] += 1
-    if counts is None:
-        raise TooSlowError("It has too many classes to count.")
     return of_classes(counts, path) if columns else replace(of_classes(counts, path), classes={})
 
 
