@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import platform
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.backend import is_installed
 from ..config.reading import parse_config
 from ..data.download import reporting
 from ..data.examples import map_nested
 from ..data.kinds.kind import UnknownShapesError
 from ..data.kinds.table import load_examples
-from ..errors import ConsoleError
-from ..machine.install import JAX_ON_TPU, install_line
 from ..preflight.cache import cached_verdicts, choices_of, versions
 from ..preflight.inputs import Batch, batch_of
 from ..preflight.result import Outcome
 from ..preflight.topologies import find_topology
+from ..preflight.worker_pool import check_compiler, reach_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,8 +48,6 @@ def preflight_choices(
     verdicts = cached_verdicts(choices, search=search) if use_cache else None
     if verdicts is None:
         check_compiler()
-        from ..preflight.worker_pool import reach_verdicts  # not needed for cached verdicts
-
         verdicts = reach_verdicts(
             choices,
             lambda what, seconds, expected_s: reporter.progress(what, seconds, expected_s, "seconds"),
@@ -148,19 +142,3 @@ def call_dataset(reporter: Reporter, config: Mapping[str, Any]) -> dict[str, Any
     report(f"calling {settings.dataset}")
     load_examples(settings, reporting(reporter, report))
     return {}
-
-
-def check_compiler() -> None:
-    """Raise `ConsoleError` if the TPU compiler is not installed, or does not exist for this machine; loads nothing."""
-    if not sys.platform.startswith("linux") or platform.machine() not in {"x86_64", "AMD64"}:
-        raise ConsoleError(
-            f"There is no TPU compiler for {platform.system()} on {platform.machine()}: libtpu needs Linux on x86-64.",
-            remedy="Run the preflight on such a machine, for example on Colab, Kaggle or a TPU VM.",
-        )
-    missing = [name for name in ("jax", "libtpu") if not is_installed(name)]
-    if missing:
-        verb = "are" if len(missing) > 1 else "is"
-        raise ConsoleError(
-            f"The TPU compiler is not installed: {' and '.join(missing)} {verb} missing.",
-            remedy=f"To install it here: {install_line(JAX_ON_TPU)}",
-        )

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import select
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from ..accelerators.backend import is_installed
 from ..children import start_module
 from ..config.catalog import is_user_reference
 from ..data.kinds.kind import UnknownShapesError
 from ..data.places import is_remote
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
+from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import free_memory_bytes, usable_cores
 from ..messages import MessageReader, error_of, exit_cause
 from ..storage.paths import runs_folder, user_path
@@ -106,6 +110,22 @@ class Worker:
             if stream is not None:
                 with suppress(BrokenPipeError):
                     stream.close()
+
+
+def check_compiler() -> None:
+    """Raise `ConsoleError` if the TPU compiler is not installed, or does not exist for this machine; loads nothing."""
+    if not sys.platform.startswith("linux") or platform.machine() not in {"x86_64", "AMD64"}:
+        raise ConsoleError(
+            f"There is no TPU compiler for {platform.system()} on {platform.machine()}: libtpu needs Linux on x86-64.",
+            remedy="Run the preflight on such a machine, for example on Colab, Kaggle or a TPU VM.",
+        )
+    missing = [name for name in ("jax", "libtpu") if not is_installed(name)]
+    if missing:
+        verb = "are" if len(missing) > 1 else "is"
+        raise ConsoleError(
+            f"The TPU compiler is not installed: {' and '.join(missing)} {verb} missing.",
+            remedy=f"To install it here: {install_line(JAX_ON_TPU)}",
+        )
 
 
 def reach_verdicts(
