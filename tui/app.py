@@ -126,7 +126,6 @@ class ConsoleApp(App[int]):
         return self._live_screen(self._first_run) if self._first_run is not None else self._setup_screen()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Convert all output to ASCII if the user chose ASCII drawing."""
         filters = super().get_line_filters()
         return (*filters, self._ascii_only) if self._marker == "ascii" else filters
 
@@ -153,7 +152,6 @@ class ConsoleApp(App[int]):
             super().clear_selection()
 
     def on_mount(self) -> None:
-        """Check the started runs once per second."""
         self.set_interval(_TEND_S, self._tend, name="tend runs")
         if not self.is_headless and sys.__stdin__ is not None:
             watch = select.poll()
@@ -222,7 +220,6 @@ class ConsoleApp(App[int]):
             self._start(partial(launch, config, in_process=in_process, prewarmer=self._prewarmer))
 
     def on_resume_run(self, message: ResumeRun) -> None:
-        """Ask, then resume a run."""
         run = message.run
         what, then, yes = f"Resume {run.run_id}?", "It goes on from its newest checkpoint.", "Resume"
         if message.is_finished:
@@ -296,30 +293,25 @@ class ConsoleApp(App[int]):
         self.push_screen(self._live_screen(hosted.run))
 
     def on_open_run(self, message: OpenRun) -> None:
-        """Open the live screen on a run."""
         self.push_screen(self._live_screen(message.run))
 
     def on_compare_runs(self, message: CompareRuns) -> None:
-        """Open the comparison of some runs."""
         if len(message.runs) < 2:
             self.notify("No other run of this preset to compare with.", markup=False)
             return
         self.push_screen(self._compare_screen(message.runs))
 
     def action_sweeps(self) -> None:
-        """List the sweeps."""
         from .screens.sweep import SweepsScreen
 
         self.push_screen(SweepsScreen())
 
     def action_new_run(self) -> None:
-        """Show the form; escape comes back to this screen."""
         form = self._setup_screen()
         form.set_focus(None)  # the list of presets takes it
         self.push_screen(form)
 
     def on_new_run_like(self, message: NewRunLike) -> None:
-        """Go to the form, filled in as a run was."""
         from tpu_console.engine.config.reading import load_config, parse_assignment, with_changes
         from tpu_console.engine.config.trust import check_started
 
@@ -337,7 +329,6 @@ class ConsoleApp(App[int]):
             self.notify(f"As {message.run.run_id}, but {', '.join(message.changes)}.", markup=False)
 
     def action_help(self) -> None:
-        """Show the keys of the screen and what its figures mean."""
         active = self.screen.active_bindings.values()
         explained = [(self.get_key_display(entry.binding), entry.binding) for entry in active]
         bindings = ((key, binding) for key, binding in explained if binding.tooltip)
@@ -345,11 +336,9 @@ class ConsoleApp(App[int]):
         self.push_screen(help_dialog(bindings, *about))
 
     def watch_theme(self, theme: str) -> None:
-        """Keep the theme that the user chose."""
         keep_theme(theme)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Yield what the keys of the screen do for the command palette, each once."""
         seen: set[str] = set()
         for entry in screen.active_bindings.values():
             binding = entry.binding
@@ -387,7 +376,6 @@ class ConsoleApp(App[int]):
         ask_user(self, Confirmation("Quit tpu-console?", then, yes="Quit", no="Stay"), lambda _: self._leave())
 
     def action_leave(self) -> None:
-        """Leave the console; runs continue. If one trains in this process, ask first."""
         own = self._own_run
         if own is None:
             self._leave()

@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING
 from textual import on, work
 from textual.containers import Horizontal
 from textual.style import Style
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import DataTable, Static
 
 from ..charts.curve import Window
 from ..charts.legend import style_of
+from ..following.comparison import (
+    ComparedReader,
+    ComparedRun,
+    Comparison,
+    columns_of,
+    comparison_of,
+    difference_lines,
+    notes_of,
+)
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..widgets.basics import PaneTabs, ScrollingText, call_back
-from ..widgets.chart_grid import ChartBar
 from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
 from ..widgets.record_table import RecordTable
 from .live_charts import CHART_KEYS, CURSOR_KEYS, ChartedScreen
@@ -31,7 +39,6 @@ if TYPE_CHECKING:
 
     from ..charts.curve import Axis, Curve
     from ..charts.legend import Marker
-    from ..following.comparison import ComparedReader, ComparedRun, Comparison
 
 _LOOK_S = 2.0
 """Seconds between two looks at runs that still train."""
@@ -90,7 +97,7 @@ class CompareScreen(ChartedScreen):
         bind("select", "hide", "Hide"),
         HELP,
         bind("pane", "pane"),
-        bind("zoom", "zoom"),
+        bind("zoom", "zoom_chart"),
         bind("back", "back"),
         *CHART_KEYS,
         bind("relative", "relative"),
@@ -100,23 +107,18 @@ class CompareScreen(ChartedScreen):
 
     def __init__(self, runs: Sequence[RunDirectory], metric: str, marker: Marker) -> None:
         super().__init__(marker)
-        self._runs = tuple(runs)
-        self._metric = metric
+        self._runs, self._metric = tuple(runs), metric
+        self._reader = ComparedReader(self._runs)
         self._comparison: Comparison | None = None
         self._hidden: set[str] | None = None  # the marks of the runs without curves; None before the first look
-        self._reader: ComparedReader | None = None
         self._is_reading = False
         self._is_relative = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the charts above the tables."""
         yield Title(f"comparing {len(self._runs)} runs")
         yield ComparedGrid(self.dress)
         yield Static("", id="verdict", markup=False)
-        with Horizontal(id="between"):
-            yield PaneTabs({"results": "results", "differences": "differences"})  # no numbers: 1 and 2 zoom charts
-            yield ChartBar()
-            yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
+        yield from self.bar({"results": "results", "differences": "differences"})  # no numbers: 1 and 2 zoom charts
         with Horizontal(id="tables"):
             yield ResultTable((), "results")
             with ScrollingText(id="differences"):
@@ -124,26 +126,20 @@ class CompareScreen(ChartedScreen):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Read the runs after the first frame."""
         self.call_after_refresh(self.action_reload)
         self.set_interval(_LOOK_S, self._look, name="look at runs to compare")
 
     @property
     def read_curves(self) -> list[Curve]:
-        """The curves on the page."""
         return [curve for chart in self.grid.on_page for curve in self.curves.get(chart.title, ())]
 
     def action_reload(self) -> None:
-        """Read what is new of the runs, unless that is being done."""
         if not self._is_reading:
             self._is_reading = True
             self._read_runs()
 
     @work(thread=True, name="read runs to compare")
     def _read_runs(self) -> None:
-        from ..following.comparison import ComparedReader, comparison_of  # NumPy and more: after the first frame
-
-        self._reader = self._reader or ComparedReader(self._runs)
         self._comparison, self._is_reading = comparison_of(self._reader.read(), self._metric), False
         call_back(self, self._show)
 
@@ -157,20 +153,18 @@ class CompareScreen(ChartedScreen):
         """Show the curves and the tables."""
         if (comparison := self._comparison) is None:
             return
-        from ..following.comparison import columns_of, difference_lines, notes_of
-
         if self._hidden is None:
             self._hidden = {run.mark for run in comparison.ranked[_MOST_CURVES:]}
-        shown = [run for run in comparison.runs if run.mark not in self._hidden]
-        labels = {run.mark: comparison.label_of(run) for run in shown}
+        hidden = self._hidden
+        shown = [run for run in comparison.runs if run.mark not in hidden]
         unseen = len(comparison.runs) - len(shown)
         more = f" {plural(unseen, 'run')} without curves; space shows one." if unseen else ""
         self.query_one("#verdict", Static).update((comparison.verdict + more).strip())
         self.curves = compared_curves(shown, comparison.metric, is_relative=self._is_relative)
         grid = self.query_one(ComparedGrid)
-        grid.labels, grid.is_relative = labels, self._is_relative
+        grid.labels, grid.is_relative = {run.mark: comparison.label_of(run) for run in shown}, self._is_relative
         grid.show(self.curves)
-        columns, hidden = columns_of(comparison), self._hidden
+        columns = columns_of(comparison)
 
         def color(run: ComparedRun) -> Style | str:
             """Return the look of a run's letter, which is that of its curves."""
@@ -189,35 +183,28 @@ class CompareScreen(ChartedScreen):
         self.draw_bar()
 
     def on_resize(self) -> None:
-        """Fit the table of differences to the width."""
         self.call_after_refresh(self._show)
 
     def reading_at(self, x: float, width: int) -> RichText:
-        """Write the value of every run at a place on the axis."""
         shown = {chart.title: self.curves.get(chart.title, ()) for chart in self.grid.on_page}
         return reading_line(shown, self.axis, x, self.app.current_theme, width)
 
     def watch_axis(self, old: Axis, new: Axis) -> None:
-        """Show everything along another axis."""
         self.window, self.cursor = Window(), None
 
     def action_hide(self) -> None:
-        """Hide the curves of the run under the cursor, or show them again."""
         self._hidden = (self._hidden or set()) ^ {self.query_one(ResultTable).chosen}
         self._show()
 
     def action_relative(self) -> None:
-        """Let all runs start at 0, or where they did."""
         self._is_relative = not self._is_relative
         self.window, self.cursor = Window(), None
         self._show()
 
     def action_pane(self) -> None:
-        """Go to the other table."""
         self.query_one(PaneTabs).choose_next()
 
     def watch_zoomed(self, name: str) -> None:
-        """Zoom one chart, or go back to the table."""
         super().watch_zoomed(name)
         if not name:
             self.query_one(ResultTable).focus()

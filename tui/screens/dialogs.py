@@ -45,7 +45,6 @@ class ClosesOnce(ModalScreen[Answer]):
     """A dialog that ignores a second answer, which would close the screen below it."""
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
-        """Close, unless that has been done."""
         return super().dismiss(result) if self.is_active else AwaitComplete()
 
 
@@ -75,7 +74,6 @@ class Asking(ClosesOnce[Answer]):
         self._question, self._explanation = question, explanation
 
     def compose(self) -> ComposeResult:
-        """Show the question and the ways to answer it."""
         with Vertical() as box:
             box.border_subtitle = self.HINT
             yield Static(Content(self._question), classes="question")
@@ -110,27 +108,23 @@ class Confirmation(Asking[str]):
         self, question: str, explanation: str, *, yes: str | Mapping[str, str], no: str, is_careful: bool = False
     ) -> None:
         super().__init__(question, explanation)
-        self._ways = {"yes": yes} if isinstance(yes, str) else yes
-        if len(self._ways) > 1:
+        self._ways = {**({"yes": yes} if isinstance(yes, str) else yes), "no": no}
+        if len(self._ways) > 2:
             self.HINT = "↑↓ enter: choose · esc, n: no"
-        self._no, self._is_careful = no, is_careful
+        self._is_careful = is_careful
 
     def answers(self) -> ComposeResult:
-        """Make the buttons."""
-        for name, label in {**self._ways, "no": self._no}.items():
+        for name, label in self._ways.items():
             yield Button(label, id=name, compact=True)
 
     def on_mount(self) -> None:
-        """Mark the answer that enter gives."""
         self.query_one("#no" if self._is_careful else "Button").focus()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Answer with the button."""
         self.action_answer(str(event.button.id))
 
     def action_answer(self, name: str = "") -> None:
-        """Answer with a key."""
-        name = name or next(iter(self._ways), "no")
+        name = name or next(iter(self._ways))
         self.dismiss("" if name == "no" else name)
 
 
@@ -158,7 +152,6 @@ class ValueDialog(Asking[str | None]):
         self._check = check
 
     def answers(self) -> ComposeResult:
-        """Make the field."""
         yield self._input
         yield Static(classes="problem")
 
@@ -213,48 +206,50 @@ class TextDialog(ModalScreen[None]):
 
     def __init__(self, title: str, lay_out: Callable[[int], Content], kind: str = "info") -> None:
         super().__init__(classes=f"-{kind}")
-        self._title = title
-        self._lay_out = lay_out
+        self._title, self._lay_out = title, lay_out
 
     @property
     def text(self) -> Content:
-        """The text, laid out for the terminal as it is."""
         return self._lay_out(max(20, min(_WIDEST, self.app.size.width * 95 // 100) - _BESIDE))
 
     def compose(self) -> ComposeResult:
-        """Lay the text out."""
         with ScrollingText() as box:
             box.border_title = Content(self._title).markup
             box.border_subtitle = "escape: close"
             yield Static(self.text)
 
     def on_resize(self) -> None:
-        """Lay the text out again."""
         self.query_one(Static).update(self.text)
 
     async def action_help(self) -> None:
-        """Explain the keys; in the help itself, close it."""
         if self.has_class("-help"):
             self.dismiss()
         else:
             await self.run_action("app.help")
 
 
-def show_error(app: App[Any], error: ConsoleError, when_trusted: Callable[[], object] | None = None) -> None:
-    """Show an error; if it is that something is not trusted, which the user did not start, ask whether to do it."""
-    if when_trusted is None or not isinstance(error, UntrustedCodeError):
+def show_error(
+    app: App[Any], error: ConsoleError | OSError, when_trusted: Callable[[], object] | None = None, *, what: str = ""
+) -> None:
+    """Show an error; if it is that something is not trusted, which the user did not start, ask whether to do it.
+
+    `what` says what an error of the system has prevented.
+    """
+    if isinstance(error, OSError):
+        error = ConsoleError(what, why=f"{error.strerror or error}.")
+    if when_trusted is not None and isinstance(error, UntrustedCodeError):
+        explanation = f"{error.what}\n\n{error.why}".strip()
+        question = Confirmation("Allow it to run?", explanation, yes="Allow", no="Leave it", is_careful=True)
+        ask_user(app, question, lambda _: when_trusted())
+    else:
         app.push_screen(error_dialog(error))
-        return
-    explanation = f"{error.what}\n\n{error.why}".strip()
-    question = Confirmation("Allow it to run?", explanation, yes="Allow", no="Leave it", is_careful=True)
-    ask_user(app, question, lambda _: when_trusted())
 
 
 def error_dialog(error: ConsoleError) -> TextDialog:
     """Make the dialog that says what happened, why, and what to do next."""
-    parts = [Content.styled(error.what, "bold")]
-    parts += [Content.assemble(("Why: ", "dim"), error.why)] if error.why else []
-    parts += [Content.assemble(("What to do: ", "dim"), error.remedy)] if error.remedy else []
+    more = {"Why: ": error.why, "What to do: ": error.remedy}
+    parts = [Content.assemble((label, "dim"), text) for label, text in more.items() if text]
+    parts.insert(0, Content.styled(error.what, "bold"))
     return TextDialog("Error", lambda _columns: Content("\n\n").join(parts), kind="error")
 
 
@@ -302,7 +297,8 @@ def help_dialog(
     """Make the help screen, from keys as they are shown and what they do, and the panes and figures of the screen."""
     keys: dict[str, list[str]] = {}
     for shown, binding in bindings:
-        keys.setdefault(binding.tooltip, []).append(shown)
+        if binding.tooltip:
+            keys.setdefault(binding.tooltip, []).append(shown)
     parts = {
         "Keys": [*((" ".join(shown), text) for text, shown in keys.items()), ("tab", _TAB)],
         "Panes": [(pane.label, pane.help) for pane in panes],
@@ -335,7 +331,6 @@ class SavePreset(Asking[Path | None]):
         self._config, self._proposed_name = config, name
 
     def answers(self) -> ComposeResult:
-        """Make the two fields."""
         yield Static("Name (letters, digits, dots, dashes, underscores)")
         yield Input(self._proposed_name, id="save-name", compact=True)
         yield Static("Title (a few words; may stay empty)")

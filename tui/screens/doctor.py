@@ -51,19 +51,16 @@ class DoctorScreen(Screen[None]):
         self._report: Report | None = None
 
     def compose(self) -> ComposeResult:
-        """Lay out the title and the room for the report."""
         yield Title()
         with ScrollingText(id="report"):
             yield Static()
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Start checking the machine."""
         self.action_look_again()
 
     @work(thread=True, exclusive=True, name="doctor")
     def action_look_again(self) -> None:
-        """Look at the machine again."""
         from tpu_console.engine.doctor.doctor import examine
         from tpu_console.engine.machine.environment import look_around
 
@@ -75,7 +72,6 @@ class DoctorScreen(Screen[None]):
         self.query_one(Title).show(f"doctor: {text}")
 
     def on_resize(self) -> None:
-        """Wrap the report again for the new width."""
         self.call_after_refresh(self._draw)
 
     def _draw(self) -> None:

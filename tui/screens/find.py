@@ -51,7 +51,6 @@ class PathSuggester(Suggester):
         super().__init__(use_cache=False, case_sensitive=True)
 
     async def get_suggestion(self, value: str) -> str | None:
-        """Return the path with its last name completed; None if nothing begins so."""
         folder, name = os.path.split(value)
         try:
             names = sorted(each.name for each in Path(folder or ".").expanduser().iterdir())
@@ -67,7 +66,6 @@ class Folders(DirectoryTree):
     ICON_NODE, ICON_NODE_EXPANDED, ICON_FILE = "+ ", "- ", "  "
 
     def filter_paths(self, paths: Iterable[Path]) -> Iterable[Path]:
-        """Leave out hidden ones, such as caches."""
         return (path for path in paths if not path.name.startswith("."))
 
 
@@ -82,7 +80,6 @@ class Offer:
 
     @property
     def text(self) -> str:
-        """What is searched."""
         return f"{self.name} {self.about} {self.also}".casefold()
 
 
@@ -126,7 +123,6 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         self._question: Question | None = None
 
     def compose(self) -> ComposeResult:
-        """Lay out the field, the folders, and room for what is found."""
         with Vertical() as box:
             box.border_title = "Find · loading dataset names …"
             box.border_subtitle = "↑↓: offers · enter: choose · →: complete · escape: back"
@@ -138,7 +134,6 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
                 yield FactLines(id="found")
 
     def on_mount(self) -> None:
-        """Look for what can be offered."""
         threading.Thread(target=self._list, name="list data", daemon=True).start()
 
     def _list(self) -> None:
@@ -178,7 +173,6 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
             listed.highlighted = 0 if offers and not (":" in text or (text and Path(locate(text)).exists())) else None
 
     def action_move(self, step: int) -> None:
-        """Move through what is offered, while the cursor stays in the field."""
         if self._offers:
             listed = self.query_one(OptionList)
             listed.highlighted = ((-1 if listed.highlighted is None else listed.highlighted) + step) % len(self._offers)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from textual import work
 from textual.containers import Container, Horizontal
 from textual.message import Message
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
@@ -39,13 +39,13 @@ from ..text.outcome import (
 from ..text.run_lines import found, settled, trained_by
 from ..text.steering import mirror_text
 from ..widgets.basics import PaneTabs, call_back, is_closing, mark_pane
-from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, curves_of
+from ..widgets.chart_grid import ChartGrid, ChartPane, curves_of
 from ..widgets.notices import NoticeBar, OutcomeBox, notices_of
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.run_header import RunHeader
 from ..widgets.side_panes import ProfilePane, SettingsPane, WaitingPane
 from ..widgets.system_pane import SystemPane
-from .dialogs import TextDialog, error_dialog, in_blocks
+from .dialogs import TextDialog, in_blocks, show_error
 from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen
 from .live_panes import LEFT, PANES, RIGHT
 from .live_steering import RunControls
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.events import Resize
-    from textual.timer import Timer
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -117,23 +116,21 @@ class LiveScreen(ChartedScreen):
         snapshot: Snapshot
 
         def can_replace(self, message: Message) -> bool:
-            """Replace an earlier update."""
             return isinstance(message, LiveScreen.Updated)
 
     def __init__(self, run: RunDirectory, marker: Marker = "braille") -> None:
         super().__init__(marker)
         self.run_directory = run
-        self.controls = RunControls(self, run, self._draw)
-        self._watcher = self._new_watcher()
-        self._clock: Timer | None = None
+        self.snapshot = Snapshot()  # the latest one
+        self.controls = RunControls(self)
         self._heard: tuple[Alerted, ...] = ()
+        self._watcher = self._new_watcher()
         self._host = 0
         self._settings: Sequence[Setting] = ()
         self._has_read_files = False
         self._drawn = RunState()
 
     def compose(self) -> ComposeResult:
-        """Lay the panes out; `live.tcss` says which are seen at which size."""
         yield RunHeader(self.run_directory)
         yield OutcomeBox()
         yield NoticeBar()
@@ -142,10 +139,7 @@ class LiveScreen(ChartedScreen):
             yield WaitingPane()
             yield ChartGrid(self.dress)
             yield SettingsPane("settings")
-        with Horizontal(id="between"):
-            yield PaneTabs({pane.name: pane.label for pane in PANES if pane.has_data(self._drawn)})
-            yield ChartBar()
-            yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
+        yield from self.bar({pane.name: pane.label for pane in PANES if pane.has_data(self._drawn)})
         with Container(id="bottom"):
             for side, panes in (("left", LEFT), ("side", RIGHT)):
                 with Container(id=side):
@@ -156,8 +150,7 @@ class LiveScreen(ChartedScreen):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Begin to follow the run."""
-        self._clock = self.set_interval(_SPIN_S, self._turn, name="live screen clock")
+        self.set_interval(_SPIN_S, self._turn, name="live screen clock")
         # After the first frame: reading takes the processor from drawing.
         self.call_after_refresh(self._watcher.start)
 
@@ -168,14 +161,13 @@ class LiveScreen(ChartedScreen):
         """Follow the run from the beginning of its journal, after it was resumed."""
         self._watcher.stop()
         self._watcher = self._new_watcher()
-        self.controls.snapshot = Snapshot()
+        self.snapshot = Snapshot()
         self.controls.has_asked_to_stop = False
         self.remove_class("-failed", "-curveless")
         self.refresh_bindings()
         self._watcher.start()
 
     def on_unmount(self) -> None:
-        """Stop following it."""
         self._watcher.stop()
 
     @work(thread=True, name="read files")
@@ -195,14 +187,13 @@ class LiveScreen(ChartedScreen):
         call_back(self, take)
 
     @property
-    def snapshot(self) -> Snapshot:
-        """The latest snapshot of the run."""
-        return self.controls.snapshot
-
-    @property
     def is_over(self) -> bool:
         """Whether nothing more will come."""
-        return self.controls.is_over
+        return self.snapshot.is_over and not self.snapshot.is_reading
+
+    @property
+    def is_paused(self) -> bool:
+        return self.snapshot.state.phase == Phase.PAUSED
 
     @property
     def farewell(self) -> str:
@@ -210,39 +201,33 @@ class LiveScreen(ChartedScreen):
         return farewell_to(self.run_directory, self.snapshot)
 
     async def on_live_screen_updated(self, message: Updated) -> None:
-        """Draw the news."""
         if is_closing(self):
             return
-        controls = self.controls
-        was_over, was_paused = controls.is_over, controls.is_paused
-        controls.snapshot = message.snapshot
-        started = self.snapshot.state.started
-        if started is not None and not self.snapshot.is_reading and not self._has_read_files:
-            self._has_read_files = True
-            self._read_files(started)
-        state, heard = self.snapshot.state, self._heard
+        was_over, was_paused, heard = self.is_over, self.is_paused, self._heard
+        self.snapshot, state, is_reading = message.snapshot, message.snapshot.state, message.snapshot.is_reading
         self._heard = state.alerts
+        if state.started is not None and not is_reading and not self._has_read_files:
+            self._has_read_files = True
+            self._read_files(state.started)
         with self.app.batch_update():
-            self._draw()
-            controls.report_answers()
-            if state.alerts and state.alerts[-1] not in heard and not self.snapshot.is_reading and not self.is_over:
+            self.draw()
+            self.controls.report_answers()
+            if state.alerts and state.alerts[-1] not in heard and not is_reading and not self.is_over:
                 call_attention(self.app, f"{self.run_directory.run_id}: {state.alerts[-1].text}")
-            if controls.is_paused != was_paused:
+            if self.is_paused != was_paused or self.is_over != was_over:
                 self.refresh_bindings()
             if self.is_over and not was_over:
                 # Make room for how the run ended: above all for a failure, which the log explains.
-                self.refresh_bindings()
                 self.set_class(not state.train, "-curveless")
                 if not isinstance(state.end, RunFinished):
                     self.add_class("-failed")
                     self.query_one(PaneTabs).current = "log"
             await asyncio.sleep(0)  # until every widget has asked to be painted: all show the news in the same frame
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
         """Pass every widget its part of the latest snapshot."""
         snapshot, state = self.snapshot, self.snapshot.state
-        header = self.query_one(RunHeader)
-        is_stopping = self.controls.has_asked_to_stop
+        header, is_stopping = self.query_one(RunHeader), self.controls.has_asked_to_stop
         header.show(snapshot, is_stopping=is_stopping)
         outcome = None if snapshot.is_reading else outcome_of(self.run_directory, snapshot)
         self.query_one(OutcomeBox).show(outcome)
@@ -281,12 +266,11 @@ class LiveScreen(ChartedScreen):
                 self.query_one(WaitingPane).show(header.view)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer stopping until the run is over, and what its files allow after that."""
         run = self.run_directory
         match action:
             case "steer":
                 pauses = parameters[0] in {"pause", "continue"}
-                return not self.is_over and (not pauses or self.controls.is_paused == (parameters[0] == "continue"))
+                return not self.is_over and (not pauses or self.is_paused == (parameters[0] == "continue"))
             case "again":
                 return self.is_over and bool(self._settings)
             case "compare":
@@ -302,11 +286,9 @@ class LiveScreen(ChartedScreen):
         return super().check_action(action, parameters)
 
     def action_steer(self, what: str) -> None:
-        """Ask the run for something."""
         self.controls.steer(what)
 
     def action_host(self) -> None:
-        """Show the next of several hosts in the panes that show one."""
         numbers = tuple(hosts_of(self.snapshot.state))
         if len(numbers) > 1:
             self._host = after(numbers, self._host) if self._host in numbers else numbers[0]
@@ -314,23 +296,19 @@ class LiveScreen(ChartedScreen):
             self.query_one(SystemPane).choose(self._host)
 
     def action_details(self) -> None:
-        """Show the details of the run."""
         snapshot = self.snapshot
         self.app.push_screen(details_dialog(self.run_directory, snapshot, notices_of(snapshot), self._settings))
 
     def action_classes(self) -> None:
-        """Show the class report."""
         try:
             report = read_report(self.run_directory)
             if report is None:
                 raise ConsoleError(f"The class report is missing: {self.run_directory.report.name}.")
+            self.app.push_screen(ReportScreen(self.run_directory.run_id, report))
         except ConsoleError as error:
-            self.app.push_screen(error_dialog(error))
-            return
-        self.app.push_screen(ReportScreen(self.run_directory.run_id, report))
+            show_error(self.app, error)
 
     def action_again(self) -> None:
-        """Go to the form, filled in as this run was."""
         self.post_message(NewRunLike(self.run_directory))
 
     def on_profile_pane_change_chosen(self, message: ProfilePane.ChangeChosen) -> None:
@@ -350,29 +328,23 @@ class LiveScreen(ChartedScreen):
         self.post_message(CompareRuns(runs))
 
     def action_predict(self) -> None:
-        """Predict new data."""
         predict(self.app, self.run_directory)
 
     def action_export(self) -> None:
-        """Write the run as code, or its model in another format, into the current folder."""
         export(self.app, self.run_directory)
 
     def action_resume(self) -> None:
-        """Continue the run from its newest checkpoint."""
         self.post_message(ResumeRun(self.run_directory, is_finished(self.snapshot.state)))
 
     def on_resize(self, event: Resize) -> None:
-        """Leave all the room to the charts if there is little."""
         self.set_class(event.size.height < _TINY, "-tiny")
 
     def watch_zoomed(self, name: str) -> None:
-        """Zoom one pane, or show all panes again."""
         super().watch_zoomed(name)
         self.set_class(name == "charts", "-one-chart")
         mark_pane(self, name, "-zoom")
 
     def action_pane(self) -> None:
-        """Show and enter the next lower pane."""
         tabs, panes = self.query_one(PaneTabs), self.panes
         if self.zoomed:
             name = after(("charts", *panes), self.zoomed)
@@ -393,7 +365,7 @@ class LiveScreen(ChartedScreen):
     def action_zoom(self, name: str = "") -> None:
         """Zoom a pane, the focused one by default; the same one again goes back."""
         if not name and not self.zoomed and (self.focused is None or isinstance(self.focused, ChartPane)):
-            super().action_zoom()
+            self.action_zoom_chart()
             return
         name = name or self.zoomed or str(self.focused.id if self.focused is not None else "")
         if name != "charts" and name not in self.panes:
@@ -414,25 +386,9 @@ def details_dialog(
     run: RunDirectory, snapshot: Snapshot, notices: Sequence[str], settings: Sequence[Setting]
 ) -> TextDialog:
     """Make the dialog with the details of a run: the most urgent notices and the changed settings come first."""
-    state = snapshot.state
-    changed, same = (
-        [(one.key, one.text) for one in settings if (one.preset is not None) is is_changed]
-        for is_changed in (True, False)
-    )
-    facts = {
-        "Notices": [("", notice) for notice in notices],
-        "Changed from the preset": changed,
-        "What next": next_commands(run, state) if snapshot.is_over else [],
-        "Run": _run_facts(run, state),
-        "Phases": [(name, duration(s)) for name, s in state.phase_s.items()],
-        "Files": [("folder", user_path(run.path)), *output_pairs(run)],
-        "As in the preset" if changed else "Settings": same,
-    }
-    return TextDialog("Details", lambda room: in_blocks(facts, room, _DETAIL, "dim"))
-
-
-def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
-    ready, kept = state.accelerator, state.checkpoint
+    state, ready, kept, fit = snapshot.state, snapshot.state.accelerator, snapshot.state.checkpoint, snapshot.state.fit
+    same = [(one.key, one.text) for one in settings if one.preset is None]
+    changed = [(one.key, one.text) for one in settings if one.preset is not None]
     facts = {
         "run": run.run_id,
         "trained by": trained_by(state.started) if state.started is not None else "",
@@ -440,9 +396,18 @@ def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
         "backend": topology_text(ready) if ready is not None else "",
         "data": found(Phase.LOADING, state),
         "model": found(Phase.BUILDING, state),
-        "training": settled(state.fit) if state.fit is not None else "",
-        "monitored metric": state.monitor if state.fit is not None else "",
+        "training": settled(fit) if fit is not None else "",
+        "monitored metric": state.monitor if fit is not None else "",
         "best model": f"{kept.path} (epoch {kept.epoch}, {kept.monitor} {kept.value:.4f})" if kept is not None else "",
         "mirror": f"{state.mirror.place}: {mirror_text(state)}" if state.mirror is not None else "",
     }
-    return [(label, text) for label, text in facts.items() if text]
+    parts = {
+        "Notices": [("", notice) for notice in notices],
+        "Changed from the preset": changed,
+        "What next": next_commands(run, state) if snapshot.is_over else [],
+        "Run": [(label, text) for label, text in facts.items() if text],
+        "Phases": [(name, duration(s)) for name, s in state.phase_s.items()],
+        "Files": [("folder", user_path(run.path)), *output_pairs(run)],
+        "As in the preset" if changed else "Settings": same,
+    }
+    return TextDialog("Details", lambda room: in_blocks(parts, room, _DETAIL, "dim"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual import on
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.reactive import var
 from textual.screen import Screen
@@ -31,6 +33,7 @@ from .parts import MarkerChosen, after
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from textual.app import ComposeResult
 
 _ZOOM_FACTOR, _PAN_SHARE = 1.25, 0.1
 _MARKERS: tuple[Marker, ...] = ("braille", "block", "ascii")
@@ -119,18 +122,22 @@ class ChartedScreen(Screen[None]):
         self._kept_marker: Marker = "braille"  # the terminal's own one, or that of an option, is not remembered
 
     def on_mount(self) -> None:
-        """Pass every change of the look on to the charts."""
         for name in _LOOK:
             self.watch(self, name, self._dress_all, init=False)
         self.watch(self, "cursor", self._move_cursor, init=False)
 
+    def bar(self, panes: Mapping[str, str]) -> ComposeResult:
+        """Make the line below the charts: the tabs of panes, the values at the cursor, and the field of the filter."""
+        with Horizontal(id="between"):
+            yield PaneTabs(panes)
+            yield ChartBar()
+            yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
+
     @property
     def grid(self) -> ChartGrid:
-        """The charts."""
         return self.query_one(ChartGrid)
 
     def dress(self, chart: ChartPane) -> None:
-        """Give a chart the look of the others."""
         for name in (*_LOOK, "cursor"):
             setattr(chart, name, getattr(self, name))
 
@@ -150,7 +157,6 @@ class ChartedScreen(Screen[None]):
             await asyncio.sleep(0)  # until every chart has asked to be painted: one frame instead of two
 
     def watch_axis(self, old: Axis, new: Axis) -> None:
-        """Keep the window and the cursor at the same samples."""
         curves = [*chain(*self.curves.values())]
         self.window = self.window.on_axis(curves, old, new)
         self.cursor = None if self.cursor is None else on_axis(self.cursor, curves, old, new)
@@ -164,7 +170,6 @@ class ChartedScreen(Screen[None]):
         self.query_one(ChartBar).show(line, is_reading=self.cursor is not None)
 
     def reading_at(self, x: float, width: int) -> Text:
-        """Write the values of the curves at a place on the axis."""
         return reading_line(self.read_curves, self.axis, x, width, tone_of(self.app.current_theme)) or Text()
 
     @on(ChartGrid.Rearranged)
@@ -191,17 +196,21 @@ class ChartedScreen(Screen[None]):
         return extent_of([*chain(*self.curves.values())], self.axis) or (0.0, 0.0)
 
     @property
+    def _ends(self) -> tuple[float, float]:
+        """The ends of what is visible."""
+        return self.window.resolved(self._extent)
+
+    @property
     def read_curves(self) -> Sequence[Curve]:
         """The curves that are read at the cursor, which stops at their samples."""
         return read_curves(self.curves, [chart.title for chart in self.grid.on_page])
 
     def action_cursor(self, direction: int) -> None:
-        """Move the cursor to the next sample; the window goes with it."""
         self._put_cursor(moved(self.cursor, self.read_curves, self.axis, direction))
 
     def action_cursor_far(self, direction: int) -> None:
         """Move the cursor by a tenth of what is visible, at least to the next sample."""
-        curves, (left, right) = self.read_curves, self.window.resolved(self._extent)
+        curves, (left, right) = self.read_curves, self._ends
         there = moved(self.cursor, curves, self.axis, direction)
         if self.cursor is not None and there is not None:
             far = snapped(self.cursor + direction * (right - left) / 10, curves, self.axis)
@@ -209,27 +218,22 @@ class ChartedScreen(Screen[None]):
         self._put_cursor(there)
 
     def action_cursor_end(self, side: str) -> None:
-        """Move the cursor to the first or the last sample that is shown."""
-        curves, (left, right) = self.read_curves, self.window.resolved(self._extent)
+        curves, (left, right) = self.read_curves, self._ends
         cursor = snapped(left if side == "first" else right, curves, self.axis)
         inside = (cursor < left) - (cursor > right)  # the nearest sample may be one too far
         self.cursor = moved(cursor, curves, self.axis, inside) if curves and inside else cursor
 
     def action_jump(self) -> None:
-        """Move the cursor to the next best epoch or mark; after the last one, to the first."""
         stops = sorted({x for chart in self.grid.on_page for x in chart.stops()})
         if stops:
             here = self.cursor if self.cursor is not None else -math.inf
             self._put_cursor(next((x for x in stops if x > here), stops[0]))
 
     def action_go_to(self) -> None:
-        """Ask for a place on the axis, and move the cursor to the sample nearest to it."""
-
         def place(text: str) -> float:
-            try:
+            with suppress(ValueError):
                 return float(text.replace(",", ""))
-            except ValueError:
-                return math.nan
+            return math.nan
 
         def problem(text: str) -> str:
             return "" if math.isfinite(place(text)) else "Enter a number."
@@ -244,37 +248,31 @@ class ChartedScreen(Screen[None]):
 
     def _put_cursor(self, cursor: float | None) -> None:
         """Move the cursor, and the window with it."""
-        left, right = self.window.resolved(self._extent)
+        left, right = self._ends
         self.cursor = cursor
         if cursor is not None and not left <= cursor <= right:
             self.window = self.window.panned(self._extent, (cursor - (left + right) / 2) / (right - left))
 
     def action_zoom_x(self, direction: int) -> None:
-        """Show a smaller part of the horizontal axis, around the cursor if there is one, or a larger one."""
         self.window = self.window.zoomed(self._extent, _ZOOM_FACTOR**direction, self.cursor)
 
     def action_pan(self, direction: int) -> None:
-        """Show an earlier or a later part."""
         self.window = self.window.panned(self._extent, direction * _PAN_SHARE)
 
     def action_zoom_y(self, direction: int) -> None:
-        """Show a smaller part of the vertical axes, or a larger one."""
         for chart in self.grid.on_page:
             chart.zoom_y(_ZOOM_FACTOR**direction)
 
     def action_pan_y(self, direction: int) -> None:
-        """Show higher or lower values."""
         for chart in self.grid.on_page:
             chart.pan_y(direction * _PAN_SHARE)
 
     def action_show_all(self) -> None:
-        """Show the whole run, in the whole vertical range."""
         self.window = Window()
         for chart in self.grid.on_page:
             chart.y_ends = None
 
     def action_follow(self) -> None:
-        """Follow the newest samples with a smaller share of the run at each press."""
         self._followed_share = after(_FOLLOWED_SHARES, self._followed_share)
         self.window = Window.newest(self._extent, self._followed_share)
 
@@ -287,21 +285,17 @@ class ChartedScreen(Screen[None]):
             self.keep_view()
 
     def watch_marker(self, marker: Marker) -> None:
-        """Draw with it on all other screens, too."""
         self.post_message(MarkerChosen(marker))
 
     def action_page(self, pages: int) -> None:
-        """Show other charts."""
         self.grid.turn(pages)
 
     def action_move_chart(self, places: int) -> None:
-        """Move the focused chart among the others."""
         if isinstance(chart := self.focused, ChartPane):
             self.grid.move(chart.title, places)
             self.keep_view()
 
     def action_filter(self) -> None:
-        """Ask for a regular expression."""
         self.cursor = None
         self.add_class("-filtering")
         field = self.query_one("#filter", Input)
@@ -310,27 +304,24 @@ class ChartedScreen(Screen[None]):
 
     @on(Input.Changed, "#filter")
     def _filter_while_typing(self, message: Input.Changed) -> None:
-        try:
+        pattern = None
+        with suppress(re.error):  # then the last valid expression stays in use
             pattern = re.compile(message.value, re.IGNORECASE)
-        except re.error:
-            self.query_one("#filter").add_class("-bad")  # the last valid expression stays in use
-            return
-        self.query_one("#filter").remove_class("-bad")
-        self._filter = message.value
-        self.grid.filter(pattern if message.value else None)
+            self._filter = message.value
+            self.grid.filter(pattern if message.value else None)
+        message.input.set_class(pattern is None, "-bad")
 
     @on(Input.Submitted, "#filter")
-    def _filter_chosen(self) -> None:
-        self.leave_filter()
-
-    def leave_filter(self, *, clears: bool = False) -> None:
-        """Close the field, with or without the filter."""
-        if clears:
-            self._filter = ""
-            self.grid.filter(None)
+    def _leave_filter(self) -> None:
+        """Close the field; the charts stay filtered."""
         self.remove_class("-filtering")
         self.set_focus(next(iter(self.grid.on_page), None))
         self.draw_bar()
+
+    def _remove_filter(self) -> None:
+        self._filter = ""
+        self.grid.filter(None)
+        self._leave_filter()
 
     def watch_zoomed(self, name: str) -> None:
         """Give a part all the room, or show everything again."""
@@ -339,27 +330,17 @@ class ChartedScreen(Screen[None]):
             for grid in self.query(ChartGrid):
                 grid.zoom("")
 
-    def action_zoom(self, name: str = "") -> None:
-        """Zoom the focused chart, or else the first one; again goes back."""
-        title = self.focused.title if isinstance(self.focused, ChartPane) else self.grid.title_at(1)
-        if self.zoomed or not title:
-            self.zoomed = ""
-        else:
-            self._zoom_chart(title)
-
-    def action_zoom_chart(self, place: int) -> None:
-        """Zoom the chart at a place of the page, from 1; again goes back."""
-        title = self.grid.title_at(place)
-        if self.zoomed == "charts" and self.grid.zoomed == title:
+    def action_zoom_chart(self, place: int = 0) -> None:
+        """Zoom the chart at a place of the page, from 1, by default the focused or the first one; again goes back."""
+        focused = self.focused
+        title = focused.title if not place and isinstance(focused, ChartPane) else self.grid.title_at(place or 1)
+        if (self.zoomed and not place) or (title and self.grid.zoomed == title):
             self.zoomed = ""
         elif title:
-            self._zoom_chart(title)
-
-    def _zoom_chart(self, title: str) -> None:
-        self.grid.zoom(title)
-        self.zoomed = "charts"
-        for chart in self.grid.on_page:
-            chart.focus()
+            self.grid.zoom(title)
+            self.zoomed = "charts"
+            for chart in self.grid.on_page:
+                chart.focus()
 
     def leave_zoom(self) -> bool:
         """Show everything again; return whether a part was zoomed."""
@@ -369,13 +350,13 @@ class ChartedScreen(Screen[None]):
     def action_back(self) -> None:
         """Leave what was entered last; if nothing was, this screen."""
         if self.has_class("-filtering"):
-            self.leave_filter(clears=True)
+            self._remove_filter()
         elif self.cursor is not None:
             self.cursor = None
         elif self.window != Window() or any(chart.y_ends for chart in self.grid.on_page):
             self.action_show_all()
         elif self._filter:
-            self.leave_filter(clears=True)
+            self._remove_filter()
         elif self.leave_zoom():
             return
         elif len(self.app.screen_stack) > 1:

@@ -35,7 +35,6 @@ class LivePane(Generic[_Pane]):
 
     @property
     def label(self) -> str:
-        """How the tabs and the help call it."""
         return f"{self.key} {self.name}"
 
 

@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.control import ask
-from tpu_console.engine.runs.events import Phase, RunSource, Steering, StopAfter
-from tpu_console.engine.runs.follower import Snapshot
+from tpu_console.engine.runs.events import RunSource, Steering, StopAfter
 
 from ..text.numbers import learning_rate, whole_duration
 from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of, silent_text
 from .dialogs import Asking, Confirmation, ValueDialog, ask_user
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from textual.screen import Screen
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
+
+    from .live import LiveScreen
 
 _BY = "requested in the console"
 _QUESTIONS = {
@@ -45,36 +41,17 @@ _QUESTIONS = {
 
 
 class RunControls:
-    """Writes requests to the run that a screen shows, after a question, and reports its answers.
+    """Writes requests to the run that the live screen shows, after a question, and reports its answers."""
 
-    `redraw` is called when the user has asked the run to stop.
-    """
-
-    def __init__(self, screen: Screen[None], run: RunDirectory, redraw: Callable[[], None]) -> None:
-        self._screen, self._run, self._redraw = screen, run, redraw
+    def __init__(self, screen: LiveScreen) -> None:
+        self._screen, self._run = screen, screen.run_directory
         self._notify = partial(screen.notify, markup=False)
         self._asked: set[str] = set()
         self.has_asked_to_stop = False
-        self.snapshot = Snapshot()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will come."""
-        return self.snapshot.is_over and not self.snapshot.is_reading
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether the run waits to be continued."""
-        return self._state.phase == Phase.PAUSED
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the run was asked to stop, here or elsewhere."""
-        return self.has_asked_to_stop or self._state.stop is not None
 
     @property
     def _state(self) -> RunState:
-        return self.snapshot.state
+        return self._screen.snapshot.state
 
     @property
     def _source(self) -> str:
@@ -96,7 +73,7 @@ class RunControls:
             return
         if action is Steering.STOP:
             self.has_asked_to_stop = True
-            self._redraw()
+            self._screen.draw()
         elif busy := busy_text(self._state, time.time()):
             self._notify(f"The run will carry this out between two executions; {busy}.")
 
@@ -104,7 +81,7 @@ class RunControls:
         """Ask the user, then the run: for the value that was typed, or whether to do it at all."""
 
         def request(answer: str) -> None:
-            if self.is_over:
+            if self._screen.is_over:
                 self._notify("The run has ended; nothing was changed.", severity="warning")
             else:
                 self._ask(action, answer if isinstance(dialog, ValueDialog) else "")
@@ -149,14 +126,14 @@ class RunControls:
                 saved_at = max(file.stat().st_mtime for file in self._run.checkpoints.glob("state-*.ckpt"))
                 ago = whole_duration(time.time() - saved_at)
                 loses = f" Killing it loses the work since its last checkpoint, {ago} ago."
-        if self.is_stopping and state.stop is not None and state.stop.after != StopAfter.EPOCH:
+        if state.stop is not None and state.stop.after != StopAfter.EPOCH:
             what = f"The run is stopping; {busy or 'its current steps finish and the model is saved'}.{loses}"
             title = "Kill training?" if kill else "Stopping"
             ask_user(self._screen.app, Confirmation(title, what, yes=kill, no="Wait", is_careful=True), self.stop_if)
             return
         said = [f"{busy.capitalize()}, and finishes that first."] if busy else []
-        if self.snapshot.is_silent:
-            said = [f"It is {silent_text(self.snapshot.silent_s)}; it will stop once it responds."]
+        if (snapshot := self._screen.snapshot).is_silent:
+            said = [f"It is {silent_text(snapshot.silent_s)}; it will stop once it responds."]
         if is_user_code:
             said.append("Training ends, and your code goes on. To train on later, run it again.")
         elif has_trained:
@@ -174,7 +151,7 @@ class RunControls:
 
         While a run is being resumed, its journal says for a moment that it is over; a stop is requested all the same.
         """
-        if choice != Steering.STOP and self.is_over:
+        if choice != Steering.STOP and self._screen.is_over:
             return
         if choice != Steering.END_NOW:
             self._ask(Steering(choice))
@@ -184,7 +161,7 @@ class RunControls:
             from tpu_console.engine.process.launch import end_now
 
             try:
-                end_now(self._run, _BY, responds=not self.snapshot.is_silent)
+                end_now(self._run, _BY, responds=not self._screen.snapshot.is_silent)
             except (ConsoleError, OSError) as error:
                 self._screen.app.call_from_thread(self._notify, f"Cannot kill the run: {error}", severity="error")
 

@@ -57,7 +57,6 @@ class KeysFooter(Footer):
             await super().recompose()
 
     def on_resize(self) -> None:
-        """Show as many as fit now."""
         self.call_after_refresh(self.recompose)
 
 
@@ -73,7 +72,6 @@ class Title(Static):
         self.show(text)
 
     def show(self, text: str) -> None:
-        """Show what the screen is about."""
         self.update(Content.assemble(("tpu-console", "bold $text-primary"), f"  {text}"))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from textual import on
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Checkbox, DataTable, Input, Static
 
@@ -16,7 +17,6 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.preflight.topologies import TOPOLOGIES
 
 from ..forms.field_row import NameSuggester, TickBox
-from ..jobs.job_process import JobProcess
 from ..jobs.preflights import (
     DEFAULT_TPU,
     GRACE_S,
@@ -34,11 +34,9 @@ from ..text.verdicts import SCREEN_COLUMNS, advice_lines, choice_text, detail_li
 from ..widgets.basics import ScrollingText
 from ..widgets.record_table import RecordTable
 from .parts import HELP, QUIT, KeysFooter, Title
-from .run_jobs import JobDialog
+from .run_jobs import JobDialog, JobOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.app import ComposeResult
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -112,7 +110,6 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         self._start = start
 
     def compose(self) -> ComposeResult:
-        """Lay out the choices, the progress, the verdicts and the details of one of them."""
         yield Title(f"preflight: {self._config.name}")
         with Vertical(id="choices"):
             with Horizontal():
@@ -129,15 +126,12 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
                 yield TickBox("find the largest batch", compact=True, id="search")
             yield Static("", id="choice-problem", classes="-empty", markup=False)
         yield Static(_WAITING, id="status", markup=False)
-        table = VerdictTable(SCREEN_COLUMNS, "verdicts")
-        table.set_class(True, "-empty")
-        yield table
+        yield VerdictTable(SCREEN_COLUMNS, "verdicts").add_class("-empty")
         with ScrollingText(id="detail"):
             yield Static("", id="words")
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Show the advice after the first frame."""
         self.call_after_refresh(self._show_words)
 
     @on(Input.Changed)
@@ -148,51 +142,40 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             self._show_words()
 
     def _choices(self) -> Choices | None:
-        """Return what is typed and ticked; None if something is wrong with it, which is shown."""
-        line, problem, choices = self.query_one("#choice-problem", Static), "", None
+        """Return what is to be checked; None if something is wrong with it, which is shown."""
+        batches = [word.strip() for word in self.query_one("#batches", Input).value.split(",") if word.strip()]
+        ticked = {str(box.id) for box in self.query(Checkbox) if box.value}
+        problem, choices = "", None
         try:
             tpus = known_tpus([self.query_one("#tpus", Input).value], _TPUS)
-            words = [word.strip() for word in self.query_one("#batches", Input).value.split(",") if word.strip()]
-            if not words or not all(word.isdecimal() and int(word) for word in words):
+            if not batches or not all(word.isdecimal() and int(word) for word in batches):
                 raise ConfigError([Problem(_BATCHES, "need positive whole numbers, such as 32, 128")])
         except ConfigError as error:
             problem = str(error)
         else:
-            precisions = tuple(name for name in PRECISIONS if self.query_one(f"#{name}", Checkbox).value)
-            is_searched = self.query_one("#search", Checkbox).value
-            batches = tuple(dict.fromkeys(map(int, words)))
-            choices = Choices(tpus, batches, precisions or (self._config.precision,), search=is_searched)
+            precisions = tuple(name for name in PRECISIONS if name in ticked) or (self._config.precision,)
+            choices = Choices(tpus, tuple(dict.fromkeys(map(int, batches))), precisions, search="search" in ticked)
+        line = self.query_one("#choice-problem", Static)
         line.update(problem)
         line.set_class(not problem, "-empty")
         return choices
 
     @on(Input.Submitted)
     def action_judge(self) -> None:
-        """Start the check, unless all of its results are known."""
         if (choices := self._choices()) is None:
             return
         if (known := remembered(self._config, choices)) is not None:
             self._end(known)
-        else:
-            self._do(choices.jobs(self._config, missing_compiler()), choices.stuck_s)
+            return
 
-    def _do(self, jobs: Sequence[tuple[str, dict[str, Any]]], limit_s: float) -> None:
-        """Do one job after the other in a dialog; the last one's result has the verdicts."""
-        (name, options), *others = jobs
+        def end(outcome: JobOutcome) -> None:
+            self.call_after_refresh(self._end, outcome)  # while the dialog was open, layouts were put off
 
-        def start() -> JobProcess:
-            return JobProcess(name, options, limit_s=limit_s, grace_s=GRACE_S, start=self._start)
+        doing, explanation = "Checking with the TPU compiler", "Each choice that is done is kept."
+        jobs, limits = choices.jobs(self._config, missing_compiler()), {"limit_s": choices.stuck_s, "grace_s": GRACE_S}
+        self.app.push_screen(JobDialog(doing, explanation, jobs, start=self._start, **limits), end)
 
-        def end(outcome: dict[str, Any] | ConsoleError | None) -> None:
-            if isinstance(outcome, dict) and others:
-                self._do(others, limit_s)
-            else:
-                self.call_after_refresh(self._end, outcome)  # while the dialog was open, layouts were put off
-
-        dialog = JobDialog("Checking with the TPU compiler", "Each choice that is done is kept.", start)
-        self.app.push_screen(dialog, end)
-
-    def _end(self, outcome: dict[str, Any] | ConsoleError | None) -> None:
+    def _end(self, outcome: JobOutcome) -> None:
         """Show how the job ended: its verdicts, why there are none, or that it was cancelled."""
         if outcome is None:
             self._say("cancelled; results so far are kept")
@@ -213,12 +196,9 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         status.update(text)
         status.set_class(is_bad, "-bad")
 
+    @on(Resize)
     @on(DataTable.RowHighlighted)
-    def _show_choice(self) -> None:
-        self.call_after_refresh(self._show_words)
-
-    def on_resize(self) -> None:
-        """Wrap the details of the choice under the cursor for the new width."""
+    def _follow(self) -> None:
         self.call_after_refresh(self._show_words)
 
     def _show_words(self, error: ConsoleError | None = None) -> None:

@@ -95,7 +95,6 @@ class ReportScreen(Screen[None]):
         self.set_class(bool(report.pictures), "-has-pictures")
 
     def compose(self) -> ComposeResult:
-        """Lay out the panes; in little space, one is visible at a time."""
         yield FactLines(id="title")
         yield PaneTabs({name: f"{number} {name}" for number, name in enumerate(self._panes, 1)})
         with Container(id="panes"):
@@ -111,32 +110,26 @@ class ReportScreen(Screen[None]):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Fill the title and the table."""
         name = PlanLine("", self._run_name, text_style="bold $text-accent")
         self.query_one(FactLines).show([name, PlanLine("", headline(self._report))])
         scores = {str(number): one for number, one in enumerate(worst_first(self._report))}
         self.query_one(RecordTable).show(scores)
 
     def action_pane(self) -> None:
-        """Go to the next pane."""
         self.query_one(PaneTabs).choose_next()
 
     def action_output(self) -> None:
-        """Go to the next of several outputs."""
         first, *others = self._report.of_outputs
         self.app.switch_screen(ReportScreen(self._run_name, replace(others[0], others=(*others[1:], first))))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer the next output if there are several."""
         return action != "output" or bool(self._report.others)
 
     def action_choose(self, name: str) -> None:
-        """Show a pane and enter it."""
         if name in self._panes:
             self.query_one(PaneTabs).choose(name)
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """Keep the focused pane in view when the terminal becomes narrow."""
         if (name := str(event.widget.id)) in self._panes:
             self.query_one(PaneTabs).current = name
 
@@ -187,19 +180,15 @@ class MatrixPane(RowsPane):
         super().rows_changed()
 
     def widest(self) -> int:
-        """Cells of a row."""
         return self._plan.width
 
     def head(self) -> list[Row]:
-        """The names of the columns."""
         return [[(self._plan.head(), "head")]]
 
     def row_count(self) -> int:
-        """How many classes there are."""
         return len(self._report.matrix)
 
     def row(self, index: int) -> Row:
-        """Return one class: what its examples were predicted as."""
         plan = self._plan
         cells: list[tuple[str, str]] = [(plan.row_name(index), "head")]
         for column, (text, part) in enumerate(plan.cells(index)):
@@ -233,11 +222,9 @@ class PicturesPane(ScrollingText):
         self._pictures = report.pictures
 
     def compose(self) -> ComposeResult:
-        """Lay out the room for the pictures."""
         yield Static()
 
     def on_resize(self) -> None:
-        """Draw as many side by side as fit."""
         has_colours = not any(isinstance(one, Monochrome | NoColor | AsciiOnly) for one in self.app.get_line_filters())
         lines = gallery(
             self._pictures,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textual import work
 from textual.widgets import Static
@@ -18,16 +18,19 @@ from ..jobs.job_process import JobProcess, JobProgress, Step
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..text.outcome import has_model
-from .dialogs import Asking, Confirmation, ValueDialog, ask_user, error_dialog, show_error
+from .dialogs import Asking, Confirmation, ValueDialog, ask_user, show_error
 from .find import PathSuggester
 from .parts import HELP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from textual.app import App, ComposeResult
 
     from tpu_console.engine.runs.run_directory import RunDirectory
+
+JobOutcome: TypeAlias = "dict[str, Any] | ConsoleError | None"
+"""The result of a job, why it has none, or None if it was cancelled before that."""
 
 _CODE = {"notebook": ("a notebook of plain Keras", ".ipynb"), "script": ("a script of plain Keras", ".py")}
 _FORMATS = {
@@ -73,7 +76,7 @@ def predict(app: App[Any], run: RunDirectory) -> None:
         config = load_config(run.config)
         wanted = new_data(config, read_record(run.inputs, config.dataset))
     except ConsoleError as error:
-        app.push_screen(error_dialog(error))
+        show_error(app, error)
         return
     what = f"Takes {wanted}. → completes its path.\n\nWill be saved to\n{user_path(out)}"
     example = "a file or folder, or mine.py:function"
@@ -90,7 +93,7 @@ def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> 
     """Run a job in a dialog; then say what it saved, or why it could not."""
     out = user_path(Path(options["out"]))
 
-    def end(outcome: Mapping[str, Any] | ConsoleError | None) -> None:
+    def end(outcome: JobOutcome) -> None:
         if isinstance(outcome, ConsoleError):
             show_error(app, outcome, lambda: _start(app, name, {**options, "trust": True}, doing))
         elif outcome is None:
@@ -101,63 +104,64 @@ def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> 
             marks = "".join(f"\nDiffers: {mark}" for mark in outcome.get("marks", ()))
             app.notify(f"{cancelled}Saved to {out}{rows}{marks}", markup=False)
 
-    dialog = JobDialog(doing, f"Will be saved to {out}.", lambda: JobProcess(name, options, grace_s=_GRACE_S))
-    app.push_screen(dialog, end)
+    app.push_screen(JobDialog(doing, f"Will be saved to {out}.", [(name, options)], grace_s=_GRACE_S), end)
 
 
-class JobDialog(Asking["dict[str, Any] | ConsoleError | None"]):
-    """Shows how far a job is; escape cancels it, as leaving the console does, and what it has finished is kept.
+class JobDialog(Asking[JobOutcome]):
+    """Does jobs one after the other; escape cancels, as leaving the console does, and what a job has finished is kept.
 
-    Returns its result, its error, or None if it was cancelled before it had a result. `start` starts it.
+    Returns the outcome of the last one. `jobs` are their names and options, and `limits` what else each `JobProcess`
+    takes.
     """
 
     HINT = "escape: cancel"
     BINDINGS = [bind("back", "cancel"), HELP]
 
-    def __init__(self, doing: str, explanation: str, start: Callable[[], JobProcess]) -> None:
+    def __init__(
+        self, doing: str, explanation: str, jobs: Sequence[tuple[str, Mapping[str, Any]]], **limits: Any
+    ) -> None:
         super().__init__(doing, explanation)
-        self._start = start
+        self._jobs, self._limits = jobs, limits
         self._is_cancelled = False
 
     def answers(self) -> ComposeResult:
-        """Make the line of progress."""
         yield Static("starting …", classes="progress", markup=False)
 
     def on_mount(self) -> None:
-        """Start the job."""
         self._follow()
 
     @work(thread=True, name="job")
     def _follow(self) -> None:
         worker = get_current_worker()
-        outcome: dict[str, Any] | ConsoleError | None = None
-        progress = JobProgress()
+        outcome: JobOutcome = None
         try:
-            with self._start() as job:
-                for record in job.records():
-                    if (self._is_cancelled or worker.is_cancelled) and not job.was_asked_to_end:
-                        job.ask_to_end()
-                    if record.get("kind") == "progress":
-                        progress.feed(Step.of(record))
-                    if progress.step is not None and not (worker.is_cancelled or self._is_cancelled):
-                        self.app.call_from_thread(self._say, progress.running())
-                outcome = job.result()
+            for name, options in self._jobs:
+                progress = JobProgress()
+                with JobProcess(name, options, **self._limits) as job:
+                    for record in job.records():
+                        is_cancelled = self._is_cancelled or worker.is_cancelled
+                        if is_cancelled and not job.was_asked_to_end:
+                            job.ask_to_end()
+                        if record.get("kind") == "progress":
+                            progress.feed(Step.of(record))
+                        if progress.step is not None and not is_cancelled:
+                            self.app.call_from_thread(self._say, progress.running())
+                    outcome = job.result()
         except ConsoleError as error:
             outcome = error
         except KeyboardInterrupt:
-            pass
+            outcome = None
         if not worker.is_cancelled:
             self.app.call_from_thread(self._end, outcome)
 
     def _say(self, text: str) -> None:
         self.query_one(".progress", Static).update(text)
 
-    def _end(self, outcome: dict[str, Any] | ConsoleError | None) -> None:
+    def _end(self, outcome: JobOutcome) -> None:
         while self.app.screen is not self and self in self.app.screen_stack:  # its help is open
             self.app.pop_screen()
         self.dismiss(outcome)
 
     def action_cancel(self) -> None:
-        """Ask the job to end."""
         self._is_cancelled = True
         self._say("cancelling …")

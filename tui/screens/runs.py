@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual import on, work
 from textual.screen import Screen
@@ -13,7 +13,7 @@ from textual.widgets import DataTable, Input, Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.runs.annotations import Annotations, read_annotations, write_annotations
+from tpu_console.engine.runs.annotations import read_annotations, write_annotations
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
@@ -24,11 +24,11 @@ from ..text.numbers import metric, plural
 from ..text.tables import Column
 from ..widgets.basics import call_back
 from ..widgets.record_table import RecordTable
-from .dialogs import Confirmation, ValueDialog, ask_user, error_dialog
+from .dialogs import Confirmation, ValueDialog, ask_user, show_error
 from .parts import BACK, HELP, QUIT, CompareRuns, KeysFooter, NewRunLike, OpenRun, ResumeRun, Title, after
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from textual.app import ComposeResult
 
@@ -86,8 +86,7 @@ class RunsScreen(Screen[None]):
         self._known: dict[str, Overview] = {}
         self._readers: dict[str, RunReader] = {}
         self._selected: dict[str, None] = {}
-        self._deleted: list[RunDirectory] = []
-        self._archived: dict[RunDirectory, bool] = {}  # the runs of the last archiving, and whether they were before
+        self._undo: Callable[[], object] | None = None  # takes the last archiving or deletion back
         self._sort = Sort.STARTED
         self._words = ""
         self._shows_archived = False
@@ -95,7 +94,6 @@ class RunsScreen(Screen[None]):
         self._is_looking = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the title, the table and the lines on the chosen run."""
         yield Title("runs, newest first")
         selected = Column(
             "", 20, width=1, value=lambda one: "●" * (one.run.run_id in self._selected), look=lambda _: "$text-accent"
@@ -106,7 +104,6 @@ class RunsScreen(Screen[None]):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Look at running runs and for new ones every few seconds."""
         self.set_interval(_LOOK_S, self._turn, name="look at runs")
 
     def _turn(self) -> None:
@@ -119,7 +116,6 @@ class RunsScreen(Screen[None]):
             self._look_again()
 
     def on_screen_resume(self) -> None:
-        """Read the runs, also after coming back from one."""
         self.action_refresh_runs()
 
     @work(thread=True, exclusive=True, name="read runs")
@@ -200,7 +196,6 @@ class RunsScreen(Screen[None]):
         self.post_message(OpenRun(self._runs[self._table.chosen]))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer resuming only for runs that are over, comparing only several, and undoing only what was done."""
         match action:
             case "resume":
                 chosen = self._known.get(self._table.chosen)
@@ -208,7 +203,7 @@ class RunsScreen(Screen[None]):
             case "compare":
                 return len(self._runs) > 1
             case "restore":
-                return bool(self._deleted or self._archived)
+                return self._undo is not None
         return True
 
     def _meant(self, *, is_one: bool = False) -> list[RunDirectory]:
@@ -222,7 +217,6 @@ class RunsScreen(Screen[None]):
         return [self._runs[name] for name in self._selected]
 
     def action_select(self) -> None:
-        """Select the run under the cursor or deselect it, and go to the next one."""
         if chosen := self._table.chosen:
             if chosen in self._selected:
                 del self._selected[chosen]
@@ -233,37 +227,29 @@ class RunsScreen(Screen[None]):
 
     @work(thread=True, exclusive=True, group="compare", name="find similar runs")
     def action_compare(self) -> None:
-        """Compare the selected runs, or the one under the cursor with others of its preset."""
         from ..following.comparison import MOST_RUNS, similar_runs
 
         runs = self._meant()
         if len(runs) == 1:
             runs = similar_runs(runs[0])
         if len(runs) > MOST_RUNS:
-            self._say(f"Select at most {MOST_RUNS} runs to compare; {len(runs)} are selected.")
+            self.notify(f"Select at most {MOST_RUNS} runs to compare; {len(runs)} are selected.", markup=False)
         else:
             self.post_message(CompareRuns(runs))
 
-    def _say(self, sentence: str) -> None:
-        self.notify(sentence, markup=False)
-
     def action_sort(self) -> None:
-        """Sort by the next column."""
         self._sort = after(tuple(Sort), self._sort)
         self._arrange()
 
     def action_show_archived(self) -> None:
-        """Show archived runs too, or leave them out."""
         self._shows_archived = not self._shows_archived
         self._arrange()
 
     def action_again(self) -> None:
-        """Go to the form, filled in as the run was."""
         if (run := self._runs.get(self._table.chosen)) is not None:
             self.post_message(NewRunLike(run))
 
     def action_resume(self) -> None:
-        """Continue the run from its newest checkpoint."""
         overview = self._known[self._table.chosen]
         self.post_message(ResumeRun(overview.run, overview.status is Status.FINISHED))
 
@@ -274,20 +260,19 @@ class RunsScreen(Screen[None]):
         before, is_one = read_annotations(runs[0].path), len(runs) == 1
         text = " ".join(before.tags) if what == "tags" else str(getattr(before, what))
 
-        def changed(now: Annotations, text: str) -> Annotations:
-            if what == "tags":
-                return replace(now, tags=(*(() if is_one else now.tags), *text.replace(",", " ").split()))
-            return replace(now, title=text) if what == "title" else replace(now, note=text)
+        def value(run: RunDirectory, text: str) -> Any:
+            if what != "tags":
+                return text
+            earlier = () if is_one else read_annotations(run.path).tags  # several runs get new tags, and keep theirs
+            return (*earlier, *text.replace(",", " ").split())
 
         def write(text: str | None) -> None:
             if text is not None:
-                self._annotate(runs, lambda now: changed(now, text))
+                self._annotate(what, {run: value(run, text) for run in runs})
 
-        # Several runs get new tags, and keep theirs.
         self.app.push_screen(ValueDialog(what.capitalize(), _WRITTEN[what], text=text if is_one else ""), write)
 
     def action_filter(self) -> None:
-        """Open the field for a filter."""
         self.add_class("-filtering")
         self.query_one("#filter").focus()
 
@@ -302,7 +287,6 @@ class RunsScreen(Screen[None]):
         self._table.focus()
 
     async def action_dismiss(self, result: None = None) -> None:
-        """Leave the filter or the selection, and then the screen."""
         if self.has_class("-filtering") or self._words:
             self.query_one("#filter", Input).value = ""
             self._leave_filter()
@@ -314,15 +298,15 @@ class RunsScreen(Screen[None]):
         else:
             await super().action_dismiss(result)
 
-    def _annotate(self, runs: Sequence[RunDirectory], change: Callable[[Annotations], Annotations]) -> None:
-        """Change what is written on runs, and show it."""
+    def _annotate(self, what: str, values: Mapping[RunDirectory, Any]) -> None:
+        """Change what is written on runs, by run, and show it."""
         try:
-            for run in runs:
-                write_annotations(run.path, change(read_annotations(run.path)))
+            for run, value in values.items():
+                write_annotations(run.path, replace(read_annotations(run.path), **{what: value}))
                 if (overview := self._known.get(run.run_id)) is not None:
                     self._known[run.run_id] = replace(overview, annotations=read_annotations(run.path))
         except ConsoleError as error:
-            self.app.push_screen(error_dialog(error))
+            show_error(self.app, error)
         self._arrange()
 
     def action_archive(self) -> None:
@@ -330,16 +314,13 @@ class RunsScreen(Screen[None]):
         if not (runs := self._meant()):
             return
         before = {run: read_annotations(run.path).archived for run in runs}
-        is_archived = all(before.values())
-        self._deleted, self._archived = [], before
-        self._annotate(runs, lambda now: replace(now, archived=not is_archived))
-        self.refresh_bindings()
-        which = plural(len(runs), "run")
+        is_archived, which = all(before.values()), plural(len(runs), "run")
+        self._undo = partial(self._annotate, "archived", before)
+        self._annotate("archived", dict.fromkeys(runs, not is_archived))
         undone = f"Archived {which}. U undoes this; a shows archived runs."
-        self._say(f"Unarchived {which}." if is_archived else undone)
+        self.notify(f"Unarchived {which}." if is_archived else undone, markup=False)
 
     def action_delete(self) -> None:
-        """Ask, then move runs to the trash."""
         if not (runs := self._meant()):
             return
         which = runs[0].run_id if len(runs) == 1 else f"{len(runs)} runs"
@@ -352,31 +333,26 @@ class RunsScreen(Screen[None]):
         """Move runs to the trash, or back."""
         from tpu_console.engine.process.trash import delete_runs, restore_run
 
-        deleted: list[RunDirectory] = []
-        try:
-            if not is_back:
-                deleted = delete_runs(runs)
-            for run in runs if is_back else ():
-                restore_run(run.run_id, run.path.parent.parent)
-        except ConsoleError as error:
-            self.app.call_from_thread(self.app.push_screen, error_dialog(error))
-
-        def take() -> None:
-            self._deleted, self._archived = deleted or ([] if is_back else self._deleted), {}
-            self.refresh_bindings()
+        def take(deleted: Sequence[RunDirectory]) -> None:
+            if deleted:
+                self._undo = partial(self._move, deleted, is_back=True)
             self.action_refresh_runs()
 
-        self.app.call_from_thread(take)
+        deleted: list[RunDirectory] = []
+        try:
+            if is_back:
+                for run in runs:
+                    restore_run(run.run_id, run.path.parent.parent)
+            else:
+                deleted = delete_runs(runs)
+        except ConsoleError as error:
+            self.app.call_from_thread(show_error, self.app, error)
+        self.app.call_from_thread(take, deleted)
 
     def action_restore(self) -> None:
-        """Take back the last archiving or deletion."""
-        archived, self._archived = self._archived, {}
-        for run, was_archived in archived.items():
-            self._annotate([run], partial(replace, archived=was_archived))
-        self.refresh_bindings()
-        deleted, self._deleted = self._deleted, []
-        if deleted:
-            self._move(deleted, is_back=True)
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
 
 
 def _changed_ns() -> int:

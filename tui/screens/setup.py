@@ -108,7 +108,6 @@ class SetupScreen(Screen[None]):
         self._has_refused = False  # an error may still be shown
 
     def compose(self) -> ComposeResult:
-        """Lay out the presets on the left, the form and the plan on the right."""
         yield Title("set up a run")
         yield RunningLine()
         with Horizontal(id="body"):
@@ -123,7 +122,6 @@ class SetupScreen(Screen[None]):
         form.border_title = "Run"
 
     def on_mount(self) -> None:
-        """Fill the form after the first frame."""
         self.call_after_refresh(self._fill)
 
     def begin_like(self, config: RunConfig) -> None:
@@ -305,7 +303,6 @@ class SetupScreen(Screen[None]):
         return self._config
 
     def action_save(self) -> None:
-        """Ask for a name and save the form as a preset."""
         if (config := self._described(self.action_save, "Not saved")) is not None:
             self.app.push_screen(SavePreset(config, f"my-{config.name}"), self._saved)
 
@@ -316,7 +313,6 @@ class SetupScreen(Screen[None]):
             self.notify(f"Saved to {user_path(path)}", markup=False)
 
     def action_find(self) -> None:
-        """Find a preset, a field or data, and choose it."""
         from .find import Find
 
         fields = self._draft.fields() if self._draft is not None else ()
@@ -345,13 +341,11 @@ class SetupScreen(Screen[None]):
         self._fill(preset.name)
 
     def action_copy(self) -> None:
-        """Copy the command."""
         if self._described(self.action_copy, "Not copied") is not None:
             self.app.copy_to_clipboard(self.query_one(PlanPanel).command)
             self.notify("Copied. If pasting does not work, select the command in the plan instead.")
 
     async def action_toggle_all(self) -> None:
-        """Show every field, or only the essential ones."""
         form = self.query_one(RunForm)
         await form.show_all(not form.shows_all)
         form.set_class(form.shows_all, "-all", update=False)
@@ -360,14 +354,12 @@ class SetupScreen(Screen[None]):
         self._replan()
 
     async def action_reset(self) -> None:
-        """Set the form back to the preset."""
         if self._has_chosen(self.action_reset, "Not reset") and self._draft is not None:
             self._draft.reset()
             await self.query_one(RunForm).load(self._draft)
             self._replan()
 
     def action_preflight(self) -> None:
-        """Check the form's settings with the TPU compiler."""
         config = self._described(self.action_preflight, "No preflight")
         if config is not None and self._draft is not None:
             from .preflight import PreflightScreen
@@ -385,7 +377,6 @@ class SetupScreen(Screen[None]):
         self._replan()
 
     def action_back(self) -> None:
-        """Go back to the list of presets, and to the screen from which the form was opened."""
         presets = self.query_one(PresetList)
         if presets.has_focus and self.is_current and len(self.app.screen_stack) > 1:
             self.app.pop_screen()
@@ -400,7 +391,6 @@ class SetupScreen(Screen[None]):
         return action != "watch" or any(line.runs or line.sweeps for line in self.query(RunningLine))
 
     def action_watch(self) -> None:
-        """Open the running sweep or run, or the list if there are several."""
         from .sweep import SweepScreen
 
         running = self.query_one(RunningLine)
@@ -412,13 +402,11 @@ class SetupScreen(Screen[None]):
             self.action_runs()
 
     def action_runs(self) -> None:
-        """Show the runs."""
         from .runs import RunsScreen
 
         self.app.push_screen(RunsScreen())
 
     def action_doctor(self) -> None:
-        """Check this machine."""
         from .doctor import DoctorScreen
 
         self.app.push_screen(DoctorScreen())

@@ -11,11 +11,29 @@ from textual.widgets import DataTable, Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep, list_sweeps, start_driver
 
+from ..following.sweep import (
+    LEFT,
+    LIST_COLUMNS,
+    NO_SWEEP,
+    ListedSweep,
+    SeenCell,
+    SweepReader,
+    SweepView,
+    bars,
+    cell_columns,
+    cell_rows,
+    conclusion,
+    listed,
+    notes,
+    winner,
+)
+from ..jobs.sweeps import plan_lines, typed_sweep
 from ..text.keys import bind
 from ..widgets.basics import ScrollingText, call_back
 from ..widgets.record_table import RecordTable
-from .dialogs import Confirmation, ValueDialog, ask_user, error_dialog, show_error
+from .dialogs import Confirmation, ValueDialog, ask_user, show_error
 from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title
 from .run_jobs import export
 
@@ -24,10 +42,8 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
-    from tpu_console.engine.sweeps.folder import Definition, Sweep
-
     from ..following.comparison import ComparedRun
-    from ..following.sweep import ListedSweep, Row, SeenCell, SweepReader, SweepView
+    from ..following.sweep import Row
 
 
 _LOOK_S = 1.0
@@ -73,7 +89,6 @@ class SweepScreen(Screen[None]):
         self._problem = ""
 
     def compose(self) -> ComposeResult:
-        """Lay out the table above the results."""
         yield Title(f"sweep {self._sweep.name}")
         yield RecordTable((), "cells")
         with ScrollingText(id="results"):
@@ -81,7 +96,6 @@ class SweepScreen(Screen[None]):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Read the sweep after the first frame, and then every second."""
         self.call_after_refresh(self._look)
         self.set_interval(_LOOK_S, self._look, name="look at the sweep")
 
@@ -94,27 +108,20 @@ class SweepScreen(Screen[None]):
 
     @work(thread=True, group="read the sweep")
     def _read(self) -> None:
-        from ..following.sweep import SweepReader
-
         try:
             self._reader = self._reader or SweepReader(self._sweep)
             view = self._reader.read()
         except (ConsoleError, OSError) as error:
-            call_back(self, self._report, _shown(error, "The sweep cannot be read"))
+            if str(error) != self._problem:  # shown once: a network disk may come back
+                self._problem = str(error)
+                call_back(self, partial(show_error, self.app, error, what="The sweep cannot be read."))
         else:
+            self._problem = ""
             call_back(self, self._show, view)
-
-    def _report(self, error: ConsoleError) -> None:
-        """Show an error once, and go on looking: a network disk may come back."""
-        self._is_reading = False
-        if error.what != self._problem:
-            self._problem = error.what
-            self.app.push_screen(error_dialog(error))
+        finally:
+            self._is_reading = False
 
     def _show(self, view: SweepView) -> None:
-        from ..following.sweep import bars, cell_columns, cell_rows, notes, winner
-
-        self._is_reading, self._problem = False, ""
         rows = view.rows()
         self._view, self._best = view, winner(view, rows)
         self.query_one(RecordTable).show(cell_rows(view, rows), cell_columns(view, self._best))
@@ -125,20 +132,20 @@ class SweepScreen(Screen[None]):
         results = "\n".join([*notes(view, rows), "", *bars(view, rows, width)]).strip("\n")
         self.query_one("#results Static", Static).update(results or _NO_RESULTS[view.is_driven])
 
+    @property
     def _chosen(self) -> SeenCell | None:
         row: Row | None = self.query_one(RecordTable).record
         return None if row is None else row.cells[0]
 
     @on(DataTable.RowSelected)
     def _open(self) -> None:
-        cell = self._chosen()
+        cell = self._chosen
         if cell is not None and cell.run is not None:
             self.post_message(OpenRun(cell.run.overview.run))
         elif cell is not None:
             self.notify(cell.refused or "This run has not started yet.", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer what can be done now: to stop the sweep, to retry a run or go on, and to export a result."""
         view = self._view
         match action:
             case "stop":
@@ -150,7 +157,6 @@ class SweepScreen(Screen[None]):
         return True
 
     async def action_dismiss(self, result: None = None) -> None:
-        """Go back, if this is not the first screen."""
         if len(self.app.screen_stack) > 1:
             await super().action_dismiss(result)
 
@@ -166,9 +172,7 @@ class SweepScreen(Screen[None]):
 
     def action_retry(self) -> None:
         """Ask, then train the run under the cursor again; if the sweep does not run, go on with it."""
-        from ..following.sweep import LEFT
-
-        cell, view = self._chosen(), self._view
+        cell, view = self._chosen, self._view
         if view is None or cell is None:
             return
         number = cell.cell.number
@@ -178,25 +182,21 @@ class SweepScreen(Screen[None]):
         elif cell.status not in LEFT:
             self.notify("Only runs that stopped or failed can be tried again.")
         else:
-            question = Confirmation(
-                f"Train run {number} again?", "Its turn comes last.", yes="Train again", no="Leave it"
-            )
+            what, yes = f"Train run {number} again?", "Train again"
+            question = Confirmation(what, "Its turn comes last.", yes=yes, no="Leave it")
             ask_user(self.app, question, lambda _: self._sweep.request(f"retry-{number:04}"))
 
     @work(thread=True, exclusive=True, group="go on")
     def go_on(self, trust: bool = False) -> None:
         """Start the process that trains what is missing of the sweep."""
-        from tpu_console.engine.sweeps.folder import start_driver
-
         try:
             self._process = start_driver(self._sweep.checked(trust=trust))
             self.app.call_from_thread(self.notify, "The sweep is running.")
         except (ConsoleError, OSError) as error:
-            shown = _shown(error, "The sweep cannot start")
-            self.app.call_from_thread(show_error, self.app, shown, partial(self.go_on, trust=True))
+            show = partial(show_error, what="The sweep cannot start.")
+            self.app.call_from_thread(show, self.app, error, partial(self.go_on, trust=True))
 
     def action_export(self) -> None:
-        """Write the best run as code, or its model in another format, into the current folder."""
         if self._best is not None:
             export(self.app, self._best.overview.run)
 
@@ -219,25 +219,17 @@ class SweepsScreen(Screen[None]):
         self._known: dict[str, ListedSweep] = {}
 
     def compose(self) -> ComposeResult:
-        """Lay out the table above what the chosen sweep shows."""
-        from ..following.sweep import LIST_COLUMNS
-
         yield Title("sweeps, newest first")
         yield RecordTable(LIST_COLUMNS, "sweeps")
         yield Static("", id="chosen", markup=False)
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Look at the sweeps now and every few seconds."""
         self._look()
         self.set_interval(_LOOK_S, lambda: self._look() if self.is_current else None, name="look at sweeps")
 
     @work(thread=True, exclusive=True, group="read sweeps")
     def _look(self) -> None:
-        from tpu_console.engine.sweeps.folder import list_sweeps
-
-        from ..following.sweep import listed
-
         rows: dict[str, ListedSweep] = {}
         for sweep in list_sweeps():
             if get_current_worker().is_cancelled:
@@ -249,69 +241,51 @@ class SweepsScreen(Screen[None]):
         call_back(self, self._show, rows)
 
     def _show(self, rows: dict[str, ListedSweep]) -> None:
-        self._table.show(rows)
+        self.query_one(RecordTable).show(rows)
         self._describe()
-
-    @property
-    def _table(self) -> RecordTable:
-        return self.query_one(RecordTable)
 
     @on(DataTable.RowHighlighted)
     def _describe(self) -> None:
         """Show what the sweep under the cursor changes, how far it is, and its conclusion."""
-        from ..following.sweep import NO_SWEEP, conclusion
-
-        text, one = f"{NO_SWEEP} Press u to start one.", self._table.record
+        text, one = f"{NO_SWEEP} Press u to start one.", self.query_one(RecordTable).record
         if one is not None:
             said = conclusion(one.view) if one.view is not None else ""
             text = "\n".join(filter(None, [one.problem or f"{one.over} · {one.runs}", said]))
         self.query_one("#chosen", Static).update(text)
 
     def action_new(self) -> None:
-        """Ask for a preset and the values to try, then start the sweep."""
         text = "A preset, and the values of some settings. Every combination is trained, one run after another."
         example = "digits-cnn batch_size=16,32 epochs=2"
         ask_user(self.app, ValueDialog("New sweep", text, example, _problem), self._plan)
 
     @work(thread=True, exclusive=True, group="plan a sweep")
     def _plan(self, typed: str) -> None:
-        from ..jobs.sweeps import plan_lines, typed_sweep
-
         try:
             definition = typed_sweep(typed)
             plan = "\n".join(plan_lines(definition))
         except ConsoleError as error:
-            self.app.call_from_thread(self.app.push_screen, error_dialog(error))
+            self.app.call_from_thread(show_error, self.app, error)
             return
         question = Confirmation("Start the sweep?", plan, yes="Start", no="Don't")
         self.app.call_from_thread(ask_user, self.app, question, lambda _: self._start(definition))
 
     def _start(self, definition: Definition) -> None:
-        from tpu_console.engine.sweeps.folder import create_sweep
-
         try:
             sweep = create_sweep(definition)
         except (ConsoleError, OSError) as error:
-            self.app.push_screen(error_dialog(_shown(error, "The sweep cannot be created")))
-            return
-        screen = SweepScreen(sweep)
-        self.app.push_screen(screen)
-        screen.go_on()
+            show_error(self.app, error, what="The sweep cannot be created.")
+        else:
+            self.app.push_screen(screen := SweepScreen(sweep))
+            screen.go_on()
 
     @on(DataTable.RowSelected)
     def _open(self) -> None:
-        if (one := self._table.record) is not None and one.view is not None:
+        if (one := self.query_one(RecordTable).record) is not None and one.view is not None:
             self.app.push_screen(SweepScreen(one.sweep))
-
-
-def _shown(error: ConsoleError | OSError, what: str) -> ConsoleError:
-    return error if isinstance(error, ConsoleError) else ConsoleError(f"{what}: {error}.")
 
 
 def _problem(typed: str) -> str:
     """Say what is wrong with a line that should be a sweep; empty if nothing is."""
-    from ..jobs.sweeps import typed_sweep
-
     try:
         typed_sweep(typed)
     except ConsoleError as error:

@@ -171,7 +171,7 @@ async def test_the_keys_of_the_screens_ask(
 
 async def test_the_key_that_goes_on_with_a_sweep_asks(foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Sweep] = []
-    monkeypatch.setattr("tpu_console.engine.sweeps.folder.start_driver", started.append)
+    monkeypatch.setattr("tpu_console.tui.screens.sweep.start_driver", started.append)
     sweep = Sweep(sweeps_folder() / foreign.sweep)
     app = ConsoleApp(sweep=sweep)
     async with app.run_test(size=(120, 40)) as pilot:

@@ -14,7 +14,6 @@ from tests.helpers import ROOT, run_host, small_config
 from tests.tui.live_fakes import screen_text, until
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.jobs.job_process import JobProcess
 from tpu_console.tui.screens.run_jobs import JobDialog
 
 if TYPE_CHECKING:
@@ -69,9 +68,7 @@ async def test_a_job_shows_its_progress_and_keeps_what_it_has_done_when_cancelle
     app = ConsoleApp()
     outcomes: list[object] = []
     async with app.run_test(size=(80, 24)) as pilot:
-        app.push_screen(
-            JobDialog("Predicting", "Will be saved.", lambda: JobProcess("predict", {}, start=start)), outcomes.append
-        )
+        app.push_screen(JobDialog("Predicting", "Will be saved.", [("predict", {})], start=start), outcomes.append)
         await until(pilot, lambda: "7 of 100 examples" in screen_text(pilot))
         await pilot.press("f1")  # over it, the end of the job is not lost
         await pilot.press("escape", "escape")

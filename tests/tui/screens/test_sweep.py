@@ -200,7 +200,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Sweep]:
         found.append(sweep)
         return Process()
 
-    monkeypatch.setattr("tpu_console.engine.sweeps.folder.start_driver", start)
+    monkeypatch.setattr("tpu_console.tui.screens.sweep.start_driver", start)
     return found
 
 
