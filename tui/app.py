@@ -84,9 +84,6 @@ class ConsoleApp(App[int]):
         super().__init__()
         self.farewell = ""  # what to print on the terminal after the console has closed
         self.failure: BaseException | None = None  # the bug that closed the console, if one did
-        self._first_run = run
-        self._first_compared, self._metric = tuple(compared), metric
-        self._first_sweep = sweep
         self._preset_files = tuple(preset_files)
         self._in_process = in_process
         self._marker: Marker = "ascii" if marker == "ascii" else "block" if marker == "block" else "braille"
@@ -97,7 +94,7 @@ class ConsoleApp(App[int]):
         self._is_launching = False
         self._prewarmer = Prewarmer()
         self._keyed: Screen[Any] | None = None  # the screen that got the last key
-        self.add_mode(_FIRST_MODE, self._first_screen)
+        self.add_mode(_FIRST_MODE, lambda: self._first_screen(run, compared, metric, sweep))
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         # Assigning it would parse all style sheets twice more before the first frame.
@@ -115,15 +112,16 @@ class ConsoleApp(App[int]):
                     await asyncio.wait_for(there.wait(), _LONGEST_OPENING_S)
         await super().on_event(event)
 
-    def _first_screen(self) -> Screen[None]:
-        """Return the first screen: the requested run, comparison or sweep, or the form."""
-        if self._first_compared:
-            return self._compare_screen(self._first_compared, self._metric)
-        if self._first_sweep is not None:
+    def _first_screen(
+        self, run: RunDirectory | None, compared: Sequence[RunDirectory], metric: str, sweep: Sweep | None
+    ) -> Screen[None]:
+        if compared:
+            return self._compare_screen(compared, metric)
+        if sweep is not None:
             from .screens.sweep import SweepScreen
 
-            return SweepScreen(self._first_sweep)
-        return self._live_screen(self._first_run) if self._first_run is not None else self._setup_screen()
+            return SweepScreen(sweep)
+        return self._live_screen(run) if run is not None else self._setup_screen()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         filters = super().get_line_filters()
@@ -214,10 +212,8 @@ class ConsoleApp(App[int]):
             return
         if in_process:
             self._hear_signals()
-        if self._launcher is not None:
-            self._start(partial(self._launcher, config, in_process=in_process))
-        else:
-            self._start(partial(launch, config, in_process=in_process, prewarmer=self._prewarmer))
+        start = self._launcher or partial(launch, prewarmer=self._prewarmer)
+        self._start(partial(start, config, in_process=in_process))
 
     def on_resume_run(self, message: ResumeRun) -> None:
         run = message.run
@@ -242,11 +238,9 @@ class ConsoleApp(App[int]):
         def launch_it() -> None:
             try:
                 hosted = start()
-            except ConsoleError as error:
-                self.call_from_thread(show_error, self, error, when_trusted)
-            except OSError as error:
-                failed = ConsoleError("The run cannot be started.", why=f"{error.strerror or error}.")
-                self.call_from_thread(show_error, self, failed)
+            except (ConsoleError, OSError) as error:
+                show = partial(show_error, what="The run cannot be started.")
+                self.call_from_thread(show, self, error, when_trusted)
             else:
                 self.call_from_thread(self._launched, hosted)  # type: ignore[arg-type]  # a coroutine: Textual awaits it
             finally:
@@ -298,8 +292,8 @@ class ConsoleApp(App[int]):
     def on_compare_runs(self, message: CompareRuns) -> None:
         if len(message.runs) < 2:
             self.notify("No other run of this preset to compare with.", markup=False)
-            return
-        self.push_screen(self._compare_screen(message.runs))
+        else:
+            self.push_screen(self._compare_screen(message.runs))
 
     def action_sweeps(self) -> None:
         from .screens.sweep import SweepsScreen
@@ -330,28 +324,19 @@ class ConsoleApp(App[int]):
 
     def action_help(self) -> None:
         active = self.screen.active_bindings.values()
-        explained = [(self.get_key_display(entry.binding), entry.binding) for entry in active]
-        bindings = ((key, binding) for key, binding in explained if binding.tooltip)
-        about = (getattr(self.screen, name, ()) for name in ("PANES", "FIGURES"))
-        self.push_screen(help_dialog(bindings, *about))
+        keys = [(self.get_key_display(one.binding), one.binding.tooltip) for one in active]
+        self.push_screen(help_dialog(keys, *(getattr(self.screen, name, ()) for name in ("PANES", "FIGURES"))))
 
     def watch_theme(self, theme: str) -> None:
         keep_theme(theme)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        seen: set[str] = set()
-        for entry in screen.active_bindings.values():
-            binding = entry.binding
-            if binding.tooltip and entry.enabled and binding.id not in MOVING and binding.tooltip not in seen:
-                seen.add(binding.tooltip)
-                title = (binding.description or binding.tooltip.split(",")[0].rstrip(".")).capitalize()
-                action = binding.action
-                node = entry.node
-
-                async def perform(action: str = action, node: object = node) -> None:
-                    await self.run_action(action, node)  # type: ignore[arg-type]  # a DOM node
-
-                yield SystemCommand(title, binding.tooltip, perform)
+        seen = {""}
+        for node, binding, is_enabled, about in screen.active_bindings.values():
+            if is_enabled and binding.id not in MOVING and about not in seen:
+                seen.add(about)
+                title = (binding.description or about.split(",")[0].rstrip(".")).capitalize()
+                yield SystemCommand(title, about, partial(self.run_action, binding.action, node))
         yield SystemCommand("Theme", "Choose the colors; they are remembered.", self.action_change_theme)
 
     def action_command_palette(self) -> None:
@@ -371,13 +356,12 @@ class ConsoleApp(App[int]):
         """Leave the console after a question; if a run trains in this process, that has a question of its own."""
         if self._own_run is not None:
             self.action_leave()
-            return
-        then = "Runs keep training. To watch one again: tpu-console attach"
-        ask_user(self, Confirmation("Quit tpu-console?", then, yes="Quit", no="Stay"), lambda _: self._leave())
+        else:
+            then = "Runs keep training. To watch one again: tpu-console attach"
+            ask_user(self, Confirmation("Quit tpu-console?", then, yes="Quit", no="Stay"), lambda _: self._leave())
 
     def action_leave(self) -> None:
-        own = self._own_run
-        if own is None:
+        if (own := self._own_run) is None:
             self._leave()
             return
 
@@ -385,14 +369,10 @@ class ConsoleApp(App[int]):
             own.engine.control.stop("requested in the console")
             self.notify("Stopping the run and saving the model.")
 
-        question = Confirmation(
-            "A run is training inside this console. Stop it?",
-            "It cannot continue without the console. The current steps finish and the model is saved; "
-            "after that you can quit.",
-            yes="Stop the run",
-            no="Keep training",
-        )
-        ask_user(self, question, stop)
+        what, yes = "A run is training inside this console. Stop it?", "Stop the run"
+        then = "It cannot continue without the console. The current steps finish and the model is saved; "
+        then += "after that you can quit."
+        ask_user(self, Confirmation(what, then, yes=yes, no="Keep training"), stop)
 
     def _leave(self) -> None:
         self._take_leave()

@@ -24,10 +24,9 @@ from ..widgets.basics import ScrollingText
 from .parts import HELP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from textual.app import App, ComposeResult
-    from textual.binding import Binding
     from textual.suggester import Suggester
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -290,17 +289,12 @@ _TAB = "Go to the next part of the screen."
 
 
 def help_dialog(
-    bindings: Iterable[tuple[str, Binding]],
-    panes: Sequence[LivePane[Any]] = (),
-    figures: Sequence[tuple[str, str]] = (),
+    keys: Sequence[tuple[str, str]], panes: Sequence[LivePane[Any]] = (), figures: Sequence[tuple[str, str]] = ()
 ) -> TextDialog:
     """Make the help screen, from keys as they are shown and what they do, and the panes and figures of the screen."""
-    keys: dict[str, list[str]] = {}
-    for shown, binding in bindings:
-        if binding.tooltip:
-            keys.setdefault(binding.tooltip, []).append(shown)
+    texts = dict.fromkeys(text for _, text in keys if text)
     parts = {
-        "Keys": [*((" ".join(shown), text) for text, shown in keys.items()), ("tab", _TAB)],
+        "Keys": [*((" ".join(key for key, does in keys if does == text), text) for text in texts), ("tab", _TAB)],
         "Panes": [(pane.label, pane.help) for pane in panes],
         "Figures": figures or _FIGURES,
     }

@@ -109,7 +109,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
     """
     BINDINGS = [bind("down", "move(1)"), bind("up", "move(-1)"), bind("back", "dismiss(None)", about="Go back."), HELP]
 
-    def __init__(self, presets: Iterable[Preset], fields: Iterable[FieldSpec], *, fields_first: bool) -> None:
+    def __init__(self, presets: Iterable[Preset], fields: Iterable[FieldSpec], fields_first: bool) -> None:
         super().__init__()
         found = [Offer(one.name, f"preset: {one.about.title}", one.about.reproduces, one) for one in presets]
         settings = [Offer(f"{one.group}: {one.label}", f"setting: {one.help}", one.key, one) for one in fields]

@@ -28,7 +28,7 @@ from ..forms.run_form import FieldList, RunForm
 from ..text.keys import bind
 from ..widgets.basics import call_back
 from ..widgets.setup_parts import PlanPanel, PresetDetail, PresetList, RunningLine, file_name
-from .dialogs import SavePreset, error_dialog
+from .dialogs import SavePreset, show_error
 from .parts import HELP, QUIT, KeysFooter, OpenRun, Title
 
 if TYPE_CHECKING:
@@ -194,8 +194,7 @@ class SetupScreen(Screen[None]):
         else:
             self._draft, self._broken = self._draft_of(entry), ""
             form.border_title = Content(f"Run: {entry.name}").markup
-            await form.load(self._draft)
-        self._replan()
+            await self._load(self._draft)
         waiting, self._waiting = self._waiting, []
         for action in waiting:
             self.call_later(action)
@@ -276,7 +275,7 @@ class SetupScreen(Screen[None]):
             self.post_message(self.StartRequested(self._config))
         elif self._config is not None and (lasting := [one.message for one in self._problems if not one.key]):
             remedy = "Install it, then quit and open tpu-console again."
-            self.app.push_screen(error_dialog(ConsoleError("The run cannot start.", why=lasting[0], remedy=remedy)))
+            show_error(self.app, ConsoleError("The run cannot start.", why=lasting[0], remedy=remedy))
         elif self._problems:
             self._refuse("Not started")
             await self.query_one(RunForm).focus_problem(self._problems[0])
@@ -316,26 +315,25 @@ class SetupScreen(Screen[None]):
         from .find import Find
 
         fields = self._draft.fields() if self._draft is not None else ()
-        is_in_form = self.query_one(RunForm).has_focus_within
-        dialog = Find(self.query_one(PresetList).presets, fields, fields_first=is_in_form)
-        self.app.push_screen(dialog, self._take_found)
+        fields_first = self.query_one(RunForm).has_focus_within
+        self.app.push_screen(Find(self.query_one(PresetList).presets, fields, fields_first), self._take_found)
 
     async def _take_found(self, found: Preset | FieldSpec | None) -> None:
         if isinstance(found, FieldSpec):
             await self.query_one(RunForm).focus_field(found)
-        elif found in self.query_one(PresetList).presets:
-            self.query_one(PresetList).choose(found)
+        elif found in (presets := self.query_one(PresetList)).presets:
+            presets.choose(found)
         elif found is not None:
             self._take_data(found)
 
     def _take_data(self, preset: Preset) -> None:
-        """List a preset made for data and choose it; one with the name of another preset gets a name of its own."""
+        """List a preset made for data and choose it; one with the name of another preset gets another name."""
         from tpu_console.engine.config.reading import with_changes
 
         if preset.name in preset_files(self._preset_files):
-            renamed = ("name", f"my-{preset.name}")
-            config, given = with_changes(preset.config, [renamed]), (*preset.given, renamed)
-            preset = replace(preset, name=renamed[1], config=config, given=given)
+            name = f"my-{preset.name}"
+            config, given = with_changes(preset.config, [("name", name)]), (*preset.given, ("name", name))
+            preset = replace(preset, name=name, config=config, given=given)
         self._for_data = [preset, *(each for each in self._for_data if each.name != preset.name)]
         self._drafts.pop(preset.name, None)
         self._fill(preset.name)
@@ -356,8 +354,7 @@ class SetupScreen(Screen[None]):
     async def action_reset(self) -> None:
         if self._has_chosen(self.action_reset, "Not reset") and self._draft is not None:
             self._draft.reset()
-            await self.query_one(RunForm).load(self._draft)
-            self._replan()
+            await self._load(self._draft)
 
     def action_preflight(self) -> None:
         config = self._described(self.action_preflight, "No preflight")
@@ -373,7 +370,10 @@ class SetupScreen(Screen[None]):
         chosen = dict(zip(("batch_size", "precision"), map(str, choice), strict=True))
         for spec in self._draft.fields():
             self._draft.set(spec, chosen.get(spec.key, self._draft.text(spec)))
-        await self.query_one(RunForm).load(self._draft)
+        await self._load(self._draft)
+
+    async def _load(self, draft: Draft) -> None:
+        await self.query_one(RunForm).load(draft)
         self._replan()
 
     def action_back(self) -> None:
