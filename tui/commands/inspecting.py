@@ -133,7 +133,7 @@ def inspect(
     found = run_job("inspect", options, when_interrupted="Nothing was changed.", grace_s=_GRACE_S)
     trouble = found["trouble"]
     # A class or file name with a line feed stays one line; an error may have several.
-    found = {**printable_values(found, sys.maxsize), "trouble": trouble}
+    found = printable_values(found, sys.maxsize) | {"trouble": trouble}
     if as_json:
         values: dict[str, Any] = {"dataset": config.dataset, "options": config.data.options}
         if (info := DATASETS.get(config.dataset)) is not None:
@@ -160,11 +160,7 @@ def inspect(
 def _configured(
     name: str, assignments: Sequence[str], extra: Sequence[Path]
 ) -> tuple[RunConfig, str, list[tuple[str, Any]], str]:
-    """Return the configuration of DATASET with ``--set`` applied, and what is known about it.
-
-    That is the format if it was guessed; the changes that ``--set`` and answers to questions made; and where the data
-    comes from, if it is that of a preset on files.
-    """
+    """Return the configuration of DATASET, its format if that was guessed, all changes, and the source of its data."""
     from tpu_console.engine.config.reading import with_changes
     from tpu_console.engine.data.kinds.table import KINDS, dataset_names, is_name
     from tpu_console.engine.data.survey.formats import config_for, guess

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from ..jobs.self_test import SelfTest
 
-
 _COLORS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
 _LIMIT_S = 300.0
 _ACCELERATOR = re.compile(r"cpu|gpu|tpu|sim:[1-9]\d?")
@@ -121,7 +120,7 @@ def _trained(report: Report, accelerators: Sequence[str], limit: float) -> tuple
 @command("tpu-console cache", "tpu-console cache --clear", done="listed, or cleared", failed="not all cleared")
 @click.option("--clear", is_flag=True, help="Clear all caches.")
 @json_option("Print a JSON array.")
-def cache(clear: bool, as_json: bool) -> int:
+def cache(clear: bool, as_json: bool) -> None:
     """List the caches, or clear them.
 
     What is in them is computed again when it is needed. Each cache stays below a limit by itself.
@@ -138,12 +137,11 @@ def cache(clear: bool, as_json: bool) -> int:
             discard_cache(run)
     if as_json:
         say_json([{"name": name, "holds": of, "files": len(each), "bytes": sum(each)} for name, of, each in caches])
-        return 0
+        return
     rows = [[name, str(len(each)), size(sum(each)), of] for name, of, each in caches]
     columns = [Column("cache", 3), Column("files", 1, right=True), Column("size", 2, right=True), Column("holds", 0)]
     verb = "Cleared" if clear else "Kept in"
     say([*table(columns, rows, width_of_output()), f"{verb} {user_path(cache_folder())}"])
-    return 0
 
 
 VARIABLE = "_TPU_CONSOLE_COMPLETE"
@@ -158,7 +156,7 @@ _INSTALL = {
 @command(*(line.partition(": ")[2] for line in _INSTALL.values()))
 @click.argument("shell", type=click.Choice(sorted(_INSTALL)))
 @click.pass_context
-def completion(ctx: click.Context, shell: str) -> int:
+def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for SHELL.
 
     It completes commands, options, presets, runs, accelerators and the keys of --set.
@@ -173,4 +171,3 @@ def completion(ctx: click.Context, shell: str) -> int:
         nospace = "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
         script = script.replace("    return 0\n", f"{nospace}    return 0\n")
     say([f"# To enable it in every shell, {_INSTALL[shell]}", script])
-    return 0

@@ -9,13 +9,13 @@ import shlex
 import subprocess
 import sys
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, RunNotFoundError, did_you_mean
 from tpu_console.engine.machine.install import install_line
-from tpu_console.engine.runs.run_directory import RunDirectory, find_run
+from tpu_console.engine.runs.run_directory import find_run
 
 from ..terminal.native_output import native_output_diverted
 from ..terminal.output import complain, say, speaks_utf8
@@ -25,8 +25,6 @@ from .preset_choice import check_files
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from tpu_console.engine.sweeps.folder import Sweep
 
 
 class NoTerminalError(ConsoleError):
@@ -45,29 +43,18 @@ def has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and term != "dumb" and not is_cell
 
 
-def open_console(
-    *,
-    run: RunDirectory | None = None,
-    compared: Sequence[RunDirectory] = (),
-    metric: str = "",
-    sweep: Sweep | None = None,
-    preset_files: Sequence[Path] = (),
-    in_process: bool = False,
-) -> int:
-    """Open the full screen with a run, a comparison, a sweep, or else the list of presets; return the exit code.
+def open_console(*, preset_files: Sequence[Path] = (), in_process: bool = False, **first: Any) -> int:
+    """Open the full screen with what `ConsoleApp` shows first, or else the form; return the exit code.
 
-    Without a metric, runs are compared by one that they share; unless `screen_options` say it, the locale decides how
-    curves are drawn.
+    Unless `screen_options` say it, the locale decides how curves are drawn.
 
     Raises:
         NoTerminalError: There is no terminal.
         ConfigError: There is no such theme.
     """
     if not has_terminal():
-        raise NoTerminalError(
-            "The console needs a terminal.",
-            remedy="For plain lines: tpu-console run PRESET, or tpu-console attach RUN > file.",
-        )
+        remedy = "For plain lines: tpu-console run PRESET, or tpu-console attach RUN > file."
+        raise NoTerminalError("The console needs a terminal.", remedy=remedy)
     # Read when Textual is imported: the longest delay before a change is drawn. Without changes nothing is drawn.
     os.environ.setdefault("TEXTUAL_FPS", "200")
     if preset_files:
@@ -76,17 +63,8 @@ def open_console(
     from ..jobs.run_process import exit_at_once
 
     chosen = screen_choices()
-    theme = chosen.get("theme")
-    app = ConsoleApp(
-        run=run,
-        compared=compared,
-        metric=metric,
-        sweep=sweep,
-        preset_files=preset_files,
-        in_process=in_process,
-        marker=chosen.get("markers") or ("braille" if speaks_utf8() else "ascii"),
-        theme_name=theme,
-    )
+    theme, marker = chosen.get("theme"), chosen.get("markers") or ("braille" if speaks_utf8() else "ascii")
+    app = ConsoleApp(**first, preset_files=preset_files, in_process=in_process, marker=marker, theme_name=theme)
     if theme is not None and theme not in app.available_themes:
         raise ConfigError([Problem("", f"There is no theme '{theme}'; {did_you_mean(theme, app.available_themes)}")])
     # Keeps the output of native code off the screen if this process trains.
@@ -136,8 +114,7 @@ def attach(name: str | None, as_json: bool) -> int:
     """
     has_screen = has_terminal() and not as_json
     if name is not None and name.startswith("ssh://"):
-        options = [*_screen_arguments(), *(["--json"] if as_json else [])]
-        return _attach_over_ssh(name, options, has_screen=has_screen)
+        return _attach_over_ssh(name, [*_screen_arguments(), *["--json"] * as_json], has_screen=has_screen)
 
     run = find_run(name)
     if has_screen:
@@ -151,9 +128,8 @@ def ssh_command(address: str, options: list[str], *, has_screen: bool) -> list[s
     """Return the command that attaches to a run on another machine; raise `RunNotFoundError` if it has no address."""
     found = _ADDRESS.fullmatch(address)
     if found is None:
-        raise RunNotFoundError(
-            f"'{address}' is not the address of a run.", remedy="Write it as ssh://[USER@]HOST[:PORT]/RUN."
-        )
+        remedy = "Write it as ssh://[USER@]HOST[:PORT]/RUN."
+        raise RunNotFoundError(f"'{address}' is not the address of a run.", remedy=remedy)
     user, host, port, run = (found[part] or "" for part in ("user", "host", "port", "run"))
     run = run.rstrip("/")
     if "/" in run and not run.startswith("~/"):
@@ -203,7 +179,7 @@ def _attach_over_ssh(address: str, options: list[str], *, has_screen: bool) -> i
 )
 @preset_file_option
 @screen_options
-def web(port: int, host: str, names: tuple[str, ...], preset_files: tuple[Path, ...]) -> int:
+def web(port: int, host: str, names: tuple[str, ...], preset_files: tuple[Path, ...]) -> None:
     """Open the console in a browser.
 
     It prints an address with a secret in it. Whoever has the address can start and stop runs as you. Closing the page
@@ -218,7 +194,6 @@ def web(port: int, host: str, names: tuple[str, ...], preset_files: tuple[Path, 
 
     files = (f"--preset-file={file.absolute()}" for file in preset_files)
     serve(host, port, names, [*files, *_screen_arguments()])
-    return 0
 
 
 def _screen_arguments() -> list[str]:

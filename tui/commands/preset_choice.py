@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from tpu_console.presets.catalog import Preset
 
-
 T = TypeVar("T")
 
 
@@ -89,10 +88,7 @@ def _for_data(name: str, changes: list[tuple[str, Any]]) -> Preset:
 
 
 def decided(act: Callable[[list[tuple[str, Any]]], T]) -> tuple[T, list[tuple[str, Any]]]:
-    """Call a function that needs to know how to read data, and ask on a terminal what cannot be guessed.
-
-    Return its result, and the answers as changes of a configuration, which were passed to it.
-    """
+    """Call a function with answers, as changes, to what it cannot guess of data; return its result and the answers."""
     from tpu_console.engine.data.survey.formats import UndecidedError
 
     answers: list[tuple[str, Any]] = []

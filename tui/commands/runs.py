@@ -34,7 +34,7 @@ _PLOT_ROWS = 16
 @click.option("--archived", is_flag=True, help="List archived runs, too.")
 @click.option("--deleted", is_flag=True, help="List the runs in the trash.")
 @json_option("Print a JSON array.")
-def list_(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_json: bool) -> int:
+def list_(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_json: bool) -> None:
     """List your runs, the newest first."""
     from ..following.overview import read_overviews
 
@@ -49,17 +49,15 @@ def list_(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_js
     overviews = in_order(with_tags(known, tags, archived=archived or deleted), Sort(sort))
     if as_json:
         say_json([overview.as_dict() for overview in overviews])
-        return 0
-    if not known:
+    elif not known:
         complain([place])
-        return 0
-    width = width_of_output()
-    say(as_lines(COLUMNS_IN_FULL if width is None else COLUMNS, overviews, width))
-    complain([overview.problem for overview in overviews if overview.problem])
-    hidden = sum(overview.annotations.archived for overview in known)
-    if sys.stdout.isatty() and hidden and not (archived or deleted):
-        complain([f"{hidden} archived: tpu-console runs --archived"])
-    return 0
+    else:
+        width = width_of_output()
+        say(as_lines(COLUMNS_IN_FULL if width is None else COLUMNS, overviews, width))
+        complain([overview.problem for overview in overviews if overview.problem])
+        hidden = sum(overview.annotations.archived for overview in known)
+        if sys.stdout.isatty() and hidden and not (archived or deleted):
+            complain([f"{hidden} archived: tpu-console runs --archived"])
 
 
 @command(
@@ -71,7 +69,7 @@ def list_(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_js
 @run_argument
 @json_option("Print a JSON object.")
 @click.option("--plot", "as_plot", is_flag=True, help="Print the curves of its metrics over the epochs.")
-def show(name: str | None, as_json: bool, as_plot: bool) -> int:
+def show(name: str | None, as_json: bool, as_plot: bool) -> None:
     """Show everything about RUN, by default the newest.
 
     Prints its settings, machine, times, epochs, class scores and files, and the error if it failed.
@@ -87,7 +85,6 @@ def show(name: str | None, as_json: bool, as_plot: bool) -> int:
         say(lines or ["The run has no curves yet."])
     else:
         say(page(details, width_of_output()))
-    return 0
 
 
 def _plot_lines(state: RunState, width: int | None, *, is_ascii: bool) -> list[str]:
@@ -101,7 +98,9 @@ def _plot_lines(state: RunState, width: int | None, *, is_ascii: bool) -> list[s
     lines = []
     plotext.limit_size(False, False)
     wanted = {*state.train.metrics, *state.validation.metrics, RATE}
-    for title, curves in [(title, curves) for title, curves in curves_of(state).items() if title in wanted]:
+    for title, curves in curves_of(state).items():
+        if title not in wanted:
+            continue
         plotext.clear_figure()
         plotext.plotsize(width or 80, _PLOT_ROWS)
         plotext.title(title)
@@ -121,7 +120,7 @@ def _given(names: tuple[str, ...]) -> list[RunDirectory]:
 @command("tpu-console runs rename 103748-digits 'larger batch'", "tpu-console runs rename digits ''")
 @click.argument("name", metavar="RUN", shell_complete=complete_run)
 @click.argument("title")
-def rename(name: str, title: str) -> int:
+def rename(name: str, title: str) -> None:
     """Give RUN a title, which lists show instead of its name.
 
     An empty title removes it. The folder keeps its name.
@@ -130,7 +129,6 @@ def rename(name: str, title: str) -> int:
     write_annotations(run.path, replace(read_annotations(run.path), title=title))
     kept = read_annotations(run.path).title
     say([f"{run.run_id} is now called '{kept}'." if kept else f"{run.run_id} has no title."])
-    return 0
 
 
 @command(
@@ -144,13 +142,13 @@ def rename(name: str, title: str) -> int:
 @click.option("--archive/--unarchive", default=None, help="Leave the runs out of lists, or list them again.")
 def tag(
     names: tuple[str, ...], tags: tuple[str, ...], untags: tuple[str, ...], note: str | None, archive: bool | None
-) -> int:
+) -> None:
     """Tag runs, write a note on them, or archive them.
 
     Without an option, prints what is written on them.
     """
-    changed = {"note": note, "archived": archive}
-    changes: dict[str, Any] = {name: value for name, value in changed.items() if value is not None}
+    changed: dict[str, Any] = {"note": note, "archived": archive}
+    changes = {name: value for name, value in changed.items() if value is not None}
     for run in _given(names):
         before = read_annotations(run.path)
         kept = cleaned_tags([*(tag for tag in before.tags if tag not in cleaned_tags(untags)), *tags])
@@ -159,7 +157,6 @@ def tag(
         now = read_annotations(run.path)
         parts = [now.title, " ".join(f"#{tag}" for tag in now.tags), now.note, "archived" if now.archived else ""]
         say([f"{run.run_id}: {' · '.join(part for part in parts if part) or 'nothing is written on it'}"])
-    return 0
 
 
 @command(
@@ -172,7 +169,7 @@ def tag(
 @click.option("--empty-trash", is_flag=True, help="Delete everything in the trash for good; asks first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
-def delete(ctx: click.Context, names: tuple[str, ...], restore: bool, empty_trash: bool, yes: bool) -> int:
+def delete(ctx: click.Context, names: tuple[str, ...], restore: bool, empty_trash: bool, yes: bool) -> None:
     """Move runs to the trash, or restore them.
 
     The trash is a folder beside the runs. A run that trains is refused.
@@ -193,4 +190,3 @@ def delete(ctx: click.Context, names: tuple[str, ...], restore: bool, empty_tras
         trash.delete_runs(runs)
         say([*(f"Moved to the trash: {run.run_id}" for run in runs),
              f"To restore: tpu-console runs delete --restore {' '.join(run.run_id for run in runs)}"])  # fmt: skip
-    return 0

@@ -30,14 +30,10 @@ if TYPE_CHECKING:
 
     Answer = Steered | Profiled | StopRequested | RunFinished | RunFailed
 
-_ANSWER_S = 5.0
-"""Longest wait for a run's answer, which comes after the current execution: about a third of a second."""
-
+_ANSWER_S = 5.0  # longest wait for a run's answer, which comes after the current execution
 _LOOK_S = 0.1
 _WHEN_TRACED = "Steps are traced while a run trains."
-_KEYS = {"epochs", "learning_rate"}
-"""What `set` can change; also the names of the requests."""
-
+_KEYS = {"epochs", "learning_rate"}  # what `set` can change; also the names of the requests
 _DONE = "the run was asked, or has ended already"
 
 
@@ -63,10 +59,7 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     run = details.run
     if now:
         return _kill(details, asks=not yes)
-    reader = _read_to_the_end(run)
-    if after == "epoch":
-        _require_engine(details)
-    ask(run, Steering.STOP_AFTER_EPOCH if after == "epoch" else Steering.STOP, "requested with tpu-console stop")
+    reader, _ = _ask(details, Steering.STOP_AFTER_EPOCH if after == "epoch" else Steering.STOP, "stop")
     if details.status is Status.SILENT:
         say([f"{run.run_id} is {silent_text(details.life.silent_s)}; {STOP_PENDING}.",
              f"If it never responds: tpu-console stop {run.run_id} --now"])  # fmt: skip
@@ -84,8 +77,8 @@ def _request(asked: str, text: str) -> click.Command:
     """Make a command that sends the request of its name."""
 
     @run_argument
-    def send(name: str | None) -> int:
-        return _steer(name, asked)
+    def send(name: str | None) -> None:
+        _steer(name, asked)
 
     send.__doc__ = text
     return command(f"tpu-console {asked}", f"tpu-console {asked} digits-cnn", name=asked, done=_DONE)(send)
@@ -106,7 +99,7 @@ checkpoint = _request("checkpoint", _SAVE)
     done=_DONE,
 )
 @click.argument("words", metavar="[RUN] KEY=VALUE", nargs=-1, required=True)
-def set_(words: tuple[str, ...]) -> int:
+def set_(words: tuple[str, ...]) -> None:
     """Change RUN while it trains; by default the running one.
 
     epochs=20, epochs=+5 or epochs=-5 changes how many epochs it trains. learning_rate=VALUE takes effect with the next
@@ -116,7 +109,7 @@ def set_(words: tuple[str, ...]) -> int:
     key, equals, value = assignment.partition("=")
     if len(names) > 1 or not equals or key not in _KEYS or not value:
         raise click.UsageError("Write [RUN] epochs=N, epochs=+N or learning_rate=VALUE.")
-    return _steer(names[0] if names else None, "set", key, value)
+    _steer(names[0] if names else None, "set", key, value)
 
 
 @command(
@@ -149,14 +142,12 @@ def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> 
     if before is not None and (other := read_traced(find_run(before))) is None:
         raise ConsoleError(f"No steps of {before} were traced.", remedy=_WHEN_TRACED)
     if details.status.is_live:
-        _require_engine(details)
-        reader = _read_to_the_end(run)
-        number = ask(run, Steering.PROFILE, "requested with tpu-console runs profile", str(steps))
+        reader, number = _ask(details, Steering.PROFILE, "runs profile", str(steps))
         (complain if as_json else say)([f"Tracing {plural(steps, 'step')} of {run.run_id} …"])
 
         def is_answer(event: Answer) -> bool:
-            is_ours = isinstance(event, Steered | Profiled) and event.request == number
-            return is_ours and not (isinstance(event, Steered) and not event.refused)  # it has begun
+            is_begun = isinstance(event, Steered) and not event.refused
+            return isinstance(event, Steered | Profiled) and event.request == number and not is_begun
 
         answer = None
         while answer is None and details.status.is_live and details.status is not Status.SILENT:
@@ -187,13 +178,11 @@ def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> 
     return 0
 
 
-def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> int:
+def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> None:
     """Send a request named like the command, or like the key that `set` changes, and wait a moment for the answer."""
     details = _the_run(name)
-    _require_engine(details)
-    run, reader = details.run, _read_to_the_end(details.run)
-    number = ask(run, Steering(key or asked), f"requested with tpu-console {asked}", value)
-    answer = None
+    run, answer = details.run, None
+    reader, number = _ask(details, Steering(key or asked), asked, value)
     if details.status is not Status.SILENT:
         answer = _answer(run, reader, lambda event: isinstance(event, Steered) and event.request == number)
     if isinstance(answer, Steered):
@@ -203,7 +192,6 @@ def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> int:
     else:
         busy = busy_text(details.state, time.time()) or "it has not answered yet"
         say([f"{run.run_id} will carry this out between two executions; {busy}."])
-    return 0
 
 
 def _the_run(name: str | None, *, has_to_train: bool = True) -> Overview:
@@ -228,18 +216,15 @@ def _the_run(name: str | None, *, has_to_train: bool = True) -> Overview:
     return details
 
 
-def _require_engine(details: Overview) -> None:
-    """Refuse a run in a notebook, whose `fit` cannot be steered."""
-    started = details.state.started
-    if started is not None and started.source == RunSource.NOTEBOOK:
-        raise ConsoleError(f"{details.run.run_id} trains in a notebook, so it can only be stopped after a step.")
-
-
-def _read_to_the_end(run: RunDirectory) -> JournalReader:
+def _ask(details: Overview, what: Steering, asked: str, value: str = "") -> tuple[JournalReader, str]:
+    """Send a request; return a reader of what the run writes after it, and its number."""
+    run, started = details.run, details.state.started
+    if what is not Steering.STOP and started is not None and started.source == RunSource.NOTEBOOK:
+        raise ConsoleError(f"{run.run_id} trains in a notebook, so it can only be stopped after a step.")
     reader = JournalReader(run.journal)
     while reader.read():
         pass
-    return reader
+    return reader, ask(run, what, f"requested with tpu-console {asked}", value)
 
 
 def _answer(run: RunDirectory, reader: JournalReader, is_it: Callable[[Answer], bool]) -> Answer | None:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ..following.sweep import SeenCell, SweepView
 
 _LOOK_S = 1.0
-_UNHAPPY = {"failed", "crashed"}
 
 
 def _names() -> list[str]:
@@ -164,10 +163,7 @@ def _definition(
 def _follow(
     sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, write: Callable[[list[str]], object]
 ) -> int:
-    """Print a line whenever a run begins or ends, and the results at the end; return the exit code.
-
-    Ctrl-C and SIGTERM stop the sweep and its run; the second one leaves.
-    """
+    """Print a line whenever a run begins or ends, and at last the results; Ctrl-C stops the sweep, a second leaves."""
     from ..following.sweep import SweepReader
 
     reader, shown, heard = SweepReader(sweep), dict[int, str](), list[int]()
@@ -200,7 +196,7 @@ def _follow(
     _print(view, form)
     if not view.is_complete:
         write(["", labelled("go on", f"tpu-console sweep --resume {sweep.name}")])
-    return int(bool(process.returncode) or bool(_UNHAPPY & {cell.status for cell in view.cells}))
+    return int(bool(process.returncode) or any(cell.status in {"failed", "crashed"} for cell in view.cells))
 
 
 def _line(view: SweepView, cell: SeenCell) -> str:
@@ -209,13 +205,13 @@ def _line(view: SweepView, cell: SeenCell) -> str:
 
     number = str(cell.cell.number) if view.definition.search else f"{cell.cell.number}/{len(view.cells)}"
     parts = [f"{number:<7}{combination(view.axes, cell.cell.values)}", cell.status]
-    if (run := cell.run) is not None:
-        if run.overview.best is not None and not cell.is_running:
-            parts.append(f"{run.overview.best[0]} {metric(run.overview.best[1])}")
-        parts.append(run.overview.run.run_id if cell.is_running else duration(run.overview.seconds()))
-    else:
-        parts.append(cell.refused)
-    return "  ".join(parts)
+    if cell.run is None:
+        return "  ".join([*parts, cell.refused])
+    overview = cell.run.overview
+    if cell.is_running:
+        return "  ".join([*parts, overview.run.run_id])
+    best = [f"{overview.best[0]} {metric(overview.best[1])}"] if overview.best is not None else []
+    return "  ".join([*parts, *best, duration(overview.seconds())])
 
 
 def _print(view: SweepView, form: str | None) -> None:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.presets.catalog import Preset
 
-
 _LIFE_S = 15.0
 
 
@@ -108,12 +107,10 @@ def run(
     config = with_changes(chosen.config, [*parsed(assignments), *given])
     if resumed_name is not None:
         config = config.model_copy(update={"name": chosen.config.name})  # the name is the folder's, not the preset's
-        code = _resumed(resumed_name, config, how)
-        if code is not None:
+        if (code := _resumed(resumed_name, config, how)) is not None:
             return code
     plan = _checked_plan(config, chosen)
-    if not as_json:
-        say(plan)
+    say([] if as_json else plan)
     return _watched(launch(config, in_process=in_process, label=resumed_name or ""), how)
 
 
@@ -212,11 +209,7 @@ def mirror(name: str | None) -> int:
 
 
 def _fetched(place: str, label: str, how: How) -> RunDirectory | None:
-    """Copy a run from its mirror, unless it is here.
-
-    The place is the run's folder at the mirror. With a label it is the mirror, whose newest run with that label is
-    copied; the result is None if there is none.
-    """
+    """Copy a run from its folder at the mirror, unless it is here; with a label, the mirror's newest such run."""
     found = run_job("fetch", {"place": place, "label": label}, "Nothing was copied.")
     if "run" not in found:
         return None
@@ -245,10 +238,7 @@ def _resume(run: RunDirectory, changes: Sequence[tuple[str, Any]], how: How) -> 
 
 
 def _watched(hosted: HostedRun | InProcessRun, how: How, resumed: int = 0) -> int:
-    """Follow a run that was just started until it ends, or only until it trains; return the exit code.
-
-    `resumed` counts its resumptions, now included.
-    """
+    """Follow a run that was started or so often resumed until it ends, or until it trains; return the exit code."""
     from tpu_console.engine.runs.follower import LogTail
 
     from ..following.follow import FAILED, follow, wait_for_life

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 
     Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
+_CONSOLE = {
+    "TEXTUAL_DRIVER": "textual.drivers.web_driver:WebDriver",
+    "TEXTUAL_FPS": "60",
+    "TEXTUAL_COLOR_SYSTEM": "truecolor",
+}
 _COLAB = (".googleusercontent.com", ".colab.dev")  # where Colab's proxy shows a port
 _POLICY = (
     "default-src 'none'; connect-src 'self'; font-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
@@ -50,11 +55,7 @@ _LONGEST_EXIT_S = 3.0
 
 
 def serve(host: str, port: int, names: Sequence[str], arguments: Sequence[str]) -> None:
-    """Serve the console until Ctrl-C; `names` are more names that browsers may use for this machine.
-
-    Raises:
-        ConsoleError: The port cannot be used.
-    """
+    """Serve the console until Ctrl-C; browsers may use `names` for this machine. The port in use: `ConsoleError`."""
     token = secrets.token_urlsafe(24)
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -64,12 +65,8 @@ def serve(host: str, port: int, names: Sequence[str], arguments: Sequence[str]) 
     with listening:
         own = socket.gethostname()
         shown = own if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host  # noqa: S104  no binding
-        say(
-            [
-                f"http://{shown}:{listening.getsockname()[1]}/{token}/",
-                "Keep this address secret. Ctrl-C closes the console; runs continue.",
-            ]
-        )
+        say([f"http://{shown}:{listening.getsockname()[1]}/{token}/",
+             "Keep this address secret. Ctrl-C closes the console; runs continue."])  # fmt: skip
         hosts = {name.lower() for name in ("localhost", host, own, *names)}
         # What anybody sends is not shown; errors of this program are.
         of_others = (HttpProcessingError, web.RequestPayloadError)
@@ -149,14 +146,7 @@ async def _show_console(request: web.BaseRequest, command: Sequence[str]) -> web
         *command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ
-        | {
-            "TEXTUAL_DRIVER": "textual.drivers.web_driver:WebDriver",
-            "TEXTUAL_FPS": "60",
-            "TEXTUAL_COLOR_SYSTEM": "truecolor",
-            "COLUMNS": str(size["width"]),
-            "ROWS": str(size["height"]),
-        },
+        env=os.environ | _CONSOLE | {"COLUMNS": str(size["width"]), "ROWS": str(size["height"])},
     )
     keys, drawn = process.stdin, process.stdout
     if keys is None or drawn is None:
@@ -200,10 +190,9 @@ def _packet_of(message: WSMessage) -> bytes:
         kind, *values = json.loads(message.data)
         if kind == "stdin":
             return _packet(b"D", values[0].encode())
-        if kind == "resize":
-            return _packet(b"M", json.dumps({"type": kind, **_size(values[0])}).encode())
-        if kind in {"focus", "blur"}:
-            return _packet(b"M", json.dumps({"type": kind}).encode())
+        if kind in {"resize", "focus", "blur"}:
+            size = _size(values[0]) if kind == "resize" else {}
+            return _packet(b"M", json.dumps({"type": kind, **size}).encode())
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         pass
     return b""
@@ -215,7 +204,7 @@ def _packet(kind: bytes, payload: bytes) -> bytes:
 
 def _size(given: Mapping[str, Any]) -> dict[str, int]:
     """Return a screen's size in cells, within what a console can draw."""
-    size = dict(_USUAL_SIZE)
+    size = {**_USUAL_SIZE}
     for name, most in _LARGEST_SIZE.items():
         with suppress(LookupError, ValueError, TypeError, ArithmeticError):
             size[name] = min(max(int(given[name]), 1), most)

@@ -68,15 +68,15 @@ from ..text.steering import (
     steered_text,
     stop_text,
 )
-from ..text.tables import labelled
+from ..text.tables import labelled, labelled_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-
-POLL_S = 0.2
-
 FINISHED, FAILED, INTERRUPTED = 0, 1, 130
+POLL_S = 0.2
+FIRST_SILENCE_S, LONGEST_SILENCE_S = 5.0, 30.0
+"""A long epoch is reported after the first, then after ever longer silences up to the second."""
 
 Records = list[dict[str, Any]]
 
@@ -86,23 +86,16 @@ def follow(  # noqa: C901  one loop and its end
 ) -> int:
     """Print a run's progress until it ends, or with `as_json` the journal's lines as they are; return the exit code.
 
-    The first Ctrl-C or SIGTERM asks the run to stop and save, a second Ctrl-C kills it. If this command only watches,
-    the first one leaves and the run goes on.
-
-    Args:
-        kill: Ends the training at once, if this command started it.
-        resumed: How often the run has been resumed; what it did before the last time is not printed.
+    If this command started the training, which `kill` ends at once, the first Ctrl-C or SIGTERM asks the run to stop
+    and save, and a second Ctrl-C kills it; else the first one leaves. `resumed` is how often the run has been resumed:
+    what it did before the last time is not printed.
     """
-    heard: list[int] = []
-
-    def leaves() -> bool:
-        return len(heard) > (kill is not None)
-
+    heard, most_heard = list[int](), 0 if kill is None else 1
     end: RunFinished | RunFailed | None = None
     printer, reader = PlainPrinter(run), JournalReader(run.journal)
     heartbeat, next_look = HeartbeatWatch(run), 0.0
     with interrupts_call(lambda number: _hear(heard, number, run, kill)):
-        while not leaves():
+        while len(heard) <= most_heard:
             # Liveness first: whatever was written until its death is then in the journal read after it.
             if (now := time.monotonic()) >= next_look:
                 life, next_look = heartbeat.look(), now + BEAT_S
@@ -125,7 +118,7 @@ def follow(  # noqa: C901  one loop and its end
             if end is not None or life.liveness is Liveness.DEAD:
                 break
             time.sleep(POLL_S)
-    if leaves():
+    if len(heard) > most_heard:
         return INTERRUPTED
     if not isinstance(end, RunFinished):
         lines = [f"{run.run_id} was created but never started."]
@@ -170,13 +163,11 @@ def _since_resumed(records: Records, times: int) -> tuple[Records, Records, int]
 
 
 def wait_for_life(run: RunDirectory, limit_s: float, *, resumed: int = 0) -> Liveness:
-    """Wait until a run that was just started, or resumed for the given time, has written its first event or died.
+    """Wait until a run that was just started, or so often resumed, has written an event (``ALIVE``) or is ``DEAD``.
 
-    Return ``ALIVE`` once it has written, ``DEAD`` if it died before, ``STARTING`` if neither happened.
+    If neither happens in time, return ``STARTING``.
     """
-    deadline = time.monotonic() + limit_s
-    reader = JournalReader(run.journal)
-    heartbeat = HeartbeatWatch(run)
+    deadline, reader, heartbeat = time.monotonic() + limit_s, JournalReader(run.journal), HeartbeatWatch(run)
     while True:
         liveness = heartbeat.look().liveness
         while records := reader.read():
@@ -190,11 +181,6 @@ def wait_for_life(run: RunDirectory, limit_s: float, *, resumed: int = 0) -> Liv
         time.sleep(POLL_S)
 
 
-FIRST_SILENCE_S = 5.0
-LONGEST_SILENCE_S = 30.0
-"""A long epoch is reported after 5 s, then after ever longer silences up to this one."""
-
-
 class PlainPrinter:
     """Turns the records of one run into lines."""
 
@@ -202,19 +188,18 @@ class PlainPrinter:
         self.state = RunState()  # so far
         self._run = run
         self._clock = clock
-        self._quiet_since = clock()
-        self._silence_s = FIRST_SILENCE_S
-        self._is_training_reported = False
+        self._quiet_since, self._silence_s = clock(), FIRST_SILENCE_S
         self._earlier_s: Mapping[str, float] = {}  # in each phase before the run was resumed
-        self._reported_step = -1
         self._best: EpochEnded | None = None
         self._wait_s = self._span_s = 0.0  # of the current epoch
-        self._reported_limit = ""
-        self._has_said_validating = False
-        self._reported_slow: set[int] = set()
         self._silent_s = 0  # how long the run has not responded; 0 if it does
-        self._is_stop_reported = False  # whether this silence was already reported with a pending stop
-        self._is_full = False
+        self._slow: set[int] = set()  # hosts
+        self._known: dict[str, object] = {}  # what was said last, by what it is about
+
+    def _is_news(self, about: str, value: object) -> bool:
+        """Return whether something is not as it was said last, and note that it will be said."""
+        before, self._known[about] = self._known.get(about), value
+        return before != value
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """Take journal records; return the lines to print."""
@@ -226,20 +211,16 @@ class PlainPrinter:
                 continue
             for record in batch:
                 before, self.state = self.state, fold(self.state, [record])
-                event = decode(record)
-                if event is not None:
+                if (event := decode(record)) is not None:
                     lines += self._lines(event, before)
         if lines:
-            self._quiet_since = self._clock()
-            self._silence_s = FIRST_SILENCE_S
+            self._quiet_since, self._silence_s = self._clock(), FIRST_SILENCE_S
         return lines
 
     def disk(self, waiting: int | None) -> list[str]:
         """Say that the disk has become full, and how many events wait in memory; None if it is not."""
-        was_full, self._is_full = self._is_full, waiting is not None
-        if waiting is None or was_full or self.state.end is not None:
-            return []
-        return [labelled("note", waiting_text(waiting))]
+        is_news = self._is_news("disk", waiting is not None) and self.state.end is None
+        return [labelled("note", waiting_text(waiting))] if is_news and waiting is not None else []
 
     def idle(self, life: Life | None = None) -> list[str]:
         """Return a line if the run stopped or began to respond, or if nothing was said for a while."""
@@ -254,10 +235,9 @@ class PlainPrinter:
         progress = self.state.progress
         if life is not None and (stalled := stall_of(self.state, life)) is not None:
             return [labelled("stalled", stall_text(stalled))]
-        if self.state.phase != Phase.TRAINING or progress is None or progress.step == self._reported_step:
-            return [waiting_line(self.state, self._clock())]
-        self._reported_step = progress.step
-        return [progress_line(self.state)]
+        if self.state.phase == Phase.TRAINING and progress is not None and self._is_news("step", progress.step):
+            return [progress_line(self.state)]
+        return [waiting_line(self.state, self._clock())]
 
     def _is_due(self) -> bool:
         """Return whether nothing was said for a while; then the next pause is twice as long."""
@@ -275,14 +255,13 @@ class PlainPrinter:
         self._silent_s = life.silent_s
         if self._is_due():
             lines.append(labelled("silent", f"{silent_text(life.silent_s)}{why}"))
-        if (life.stop_waits or self.state.stop is not None) and not self._is_stop_reported:
-            self._is_stop_reported = True
+        if (life.stop_waits or self.state.stop is not None) and self._is_news("stop", True):
             lines.append(labelled("stopping", STOP_PENDING))
         return lines
 
     def _responding(self) -> list[str]:
         """Say that the run responds again; nothing if it did not stop to."""
-        seconds, self._silent_s, self._is_stop_reported = self._silent_s, 0, False
+        seconds, self._silent_s, self._known["stop"] = self._silent_s, 0, None
         if not seconds:
             return []
         self._quiet_since, self._silence_s = self._clock(), FIRST_SILENCE_S
@@ -294,19 +273,18 @@ class PlainPrinter:
             case RunStarted():
                 return [labelled("run", f"{self._run.run_id} in {user_path(self._run.path)}")]
             case RunResumed():
-                self._is_training_reported = False
-                self._earlier_s = self.state.phase_s
-                self._best = self.state.best_epoch()
+                self._known["training"] = None
+                self._earlier_s, self._best = self.state.phase_s, self.state.best_epoch()
                 return [labelled("resumed", resumed_text(event))]
             case PhaseStarted():
                 lines = self._phase_ended(before) if event.phase != before.phase else []
-                if event.phase == Phase.TRAINING and self.state.fit is not None and not self._is_training_reported:
-                    self._is_training_reported = True
-                    lines.append(labelled("training", settled(self.state.fit)))
+                fit = self.state.fit if event.phase == Phase.TRAINING else None
+                if fit is not None and self._is_news("training", True):
+                    lines.append(labelled("training", settled(fit)))
                 return lines
             case AcceleratorReady():
                 why = f"{backend_name(event)}: {event.backend_reason}" if event.backend_reason else ""
-                return [labelled(name, text) for name, text in (("backend", why), ("topology", event.topology)) if text]
+                return labelled_lines([("backend", why), ("topology", event.topology)])
             case InputMeasured() if self.state.epochs and event.epoch <= self.state.epochs[-1].epoch:
                 return self._verdict()  # the rest of an ended epoch arrives after its end
             case InputMeasured():
@@ -353,15 +331,12 @@ class PlainPrinter:
 
     def _verdict(self) -> list[str]:
         """Say what limits the run if that has changed, whether much of it is validation, and which hosts are slow."""
-        lines = []
-        measured = self.state.input
-        if measured is not None and measured.limit != self._reported_limit:
-            self._reported_limit = measured.limit
+        lines, measured = [], self.state.input
+        if measured is not None and self._is_news("limit", measured.limit):
             lines.append(labelled("input", input_verdict(measured)))
-        if not self._has_said_validating and (text := validating_text(self.state, least=0.2)):
-            self._has_said_validating = True
+        if (text := validating_text(self.state, least=0.2)) and self._is_news("validating", True):
             lines.append(labelled("time", text))
         slow = [host for host in hosts_of(self.state).values() if host.behind]
-        lines += [labelled("slow", slow_text(host)) for host in slow if host.process not in self._reported_slow]
-        self._reported_slow = {host.process for host in slow}
+        lines += [labelled("slow", slow_text(host)) for host in slow if host.process not in self._slow]
+        self._slow = {host.process for host in slow}
         return lines

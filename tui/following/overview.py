@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.annotations import NO_ANNOTATIONS, Annotations, read_annotations
-from tpu_console.engine.runs.events import RunOutcome
+from tpu_console.engine.runs.events import RunOutcome, RunStarted
 from tpu_console.engine.runs.facts import Facts, conclude_killed, facts_of, summarized_facts
 from tpu_console.engine.runs.follower import StateReader, stall_of
 from tpu_console.engine.runs.heartbeat import HeartbeatWatch, Life, Liveness
@@ -19,7 +19,7 @@ from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.files import folder_size
 
-from ..text.names import Status, setting_text, short_name
+from ..text.names import Status, setting_in, setting_text, short_name
 from ..text.numbers import local_time
 from ..text.steering import STOP_PENDING, silent_text, stall_text
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.events import RunStarted
     from tpu_console.engine.runs.timing import Stall
     from tpu_console.presets.catalog import Preset
 
@@ -205,8 +204,7 @@ def read_traced(run: RunDirectory) -> Traced | None:
 
 def read_traced_before(run: RunDirectory, started: RunStarted | None) -> Traced | None:
     """Return the trace of the run that a run's configuration names to compare with; None if it has none."""
-    profile = started.config.get("profile") if started is not None else None
-    name = profile.get("before") if isinstance(profile, dict) else None
+    name = setting_in(started, "profile", "before")
     other = next((one for one in list_runs(run.path.parent) if one.run_id == name), None) if name else None
     try:
         return read_traced(other) if other is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from enum import StrEnum
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..text.cells import clipped
@@ -56,8 +57,8 @@ def _state_of(overview: Overview) -> tuple[str, str, str]:
 
 # A width is given where cells are longer than the title and their length is known before any run is read.
 COLUMNS = (
-    Column("run", 21, width=12, value=lambda one: one.name),
-    Column("state", 19, width=12, value=lambda one: one.status_text),
+    Column("run", 21, width=12, value=attrgetter("name")),
+    Column("state", 19, width=12, value=attrgetter("status_text")),
     Column("changes", 13, value=lambda one: one.problem or one.changes, text=_at_most(32)),
     Column("best", 16, right=True, width=6, value=lambda one: one.facts.best, text=metric),
     Column("metric", 17, value=lambda one: one.facts.monitor if one.facts.best is not None else ""),
@@ -76,12 +77,9 @@ COLUMNS = (
     Column("started", 20, width=11, value=_started("%m-%d %H:%M")),
 )
 COLUMNS_IN_FULL = (
-    replace(COLUMNS[0], value=lambda one: one.run.run_id),
-    *(
-        replace(column, text=str) if column.title in {"changes", "tags", "preset"} else column
-        for column in COLUMNS[1:-1]
-    ),
-    Column("title", 1, value=lambda one: one.annotations.title),
+    replace(COLUMNS[0], value=attrgetter("run.run_id")),
+    *(replace(one, text=str) if one.title in {"changes", "tags", "preset"} else one for one in COLUMNS[1:-1]),
+    Column("title", 1, value=attrgetter("annotations.title")),
     replace(COLUMNS[-1], value=_started("%Y-%m-%d %H:%M")),
 )
 """The columns if there is no limit to their width, as in a pipe."""
@@ -128,22 +126,18 @@ _VALUES: dict[Sort, Callable[[Overview], Any]] = {
 
 
 def in_order(overviews: Iterable[Overview], sort: Sort) -> list[Overview]:
-    """Sort a list that has the newest first; runs without a value come last.
-
-    The best runs of each metric come first, the fastest and the largest ones, and those that took the least time.
-    """
+    """Sort a list that has the newest first: the best, fastest, largest or quickest first, those without it last."""
     if sort is Sort.STARTED:
         return list(overviews)
     valued = [(_VALUES[sort](run), run) for run in overviews]
-    known = sorted((pair for pair in valued if pair[0] is not None), key=lambda pair: pair[0])
+    known = sorted((pair for pair in valued if pair[0] is not None), key=itemgetter(0))
     return [run for _, run in [*known, *(pair for pair in valued if pair[0] is None)]]
 
 
 def with_tags(overviews: Iterable[Overview], tags: Collection[str], *, archived: bool = False) -> list[Overview]:
     """Return the runs that have all tags; archived ones only on request."""
-    return [
-        one for one in overviews if (archived or not one.annotations.archived) and set(tags) <= {*one.annotations.tags}
-    ]
+    listed = (one for one in overviews if archived or not one.annotations.archived)
+    return [one for one in listed if set(tags) <= {*one.annotations.tags}]
 
 
 def matches(overview: Overview, words: Iterable[str]) -> bool:

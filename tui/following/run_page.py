@@ -19,24 +19,21 @@ from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.confusion import MISTAKES, headline, matrix_lines, mistake_text, score_lines
-from ..text.epochs import epoch_columns
 from ..text.hosts import account_of, gauges_of, hosts_of, lost_text, slow_text, topology_text
 from ..text.names import Status
 from ..text.numbers import duration, waiting_text
 from ..text.outcome import best_text, efficiency_line, output_pairs, output_places
 from ..text.profile import compilation_lines
-from ..text.run_lines import crashed_lines, failed_lines, found, settled, trained_by
+from ..text.run_lines import crashed_lines, epoch_columns, failed_lines, found, settled, trained_by
 from ..text.steering import budget_text, mirror_text, steered_text
 from ..text.tables import Column, as_lines, fields, filled, for_json, paragraphs
-from .overview import preset_named, settings_of
+from .overview import Overview, preset_named, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
-
-    from .overview import Overview
 
 _MOST_DEVICES, _MOST_MISTAKES = 32, 5
 # How a page writes columns of epochs, for which it has more room than a screen.

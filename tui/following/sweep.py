@@ -129,21 +129,6 @@ class Row:
         return self.figure(attrgetter("overview.facts.examples_per_s"))
 
     @property
-    def seconds(self) -> Spread | None:
-        """How long those took that finished."""
-        return self.figure(lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None)
-
-    @property
-    def first_epoch_s(self) -> Spread | None:
-        """Seconds of the first epoch."""
-        return self.figure(attrgetter("first_epoch_s"))
-
-    @property
-    def later_epoch_s(self) -> Spread | None:
-        """Seconds of a later epoch."""
-        return self.figure(attrgetter("later_epoch_s"))
-
-    @property
     def best(self) -> Spread | None:
         """The best value of the metric."""
         return self.figure(lambda run: run.scored(self.metric, "best"))
@@ -214,11 +199,7 @@ class SweepView:
 
 
 class SweepReader:
-    """Reads a sweep again and again while it grows.
-
-    Raises:
-        ConsoleError: Its definition cannot be read.
-    """
+    """Reads a sweep again and again while it grows; raises `ConsoleError` if its definition cannot be read."""
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
@@ -341,7 +322,7 @@ def listed(sweep: Sweep, readers: dict[str, SweepReader]) -> ListedSweep:
             readers[sweep.name] = SweepReader(sweep)
         return ListedSweep(sweep, readers[sweep.name].read())
     except (ConsoleError, OSError) as error:
-        return ListedSweep(sweep, None, error.what if isinstance(error, ConsoleError) else str(error))
+        return ListedSweep(sweep, problem=error.what if isinstance(error, ConsoleError) else str(error))
 
 
 def _state(listed: ListedSweep) -> str:
@@ -389,11 +370,15 @@ def cell_columns(view: SweepView, best: ComparedRun | None) -> list[Column]:
 
 def results_of(view: SweepView, rows: Sequence[Row]) -> list[Column]:
     """Return the columns of the table; those that no row has a value for are left out."""
+
+    def finished(run: ComparedRun) -> float | None:
+        return run.overview.seconds() if run.overview.status is Status.FINISHED else None
+
     columns = [
         Column("state", 12, key="state", value=attrgetter("status")),
-        _figure("time", 10, "seconds", duration),
-        _figure("1st epoch", 6, "first_epoch_s", duration),
-        _figure("later", 5, "later_epoch_s", duration),
+        _figure("time", 10, "seconds", duration, lambda row: row.figure(finished)),
+        _figure("1st epoch", 6, "first_epoch_s", duration, lambda row: row.figure(attrgetter("first_epoch_s"))),
+        _figure("later", 5, "later_epoch_s", duration, lambda row: row.figure(attrgetter("later_epoch_s"))),
         _figure("examples/s", 14, "examples_per_s", count),
         _figure(f"best {view.metric}".strip(), 13, "best", metric),
         _figure("speed-up", 15, "speed_up"),
@@ -409,10 +394,16 @@ def _axes(view: SweepView) -> list[Column]:
     return [axis(key, place) for place, key in enumerate(view.axes)]
 
 
-def _figure(title: str, importance: int, name: str, write: Callable[[float], str] | None = None) -> Column:
+def _figure(
+    title: str,
+    importance: int,
+    key: str,
+    write: Callable[[float], str] | None = None,
+    pick: Callable[[Row], Spread | None] | None = None,
+) -> Column:
     """Return the column of a row's figure with its spread; without what writes its median, of a speed-up."""
     text = speed_text if write is None else lambda found: found.written(write)
-    return Column(title, importance, True, key=name, value=attrgetter(name), text=text, plain=attrgetter("mid"))
+    return Column(title, importance, True, key=key, value=pick or attrgetter(key), text=text, plain=attrgetter("mid"))
 
 
 def as_text(view: SweepView, width: int | None) -> list[str]:

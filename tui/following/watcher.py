@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.run_directory import RunDirectory
 
-
 FASTEST_S, SLOWEST_S = 0.5, 2.0
 """Shortest time in seconds between two snapshots if drawing is cheap, and if it is expensive."""
 
-_SHARE = 0.02
-"""Target share of one core for the console; the limit of the charts is in `tui.charts.chart`."""
+POLL_S = 0.1  # between two looks at the files' sizes
+LIVENESS_S = 1.0  # after which a run is looked at even though no file has changed
+_SHARE = 0.02  # target share of one core for the console; the limit of the charts is in `tui.charts.chart`
 
 
 def main_thread_s() -> float:
@@ -31,13 +31,6 @@ def main_thread_s() -> float:
     if ident is None or not hasattr(time, "pthread_getcpuclockid"):
         return 0.0
     return time.clock_gettime(time.pthread_getcpuclockid(ident))
-
-
-POLL_S = 0.1
-"""Seconds between two looks at the files' sizes."""
-
-LIVENESS_S = 1.0
-"""Seconds after which a run is looked at even though no file has changed."""
 
 
 class RunWatcher(threading.Thread):
@@ -63,8 +56,7 @@ class RunWatcher(threading.Thread):
         self._follower = RunFollower(run)
         self._stopped = threading.Event()
         self._delivered: Snapshot | None = None
-        self._delivered_at = float("-inf")
-        self._looked_at = float("-inf")
+        self._delivered_at = self._looked_at = float("-inf")
         self._seen: tuple[int, ...] = ()
 
     def run(self) -> None:

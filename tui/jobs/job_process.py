@@ -238,9 +238,8 @@ class JobProcess:
         if self._process.poll() is None:
             self.kill()
             self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
+        for stream in filter(None, (self._process.stdin, self._process.stdout)):
+            stream.close()
 
     @property
     def was_asked_to_end(self) -> bool:
@@ -278,8 +277,7 @@ class JobProcess:
         """Wait for the job to end and return its result.
 
         Raises:
-            UntrustedCodeError: The job needs to run code that the user has not trusted.
-            ConsoleError: The job failed, took too long, or its process died.
+            ConsoleError: The job failed, took too long, its process died, or it needs code that is not trusted.
             KeyboardInterrupt: It was asked to end, and has no result.
         """
         code = self._process.wait()

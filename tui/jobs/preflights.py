@@ -21,18 +21,10 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
 
-DEFAULT_TPU = "v5e-8"
-"""The TPU that Kaggle offers."""
-
-PRECISIONS = ("float32", "mixed_bfloat16")
-"""The precisions that a TPU can compute with."""
-
-GRACE_S = 2.0
-"""How long a cancelled preflight may take to end by itself: the compiler ignores signals while it works."""
-
-STUCK_S = 20.0
-"""How long the job may take, beside its limit, to start and to end: a busy machine needs seconds to start it."""
-
+DEFAULT_TPU = "v5e-8"  # which Kaggle offers
+PRECISIONS = ("float32", "mixed_bfloat16")  # with which a TPU can compute
+GRACE_S = 2.0  # how long a cancelled preflight may take to end: the compiler ignores signals while it works
+STUCK_S = 20.0  # how long the job may take, beside its limit, to start and to end on a busy machine
 _CODES = {Outcome.DOES_NOT_COMPILE: 3, Outcome.DOES_NOT_FIT: 4, Outcome.UNKNOWN: 1, Outcome.FITS: 0}
 """Exit code of each outcome, the worst first."""
 
@@ -64,8 +56,7 @@ class Choices:
     ) -> list[tuple[str, dict[str, Any]]]:
         """Return the names and options of the jobs to do one after the other; the last one's result has the verdicts.
 
-        `missing` is why there is no compiler; the last job then gives a lower bound on memory. With `calls`, the first
-        one calls the user's dataset function if its shapes are unknown.
+        `missing` is why there is no compiler. With `calls`, the user's dataset function is called for unknown shapes.
         """
         values = {"config": config.model_dump(mode="json")}
         is_unknown = is_user_reference(config.dataset) and function_record_of(config) is None
@@ -78,11 +69,7 @@ class Choices:
 
 
 def known_tpus(texts: Iterable[str], key: str) -> tuple[str, ...]:
-    """Return the TPUs named in comma-separated texts of a key, without duplicates.
-
-    Raises:
-        ConfigError: A name is unknown, in which case the error suggests the nearest one, or there is none at all.
-    """
+    """Return the TPUs named in comma-separated texts of a key, without duplicates, or raise `ConfigError`."""
     names, problems = [], []
     for text in (part.strip() for whole in texts for part in whole.split(",")):
         try:
@@ -125,8 +112,8 @@ def advice_for(config: RunConfig, tpus: Sequence[str]) -> tuple[Finding, ...]:
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:
     """Return the exit code of the worst verdict; no verdict at all counts as unknown."""
-    outcomes = {verdict.outcome for verdict in verdicts}
-    return next((code for outcome, code in _CODES.items() if outcome in outcomes), _CODES[Outcome.UNKNOWN])
+    outcomes = {verdict.outcome for verdict in verdicts} or {Outcome.UNKNOWN}
+    return next(code for outcome, code in _CODES.items() if outcome in outcomes)
 
 
 def _advised(config: RunConfig, verdict: Verdict) -> Verdict:

@@ -26,12 +26,10 @@ from ..text.outcome import continue_changes
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
 
-
 _JOIN_S = 0.5
 _LAST_WORDS_S = 2.0
+_LIFE_S = 60.0  # longest wait for the first event of a resumed run
 _INTERRUPTED = 130
-_LIFE_S = 60.0
-"""Longest wait for the first event of a resumed run."""
 
 
 @dataclass(slots=True)
@@ -89,14 +87,10 @@ class InProcessRun:
     def end(self, cause: str) -> None:
         """Write why the run ends, and release it, because a signal such as ``SIGTERM`` ends the console."""
         if self.engine.is_alive() and not self.journal.has_ended:
-            self.journal.write(
-                RunFailed(
-                    f"The console that trained this run was ended by {cause} before the model was saved.",
-                    "With --in-process, a run trains inside the console and ends with it.",
-                    "The best checkpoint is kept. Without --in-process, runs continue when the console ends.",
-                    self.run.log.name,
-                )
-            )
+            what = f"The console that trained this run was ended by {cause} before the model was saved."
+            why = "With --in-process, a run trains inside the console and ends with it."
+            remedy = "The best checkpoint is kept. Without --in-process, runs continue when the console ends."
+            self.journal.write(RunFailed(what, why, remedy, self.run.log.name))
         self.release()
 
     def kill(self) -> None:
@@ -118,9 +112,7 @@ def launch(
     """Start training; takes a few hundredths of a second, because the rest happens in the training process or thread.
 
     The prewarmer may have a process that waits for the run. The run's label is its configuration's name by default.
-
-    Raises:
-        ConsoleError: The run cannot be written or started, or its data cannot be downloaded.
+    Raise `ConsoleError` if the run cannot be written or started, or its data cannot be downloaded.
     """
     from tpu_console.engine.data.download import reaches
     from tpu_console.engine.data.kinds.table import download_of
@@ -131,17 +123,12 @@ def launch(
     run = prepare_run(config, label=label)
     if not in_process:
         return HostedRun(run, start_host(run, warm=prewarmer.take(config) if prewarmer is not None else None))
-
     with all_or_nothing(run):
         return train_here(run, config)
 
 
 def train_here(run: RunDirectory, config: RunConfig, resumes: str | None = None) -> InProcessRun:
-    """Train a prepared run in a thread of this process; `resumes` is that of `start_host`.
-
-    Raises:
-        ConsoleError: The run cannot be written.
-    """
+    """Train a prepared run in a thread of this process, or raise `ConsoleError`; `resumes` is that of `start_host`."""
     try:
         send_native_output_to(run.log)
         journal = JournalWriter(run.journal)
@@ -156,13 +143,9 @@ def train_here(run: RunDirectory, config: RunConfig, resumes: str | None = None)
 
 
 def launch_resumed(run: RunDirectory, *, trust: bool = False) -> HostedRun:
-    """Resume a run that is over in a process of its own, and wait until its journal says so.
+    """Resume a run in a process of its own, with the changes that its screen shows; wait until its journal says so.
 
-    The settings change as in the command that its screen shows.
-
-    Raises:
-        UntrustedCodeError: The user did not start it, and it is not trusted.
-        ConsoleError: It still trains, or cannot go on or be started.
+    Raise `ConsoleError` if it still trains or cannot go on, and `UntrustedCodeError` if the user did not start it.
     """
     from tpu_console.engine.process.resume import prepare_resumption
     from tpu_console.engine.runs.follower import StateReader
@@ -206,13 +189,12 @@ class Prewarmer:
         from tpu_console.engine.process.launch import launch_environment
 
         with self._lock:
-            host = self._host
-            if host is not None:
-                framework = choose_backend(config, detect_hardware()).framework
-                if not host.fits(launch_environment(), framework.environment(config)):
-                    self._end()
-                    return None
-            self._host = None
+            if self._host is None:
+                return None
+            framework = choose_backend(config, detect_hardware()).framework
+            if not self._host.fits(launch_environment(), framework.environment(config)):
+                self._end()
+            host, self._host = self._host, None
             return host
 
     def close(self) -> None:

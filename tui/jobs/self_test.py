@@ -30,16 +30,7 @@ _POLL_S = 0.2
 
 
 class SelfTest:
-    """Trains legs one after the other, and judges them.
-
-    Args:
-        limit_s: Seconds that a leg may take.
-
-    Attributes:
-        groups: The results so far, one group for each leg.
-        figures: What the legs did, as JSON holds it.
-        was_interrupted: Whether Ctrl-C or SIGTERM ended it.
-    """
+    """Trains legs one after the other, each for at most `limit_s`, and judges them."""
 
     def __init__(self, legs: Sequence[Leg], hardware: Hardware, limit_s: float) -> None:
         self._legs = []
@@ -48,9 +39,9 @@ class SelfTest:
             missing = f"{choice.missing} {choice.remedy}" if choice.missing else ""
             self._legs.append(replace(leg, missing=leg.missing or missing))
         self._limit_s = limit_s
-        self.groups: list[Group] = []
-        self.figures: list[dict[str, Any]] = []
-        self.was_interrupted = False
+        self.groups: list[Group] = []  # the results so far, one group for each leg
+        self.figures: list[dict[str, Any]] = []  # what the legs did, as JSON holds it
+        self.was_interrupted = False  # by Ctrl-C or SIGTERM
 
     def run(self) -> None:
         """Train every leg that can run; one that fails does not keep the others from running."""
@@ -96,10 +87,10 @@ class SelfTest:
                 if self.was_interrupted:
                     return "It was interrupted."
                 if time.monotonic() - began > self._limit_s:
-                    return (
+                    late = (
                         f"It did not end within {duration(self._limit_s)}, so it was ended. If this machine is slow, "
-                        "allow more with --limit; the log may say what it waited for."
                     )
+                    return late + "allow more with --limit; the log may say what it waited for."
                 time.sleep(_POLL_S)
         finally:
             if process.poll() is None:

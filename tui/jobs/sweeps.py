@@ -19,11 +19,7 @@ _MOST_REFUSED = 5
 
 
 def typed_sweep(text: str) -> Definition:
-    """Return the sweep of a line such as ``digits-cnn batch_size=16,32 epochs=2``: a preset, and values of settings.
-
-    Raises:
-        ConsoleError: There is no such preset or setting, a value is wrong, or there is nothing to combine.
-    """
+    """Return the sweep of a line such as ``digits-cnn batch_size=16,32 epochs=2``, or raise `ConsoleError`."""
     try:
         preset, *words = shlex.split(text)
     except ValueError as error:
@@ -56,11 +52,8 @@ def plan_lines(definition: Definition) -> list[str]:
     lines = [labelled("runs", f"{len(runs)}, of {of}{repeated}")]
     named = [f"{combination(axes, cell.values)}: {refused[cell.number]}" for cell in cells if cell.number in refused]
     named = [*dict.fromkeys(named)]  # repetitions say the same
-    lines += [labelled("refused", text) for text in named[:_MOST_REFUSED]]
-    if len(named) > _MOST_REFUSED:
-        lines.append(labelled("refused", f"and {len(named) - _MOST_REFUSED} more"))
-    about = "unknown"
-    if known:
-        about = f"about {whole_duration(max(1.0, sum(known)))} for {plural(len(known), 'run')}"
-        about += ", the others unknown" * (len(known) < len(runs))
-    return [*lines, labelled("time", about)]
+    if (more := len(named) - _MOST_REFUSED) > 0:
+        named[_MOST_REFUSED:] = [f"and {more} more"]
+    about = f"about {whole_duration(max(1.0, sum(known)))} for {plural(len(known), 'run')}" if known else "unknown"
+    about += ", the others unknown" * (0 < len(known) < len(runs))
+    return [*lines, *(labelled("refused", text) for text in named), labelled("time", about)]

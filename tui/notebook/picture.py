@@ -24,8 +24,8 @@ from ..charts.legend import Entry, header_line, legends_of, pen_for
 from ..charts.scale import few, robust_range, x_scale, x_ticks, y_scale, y_ticks
 from ..charts.series import Series
 from ..text.cells import BAR, BAR_LEFT, BEST
-from ..text.epochs import metrics_in_order
 from ..text.outcome import best_text, outcome_of
+from ..text.run_lines import metrics_in_order
 from ..text.tables import Column, as_html, table
 from ..widgets.chart_grid import curves_of
 from ..widgets.epoch_table import columns_for

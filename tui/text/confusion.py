@@ -46,8 +46,7 @@ def headline(report: ClassReport) -> str:
     """Say which model was scored on how many examples, how many predictions were correct, and of which output."""
     kind = "best" if report.is_best else "last" if report.is_last else "restored"
     first = f"{kind} model (epoch {report.epoch:,}), " if report.epoch else ""
-    first += f"{report.output}: " if report.output else ""
-    first += "the first " if report.is_partial else ""
+    first += f"{report.output}: " * bool(report.output) + "the first " * report.is_partial
     lost = f", {report.not_numbers:,} with NaN predictions" if report.not_numbers else ""
     counted = f"{plural(report.examples, 'validation example')}, {plural(len(report.classes), 'class', 'classes')}"
     scores = f"accuracy {report.accuracy:.4f}, balanced {report.balanced_accuracy:.4f}"

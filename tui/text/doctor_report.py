@@ -5,15 +5,11 @@ from __future__ import annotations
 import sys
 import textwrap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tpu_console.engine.doctor.doctor import word_of
+from tpu_console.engine.doctor.doctor import Report, word_of
 from tpu_console.engine.findings import Severity
 
 from .tables import wrapped
-
-if TYPE_CHECKING:
-    from tpu_console.engine.doctor.doctor import Report
 
 _LABEL_CELLS = 9
 GROUP = "group"

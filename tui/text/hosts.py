@@ -6,6 +6,7 @@ A figure that was not measured is None and comes with a reason.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -57,10 +58,7 @@ class Host:
 
 
 def hosts_of(state: RunState) -> dict[int, Host]:
-    """Return the hosts of a run by number, with slow hosts marked.
-
-    A host's speed is the mean of its last samples; that of a single host without samples, the last epoch's.
-    """
+    """Return the hosts by number, the slow ones marked, each with the mean speed of its last samples."""
     drives: dict[int, list[Replica]] = {process: [] for process in state.hosts}
     for replica in state.accelerator.replicas if state.accelerator is not None else ():
         drives.setdefault(replica.process, []).append(replica)
@@ -94,8 +92,7 @@ def why_no_figure(state: RunState, process: int, figure: str) -> str:
     if any(event.process == process for event in state.lost):
         return LOST
     sampled = state.hosts.get(process)
-    reason = sampled.why_not.get(figure, "") if sampled is not None else ""
-    return reason or silence(state)
+    return (sampled is not None and sampled.why_not.get(figure)) or silence(state)
 
 
 def silence(state: RunState) -> str:
@@ -167,17 +164,13 @@ def topology_text(ready: AcceleratorReady) -> str:
 
 def kinds_text(ready: AcceleratorReady) -> str:
     """Describe the replicas, such as ``8 × TPU v5 lite on tpu-vm-0``; if there are many hosts, with their number."""
-    kinds = dict.fromkeys(replica.kind for replica in ready.replicas)
     hosts = dict.fromkeys(replica.host for replica in ready.replicas)
-    counted = (f"{sum(replica.kind == kind for replica in ready.replicas)} × {kind}" for kind in kinds)
+    counted = (f"{number} × {kind}" for kind, number in Counter(replica.kind for replica in ready.replicas).items())
     return f"{', '.join(counted)} on {', '.join(hosts) if len(hosts) <= 3 else f'{len(hosts)} hosts'}"
 
 
 def account_of(state: RunState, *, is_short: bool = False) -> list[str]:
-    """Say where an epoch's time goes: into validation, what limits training, and what would be possible.
-
-    The short text has no remedy.
-    """
+    """Say where an epoch's time goes and what would be possible; the short text has no remedy."""
     texts = [validating_text(state), "" if state.input is None else input_verdict(state.input, is_short=is_short)]
     best_ms = state.fit.best_step_ms if state.fit is not None else None
     if best_ms is not None and (step_ms := pace(state).step_ms):
@@ -200,14 +193,10 @@ def input_verdict(measured: InputMeasured, *, is_short: bool = False) -> str:
     """Say whether input or compute limits a run, with the share of time spent waiting; the short text has no remedy."""
     share = waited_percent(measured)
     waits = "not measured" if share is None else f"{percent(share)} waiting for data"
-    match measured.limit:
-        case Bottleneck.INPUT:
-            remedy = f". {measured.remedy}" if measured.remedy and not is_short else ""
-            return f"input-bound ({waits}){remedy}"
-        case Bottleneck.ACCELERATOR:
-            return f"compute-bound ({waits})"
-        case _:
-            return f"input and compute are balanced ({waits})"
+    if measured.limit == Bottleneck.INPUT:
+        return f"input-bound ({waits})" + (f". {measured.remedy}" if measured.remedy and not is_short else "")
+    what = "compute-bound" if measured.limit == Bottleneck.ACCELERATOR else "input and compute are balanced"
+    return f"{what} ({waits})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ def page(
     def written(facts: Facts) -> list[str]:
         return [line for name, text in facts for line in wrapped(name, text, width)]
 
-    notices = [("note", text) for text in found.get("notices", ())]
     pictures = [
         Picture(entry["caption"], entry["height"], entry["width"], base64.b64decode(entry["rgb"]))
         for entry in found.get("pictures", ())
@@ -49,7 +48,7 @@ def page(
         if more := broken["count"] - len(broken["first"]):
             bad.append(f"  and {more:,} more")
     blocks = [
-        written([*_about(dataset, options), *_counts(found), *_images(found.get("images")), *notices]),
+        written(_about(dataset, options, found)),
         written(found.get("facts", {}).items()),
         bad,
         _classes(found.get("classes", ()), width),
@@ -67,54 +66,43 @@ def page(
         blocks.append([*written(facts), *_histogram(ratings["histogram"], "rating", "ratings", width)])
     blocks.append(gallery(pictures, width, depth))
     if (speed := found.get("speed")) is not None:
-        bars = []
-        for part in speed["parts"]:
-            rate = part["per_s"]
-            bars.append(Bar(part["what"], rate, (f"{rate:,.0f}", duration(1 / rate) if rate else NONE)))
+        rates = [(part["what"], part["per_s"]) for part in speed["parts"]]
+        bars = [Bar(what, rate, (f"{rate:,.0f}", duration(1 / rate) if rate else NONE)) for what, rate in rates]
         chart = bar_chart(bars, ("part", f"{speed['unit']}/s", "each"), width)
         blocks.append([*chart, *written([("note", text) for text in speed["advice"]])])
     return paragraphs(blocks)
 
 
-def _about(dataset: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _about(dataset: str, options: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the dataset is, how many examples and which images it has, and notices."""
     if (info := DATASETS.get(dataset)) is None:
         yield "dataset", f"{dataset}: {KINDS[dataset].title if dataset in KINDS else 'custom function'}"
         if "path" in options:
             yield "files", str(options["path"])
-        return
-    yield "dataset", f"{dataset}: {info.title}"
-    yield "licence", info.licence
-    if info.files:
-        state = "not downloaded yet" if info.missing_files() else "downloaded"
-        yield "download", f"{size(info.download_bytes)}, {state}, in {user_path(info.files[0].location.parent)}"
-
-
-def _counts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if "train" not in found:
-        return
-    parts = [(found["train"], "training"), (found["validation"], "validation")]
-    yield "examples", ", ".join(f"{'unknown' if count is None else f'{count:,}'} {what}" for count, what in parts)
-    inputs = found["inputs"].items()
-    yield (
-        "inputs",
-        "; ".join(f"{name} {shape(tuple(one['shape'])) or 'a number'}, {one['dtype']}" for name, one in inputs),
-    )
-    if sizes := ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in found["sizes"].items()):
-        yield "sizes", sizes
-
-
-def _images(images: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
-    if not images or not images["usable"]:
-        return
-    height, width = images["height"], images["width"]
-    spread = (("smallest", "min"), ("median", "median"), ("largest", "max"))
-    sides = ", ".join(f"{label} {height[key]:,.0f}×{width[key]:,.0f}" for label, key in spread)
-    if all(side["min"] == side["max"] for side in (height, width)):
-        sides = f"all {height['min']:,.0f}×{width['min']:,.0f}"
-    yield "image size", f"{sides} (height×width)"
-    formats = ", ".join(f"{count:,} {name}" for name, count in images["formats"].items())
-    turned = f"; {images['turned']:,} rotated according to EXIF" if images["turned"] else ""
-    yield "formats", f"{formats}{turned}; total {size(images['bytes'])}"
+    else:
+        yield "dataset", f"{dataset}: {info.title}"
+        yield "licence", info.licence
+        if info.files:
+            state = "not downloaded yet" if info.missing_files() else "downloaded"
+            yield "download", f"{size(info.download_bytes)}, {state}, in {user_path(info.files[0].location.parent)}"
+    if "train" in found:
+        parts = [(found["train"], "training"), (found["validation"], "validation")]
+        yield "examples", ", ".join(f"{'unknown' if count is None else f'{count:,}'} {what}" for count, what in parts)
+        shapes = {name: (shape(tuple(one["shape"])), one["dtype"]) for name, one in found["inputs"].items()}
+        yield "inputs", "; ".join(f"{name} {sides or 'a number'}, {dtype}" for name, (sides, dtype) in shapes.items())
+        if sizes := ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in found["sizes"].items()):
+            yield "sizes", sizes
+    if (images := found.get("images")) and images["usable"]:
+        height, width = images["height"], images["width"]
+        spread = (("smallest", "min"), ("median", "median"), ("largest", "max"))
+        sides = ", ".join(f"{label} {height[key]:,.0f}×{width[key]:,.0f}" for label, key in spread)
+        if all(side["min"] == side["max"] for side in (height, width)):
+            sides = f"all {height['min']:,.0f}×{width['min']:,.0f}"
+        yield "image size", f"{sides} (height×width)"
+        formats = ", ".join(f"{count:,} {name}" for name, count in images["formats"].items())
+        turned = f"; {images['turned']:,} rotated according to EXIF" if images["turned"] else ""
+        yield "formats", f"{formats}{turned}; total {size(images['bytes'])}"
+    yield from (("note", text) for text in found.get("notices", ()))
 
 
 def _classes(classes: Sequence[Mapping[str, Any]], width: int) -> list[str]:

@@ -12,19 +12,12 @@ from textual.binding import Binding
 
 @dataclass(frozen=True)
 class Key:
-    """One meaning.
+    """One meaning."""
 
-    Args:
-        keys: The keys, as Textual names them.
-        help: What they do.
-        label: The same in a word, for the footer; empty for keys that it never shows.
-        shown: How they are displayed, if Textual's way is not good enough.
-    """
-
-    keys: str
-    help: str
-    label: str = ""
-    shown: str | None = None
+    keys: str  # the keys, as Textual names them
+    help: str  # what they do
+    label: str = ""  # the same in a word, for the footer; empty for keys that it never shows
+    shown: str | None = None  # how they are displayed, if Textual's way is not good enough
 
 
 _ZOOM = "Show a shorter or a longer part of the run."
@@ -132,10 +125,7 @@ KEYS: dict[str, Key] = {
 def bind(
     name: str, action: str, label: str = "", *, about: str = "", show: bool = True, priority: bool = False
 ) -> Binding:
-    """Bind the keys with a meaning to a screen's or widget's way to do it.
-
-    A label, and what the help says about it there, replace the usual ones.
-    """
+    """Bind the keys with a meaning to an action; a label, and what the help says about it, replace the usual ones."""
     key = KEYS[name]
     return Binding(
         key.keys,

@@ -95,10 +95,9 @@ def read_messages(lines: Iterable[str]) -> list[Message]:
 
 
 def crash_in(log: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the signal of the crash with which a log ends, and the log without the report on it.
+    """Return the signal of the crash with which a log ends, if there was one, and the log without the report on it.
 
-    Of the report, the line of Python in which it happened stays, before the last line. Without a crash, the name of the
-    signal is empty.
+    Of the report, the line of Python in which it happened stays, before the last line.
     """
     signal, before = "", log
     for end in range(len(log) - 1, -1, -1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.catalog import DATASETS
 
@@ -14,6 +14,7 @@ from .numbers import size
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.events import RunStarted
 
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX"}
 
@@ -56,6 +57,12 @@ def to_text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={_toml(item)}" for key, item in value.items())
     return str(value)
+
+
+def setting_in(started: RunStarted | None, section: str, key: str) -> Any:
+    """Return a setting of the configuration that a run's journal has; None if it has none."""
+    values = started.config.get(section) if started is not None else None
+    return values.get(key) if isinstance(values, dict) else None
 
 
 def setting_text(value: object, missing: str = "none") -> str:

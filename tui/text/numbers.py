@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.planning.plan import Plan
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
-
-
 NONE = "–"
 """Shown in place of a missing figure."""
 
@@ -37,12 +34,10 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.2f} s"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < _HOUR:
-        return f"{whole // _MINUTE}m {whole % _MINUTE:02d}s"
-    if whole < _DAY:
-        return f"{whole // _HOUR}h {whole % _HOUR // _MINUTE:02d}m"
-    return f"{whole // _DAY}d {whole % _DAY // _HOUR:02d}h"
+    minutes, secs = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{days}d {hours:02d}h" if days else f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {secs:02d}s"
 
 
 def local_time(at: float) -> datetime:
@@ -57,8 +52,7 @@ def whole_duration(seconds: float) -> str:
 
 def clock(seconds: float) -> str:
     """Write a duration as a clock does: ``0:42``, ``1:02:03``, ``2d 03:04``."""
-    whole = max(0, int(seconds))
-    minutes, secs = divmod(whole, 60)
+    minutes, secs = divmod(max(0, int(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
@@ -99,22 +93,20 @@ def shape(sides: tuple[int | None, ...]) -> str:
 
 def input_speed(plan: Plan) -> str:
     """Say how fast the input pipeline is; empty if that is unknown."""
-    speed, here = plan.input_speed, "(measured on this machine)"
-    if speed is None:
+    if (speed := plan.input_speed) is None:
         return ""
     later = "" if speed.later is None else f", then {speed.later:,.0f}"
-    return f"{speed.first:,.0f} examples/s in the first epoch{later} {here}"
+    return f"{speed.first:,.0f} examples/s in the first epoch{later} (measured on this machine)"
 
 
 def time_ahead(plan: Plan, config: RunConfig) -> str:
     """Say how long a run will take and what the estimate is based on; empty if there is no estimate."""
     if plan.seconds is None or plan.took is None:
         return ""
-    about = whole_duration(max(1.0, plan.seconds))
-    most = "at most " if config.early_stopping.patience else ""
-    if plan.took.batch == plan.replica_batch:
-        return f"{most}about {about}, from a similar run here on {plan.took.day}"
-    return f"{most}roughly {about}, from a similar run here on {plan.took.day} with batch {plan.took.batch}"
+    is_same = plan.took.batch == plan.replica_batch
+    about = f"{'about' if is_same else 'roughly'} {whole_duration(max(1.0, plan.seconds))}"
+    most, batch = "at most " * bool(config.early_stopping.patience), "" if is_same else f" with batch {plan.took.batch}"
+    return f"{most}{about}, from a similar run here on {plan.took.day}{batch}"
 
 
 def waiting_text(waiting: int) -> str:
@@ -161,15 +153,12 @@ def memory(used: int | None, limit: int | None) -> str:
 
 def bar_cells(fraction: float, width: int) -> int:
     """Return how many cells of a bar are full: all of them only at the end."""
-    if fraction >= 1:
-        return width
-    return min(max(width - 1, 0), int(max(0.0, fraction) * width))
+    return width if fraction >= 1 else min(max(width - 1, 0), int(max(0.0, fraction) * width))
 
 
 def flop(count: float) -> str:
     """Write a number of floating-point operations, such as ``1.44 TFLOP``."""
-    value, units = count, ["", "k", "M", "G", "T", "P"]
-    while value >= 999.5 and len(units) > 1:
-        value /= 1000
-        units.pop(0)
-    return f"{value:.3g} {units[0]}FLOP"
+    power = 0
+    while count >= 999.5 and power < 5:
+        count, power = count / 1000, power + 1
+    return f"{count:.3g} {' kMGTP'[power].strip()}FLOP"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tpu_console.engine.runs.class_report import Mistake
 from tpu_console.engine.runs.events import RunFailed, RunFinished
@@ -15,8 +15,10 @@ from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
 from .log_text import crash_in, read_messages
+from .names import setting_in
 from .numbers import duration, metric, milliseconds, percent, plural
 from .steering import mirror_facts
+from .tables import filled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.follower import Snapshot
     from tpu_console.engine.runs.state import RunState
 
-
+_LOG_LINES = 4
+_LONGEST_WORDS = 200
+_ABORTED_BY_JAX = "JAX distributed service detected fatal errors"
 _OUTPUTS = {
     "model": "model.keras",
     "best model": "checkpoints/best.keras",
@@ -54,19 +58,14 @@ def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
     return [(name, user_path(path)) for name, path in output_places(run).items()]
 
 
-_LOG_LINES = 4
-_LONGEST_WORDS = 200
-_ABORTED_BY_JAX = "JAX distributed service detected fatal errors"
-
-
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The end of a run."""
 
     kind: Literal["good", "stopped", "bad"]
     headline: str  # what happened, in one sentence
-    facts: tuple[tuple[str, str], ...] = ()  # pairs of a label and a text
-    log: tuple[str, ...] = ()  # the last lines of the log, if they are the best clue
+    facts: Sequence[tuple[str, str]] = ()  # pairs of a label and a text
+    log: Sequence[str] = ()  # the last lines of the log, if they are the best clue
 
 
 def has_model(run: RunDirectory) -> bool:
@@ -95,17 +94,12 @@ def continue_changes(state: RunState) -> list[tuple[str, float]]:
     One that diverged gets a tenth of its learning rate, one that ended early twice the patience, and one that did all
     of its epochs as many again.
     """
-
-    def setting(section: str, key: str) -> Any:
-        table = state.started.config.get(section) if state.started is not None else None
-        return table.get(key) if isinstance(table, dict) else None
-
     if is_diverged(state):
-        rate = setting("optimizer", "learning_rate")
+        rate = setting_in(state.started, "optimizer", "learning_rate")
         return [("optimizer.learning_rate", float(f"{rate / 10:.3g}"))] if isinstance(rate, float) and rate else []
     if not (isinstance(state.end, RunFinished) and is_finished(state)) or state.fit is None:
         return []
-    patience = setting("early_stopping", "patience")
+    patience = setting_in(state.started, "early_stopping", "patience")
     if state.end.outcome == "early" and isinstance(patience, int) and patience:
         return [("early_stopping.patience", 2 * patience)]
     return [("epochs", 2 * state.fit.epochs)]
@@ -174,12 +168,8 @@ def outcome_of(run: RunDirectory, snapshot: Snapshot) -> Ending | None:
             return None
         end, messages = crash_of(run, snapshot.waiting, snapshot.log)
         kept = f" The best model so far is in {state.checkpoint.path}." if state.checkpoint is not None else ""
-    facts = (("why", end.why), ("what to do", f"{end.remedy}{kept}"), ("log", user_path(run.log)))
-    return Ending("bad", end.what, _filled((*facts, *mirror_facts(state, run.run_id))), tuple(messages))
-
-
-def _filled(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    return tuple((label, text) for label, text in facts if text)
+    facts = [("why", end.why), ("what to do", f"{end.remedy}{kept}"), ("log", user_path(run.log))]
+    return Ending("bad", end.what, filled([*facts, *mirror_facts(state, run.run_id)]), messages)
 
 
 def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
@@ -197,7 +187,7 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
         scores = end.summary["classes"]
         confused = f" · most confused: {mistake_text(Mistake(**scores['mistakes'][0]))}" if scores["mistakes"] else ""
         classes = f"balanced accuracy {scores['balanced_accuracy']:.4f}{confused}"
-    facts = (
+    facts = [
         ("best", best_text(state) + (f", saved as {kept.path}" if kept is not None and is_apart else "")),
         ("why", end.reason if end.outcome in {"early", "stopped"} else ""),
         ("classes", classes),
@@ -205,8 +195,8 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
         ("model", model),
         *mirror_facts(state, run.run_id),
         ("to continue", continue_command(run, state) if is_stopped else ""),
-    )
-    return Ending("stopped" if is_stopped else "bad" if state.is_nan else "good", headline, _filled(facts))
+    ]
+    return Ending("stopped" if is_stopped else "bad" if state.is_nan else "good", headline, filled(facts))
 
 
 def has_classes(state: RunState) -> bool:
@@ -228,8 +218,7 @@ def efficiency_line(state: RunState) -> str:
 
 def best_text(state: RunState) -> str:
     """Write the best epoch's score, such as ``val_accuracy 0.9917 in epoch 27``; empty if there is none."""
-    monitor = state.monitor
-    best = state.best_epoch()
+    monitor, best = state.monitor, state.best_epoch()
     return f"{monitor} {metric(best.logs[monitor])} in epoch {best.epoch}" if best is not None else ""
 
 

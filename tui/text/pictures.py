@@ -39,10 +39,7 @@ class Depth(StrEnum):
 
 
 def depth_of(environment: Mapping[str, str], *, is_terminal: bool, is_utf8: bool) -> Depth:
-    """Return how many colours pictures can be drawn with; `NO_COLOR` is honoured (https://no-color.org).
-
-    Half blocks need an output in UTF-8.
-    """
+    """Return how many colours pictures can be drawn with; `NO_COLOR` is honoured, and half blocks need UTF-8."""
     term = environment.get("TERM", "")
     if not is_terminal or not is_utf8 or environment.get("NO_COLOR") or term in {"", "dumb"}:
         return Depth.GREY

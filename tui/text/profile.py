@@ -34,7 +34,6 @@ _MOST = 0.5  # from this share of computing on, one layer is the cause
 _LEAST = {Spent.INPUT: 0.20, Spent.CALLBACKS: 0.10, Spent.HOST: 0.10, Spent.TRANSFER: 0.10, Spent.EXCHANGE: 0.10}
 """The shares of a step from which on a cause is named: XProf calls a device idle from a tenth on."""
 
-
 _CACHED = {True: "yes", False: "no", None: ""}
 _COMPILATIONS = (
     Column("compiled", 5, value=lambda one: "validation" if one.is_validation else "training"),
@@ -96,10 +95,7 @@ def _compiled_again(state: RunState) -> tuple[str, float]:
 
 
 def _of_computing(profiled: Profiled, state: RunState, share: str) -> str:
-    """Say what the device computes for the longest time.
-
-    A TPU multiplies float32 as bfloat16 all the same, but moves twice as many bytes.
-    """
+    """Say what the device computes longest. A TPU multiplies float32 as bfloat16, but moves twice as many bytes."""
     name, seconds = next(iter(profiled.layers.items()), ("", 0.0))
     part = seconds / (sum(profiled.layers.values()) or 1.0)
     largest, weights = next(iter(profiled.weights.items()), ("", 0.0))
@@ -164,8 +160,7 @@ def profile_lines(
 ) -> list[str]:
     """Return the page about a run's steps: what limits them, the time by cause, layer and operation, compilations.
 
-    `if_none` is what to say first if no steps were traced; `before` is what to compare with, by default an earlier
-    trace of the run.
+    `if_none` is said if no steps were traced; `before` is what to compare with, by default an earlier trace of the run.
     """
     compiled = ["", *compilation_lines(state.compiled, width)]
     if not state.profiled:

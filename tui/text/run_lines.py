@@ -1,10 +1,11 @@
-"""The lines that plain output prints about a run; one pure function per kind of line.
+"""The lines that plain output prints about a run, one pure function per kind of line, and the table of its epochs.
 
 Nothing here reads the clock or the terminal: functions take a run's state and events and return lines.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.findings import Severity
@@ -20,6 +21,7 @@ from tpu_console.engine.runs.events import (
     RunStarted,
 )
 from tpu_console.engine.runs.heartbeat import HeartbeatWatch
+from tpu_console.engine.runs.metrics import MetricKind
 from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
@@ -39,10 +41,10 @@ from .numbers import (
 )
 from .outcome import best_text, crash_of, efficiency_line, next_commands, output_pairs
 from .steering import mirror_facts
-from .tables import labelled
+from .tables import Column, labelled, labelled_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.planning.plan import Plan
@@ -74,7 +76,6 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         batch += f" ({plan.replica_batch:,} × {plan.replicas} replicas)"
     optimizer, rate, speed = config.optimizer, learning_rate(plan.learning_rate), input_speed(plan)
     trains_with = as_compiled(f"{optimizer.name}, learning rate {rate} ({optimizer.schedule})", config)
-    warnings = [item for item in plan.advice if item.severity is Severity.WARNING and item.key != "budget"]
     facts = [
         ("preset", config.name),
         ("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),
@@ -85,9 +86,9 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         *(("", item.text) for item in plan.advice if item.key in {"structure", "outputs"}),
         *(("budget", item.text) for item in plan.advice if item.key == "budget"),
         ("mirror", config.mirror),
-        *(("warning", item.text) for item in warnings),
+        *(("warning", one.text) for one in plan.advice if one.severity is Severity.WARNING and one.key != "budget"),
     ]
-    return [labelled(name, text) for name, text in facts if text]
+    return labelled_lines(facts)
 
 
 def found(phase: str, state: RunState) -> str:
@@ -122,11 +123,7 @@ def settled(fit: FitStarted) -> str:
 
 
 def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, waited_percent: float | None = None) -> str:
-    """Describe an ended epoch; its time does not include compilation.
-
-    `fit` is the event that began training, `waited_percent` the share of its time spent waiting for input; None if
-    unknown.
-    """
+    """Describe an ended epoch, whose time does not include compilation; `waited_percent` of it was spent on input."""
     epochs = fit.epochs if fit is not None else event.epoch
     step = NONE if event.step_ms is None else f"{event.step_ms:.1f}"
     has_batch = fit is None or fit.global_batch is not None
@@ -189,19 +186,16 @@ def resumed_text(event: RunResumed) -> str:
         return f"from step {event.step:,}: {event.why}"
     if not event.step:
         return "from the beginning: it had no checkpoint"
-    place = (
-        f"in epoch {event.epoch + 1} at step {event.epoch_step}" if event.epoch_step else f"after epoch {event.epoch}"
-    )
+    within = f"in epoch {event.epoch + 1} at step {event.epoch_step}"
+    place = within if event.epoch_step else f"after epoch {event.epoch}"
     return f"{place} ({duration(event.elapsed_s)} of training so far)"
 
 
 def finished_lines(state: RunState, run: RunDirectory, end: RunFinished) -> list[str]:
     """Describe how a saved run ended, its result, and what to do next."""
+    ended = "stopped" if end.outcome == RunOutcome.STOPPED else "finished"
     facts = [
-        (
-            "stopped" if end.outcome == RunOutcome.STOPPED else "finished",
-            f"{end.reason or end.outcome} (total {duration(state.took_s)})",
-        ),
+        (ended, f"{end.reason or end.outcome} (total {duration(state.took_s)})"),
         ("best", best_text(state)),
         ("time", ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in state.phase_s.items())),
         ("efficiency", efficiency_line(state)),
@@ -210,7 +204,7 @@ def finished_lines(state: RunState, run: RunDirectory, end: RunFinished) -> list
         ("next", f"tpu-console attach {run.run_id}  (curves)"),
         *(("", f"{command}  ({what})") for what, command in next_commands(run, state)),
     ]
-    return [labelled(name, text) for name, text in facts if text]
+    return labelled_lines(facts)
 
 
 def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
@@ -226,3 +220,30 @@ def crashed_lines(run: RunDirectory, log: Sequence[str]) -> list[str]:
     what, *others = failed_lines(crash, run)
     why = [crash.why] if crash.why else []
     return [f"{run.run_id}: {what}", *why, *end, *others[len(why) :]]
+
+
+METRIC = 9
+"""Importance of the metrics."""
+
+
+def epoch_columns(names: Iterable[str]) -> list[Column]:
+    """Return the columns of a table of epochs with these metrics."""
+
+    def logged(name: str) -> Callable[[EpochEnded], float | None]:
+        return lambda epoch: epoch.logs.get(name)
+
+    return [
+        Column("epoch", 10, True, 6, "epoch", attrgetter("epoch")),
+        Column("time", 6, True, 7, "seconds", attrgetter("seconds"), duration),
+        Column("compile", 2, True, 7, "compile_s", lambda epoch: epoch.compile_s or None, duration),
+        Column("validating", 1, True, 7, "validation_s", lambda epoch: epoch.validation_s or None, duration),
+        Column("ms/step", 5, True, 5, "step_ms", attrgetter("step_ms"), milliseconds),
+        Column("examples/s", 4, True, 7, "examples_per_s", attrgetter("examples_per_s"), count),
+        Column("lr", 3, True, 7, "learning_rate", attrgetter("learning_rate"), learning_rate),
+        *(Column(name, METRIC, True, 6, name, logged(name), metric) for name in names),
+    ]
+
+
+def metrics_in_order(state: RunState, names: Iterable[str]) -> list[str]:
+    """Sort training before validation and the losses first in each; keep Keras's order otherwise."""
+    return sorted(names, key=lambda name: (name.startswith("val_"), state.metric(name).kind != MetricKind.LOSS))

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.runs.events import BudgetSet, Steered, Steering, StopAfter, StopRequested
 
-from .numbers import count, duration, learning_rate, listed, whole_duration
+from .names import setting_in
+from .numbers import count, duration, learning_rate, listed, local_time, whole_duration
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
     from tpu_console.engine.runs.timing import Stall
 
 STOP_PENDING = "stop requested; waiting for the run to respond"
-
 WHY_SILENT = (
     "The process may be suspended, or waiting for a disk, a network mount or the accelerator; "
     "it will continue afterwards."
 )
-
+_NAMED = 4  # most files that one sentence names
 _LATEST = 2e11  # the latest Unix time that a clock can show
 _DONE: dict[str, str] = {
     Steering.PAUSE: "paused",
@@ -78,11 +77,9 @@ def stall_text(stall: Stall) -> str:
 
 def schedule_of(state: RunState) -> str:
     """Name the schedule of the learning rate; empty if the rate is constant and can be changed."""
-    options = state.started.config.get("optimizer") if state.started is not None else None
-    if not isinstance(options, dict):
-        return ""
-    schedule = str(options.get("schedule", "constant"))
-    return "warm-up" if schedule == "constant" and options.get("warmup_epochs") else schedule.removeprefix("constant")
+    schedule = str(setting_in(state.started, "optimizer", "schedule") or "constant")
+    warmup = setting_in(state.started, "optimizer", "warmup_epochs")
+    return "warm-up" if schedule == "constant" and warmup else schedule.removeprefix("constant")
 
 
 def epochs_problem(text: str) -> str:
@@ -108,17 +105,13 @@ def budget_clock(event: BudgetSet, now: float) -> str:
     """Say how much of a budget is left, such as ``budget 2h 10m left, until Mon 17:42``."""
     if event.ends_at <= now:
         return "budget used up"
-    ends = datetime.fromtimestamp(min(event.ends_at, _LATEST), UTC).astimezone()
+    ends = local_time(min(event.ends_at, _LATEST))
     return f"budget {whole_duration(event.ends_at - now)} left, until {ends:%a %H:%M}"
-
-
-_NAMED = 4  # most files that one sentence names
 
 
 def mirror_text(state: RunState) -> str:
     """Say how far a run's mirror is, such as ``complete to epoch 12, 3 s ago``; empty without one."""
-    event = state.mirror
-    if event is None:
+    if (event := state.mirror) is None:
         return ""
     age = whole_duration(max(0.0, state.last_at - state.mirror_at))
     holds = f"complete to epoch {event.epoch}" if event.epoch else "no checkpoint there"

@@ -81,10 +81,7 @@ def fitting(columns: Sequence[ColumnT], width: int | None, gap: int = len(_GAP))
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Lay out a table: the heading and one line per row, without line feeds.
-
-    None is wider than `width` cells; None for no limit, as in a pipe.
-    """
+    """Lay out a table: the heading and one line per row, none wider than `width` cells; None for no limit."""
     by_column = [*zip([column.title for column in columns], *rows, strict=True)]
     wide = [replace(column, width=widest(texts)) for column, texts in zip(columns, by_column, strict=True)]
     kept = {id(column) for column in fitting(wide, width)}
@@ -126,10 +123,9 @@ def as_csv(columns: Sequence[Column], records: Iterable[Any]) -> str:
 
 def as_markdown(columns: Sequence[Column], records: Iterable[Any]) -> list[str]:
     """Write a table as Markdown."""
-    head = [[column.title for column in columns], ["---:" if column.right else "---" for column in columns]]
-    head[0] = [in_markdown(title) for title in head[0]]
-    rows = [[in_markdown(column.written(record)) for column in columns] for record in records]
-    return [f"| {' | '.join(row)} |" for row in [*head, *rows]]
+    rows = [[in_markdown(column.title) for column in columns], ["---" + ":" * column.right for column in columns]]
+    rows += [[in_markdown(column.written(record)) for column in columns] for record in records]
+    return [f"| {' | '.join(row)} |" for row in rows]
 
 
 def as_html(columns: Sequence[Column], rows: Iterable[Sequence[str]], best: int | None = None) -> str:
@@ -189,8 +185,7 @@ def wrapped(name: str, text: str, width: int) -> list[str]:
     return [labelled(name, first), *(labelled("", line) for line in others)]
 
 
-_LONGEST = 50
-_SHORTEST = 8
+_LONGEST, _SHORTEST = 50, 8
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 
 
@@ -206,16 +201,13 @@ class Bar:
 def bar_chart(bars: Sequence[Bar], headings: Sequence[str], width: int) -> list[str]:
     """Draw a bar chart; the longest bar is the largest value. The headings are of the labels and each column."""
     labels = [headings[0], *(bar.label for bar in bars)]
-    figures = []
-    for column, heading in enumerate(headings[1:]):
-        texts = [heading, *(bar.figures[column] for bar in bars)]
-        figures.append([text.rjust(max(map(len, texts))) for text in texts])
+    columns = zip(headings[1:], *(bar.figures for bar in bars), strict=True)
+    figures = [[text.rjust(max(map(len, texts))) for text in texts] for texts in columns]
     taken = sum(len(column[0]) + len(_GAP) for column in figures) + len(_GAP)
     label_cells = min(widest(labels), max(8, min(width // 2, width - taken - _SHORTEST)))
     cells = max(1, min(_LONGEST, width - taken - label_cells))
     top = max((bar.value for bar in bars), default=0) or 1
-    fitted = (set_cell_size(clipped(label, label_cells), label_cells) for label in labels)
-    drawn = [""]
+    fitted, drawn = (set_cell_size(clipped(label, label_cells), label_cells) for label in labels), [""]
     for bar in bars:
         # The bar of a value above 0 is always visible.
         whole, eighths = divmod(max(1, round(bar.value / top * cells * 8)) if bar.value else 0, 8)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import textwrap
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.likely import MOST_CORES, input_throughput_of, kaggle_share
-from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict
+from tpu_console.engine.preflight.result import Memory, Outcome, Verdict
 
 from .numbers import NONE, count, duration, flop, gib, plural, size
 from .tables import Column, as_lines, paragraphs, wrapped
@@ -27,12 +28,13 @@ _LEAST_BYTES = 2**16  # of memory that are worth a word
 _LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _LAST = ("change", *_LABELS.values(), "padding")  # the notes at the end, in this order
 _LIMITS = {"compute": "compute", "memory": "memory bandwidth", "exchange": "the gradient exchange"}
-_SHORT = {
-    Outcome.FITS: "fits",
-    Outcome.DOES_NOT_FIT: "too large",
-    Outcome.DOES_NOT_COMPILE: "refused",
-    Outcome.UNKNOWN: "unknown",
+_OUTCOMES = {
+    Outcome.FITS: ("fits", "✓", "$text-success"),
+    Outcome.DOES_NOT_FIT: ("too large", "✗", "$text-error"),
+    Outcome.DOES_NOT_COMPILE: ("refused", "✗", "$text-error"),
+    Outcome.UNKNOWN: ("unknown", "?", "$text-warning"),
 }
+"""The label, the mark and the look of each outcome."""
 
 
 def choice_text(verdict: Verdict) -> str:
@@ -43,23 +45,16 @@ def choice_text(verdict: Verdict) -> str:
 def _span(
     low: float | None, high: float | None, best: float | None = None, write: Callable[[float], str] = duration
 ) -> str:
-    """Write a likely figure, such as ``≥ 0.13 s`` or ``45 s – 56 s``, with the best case in parentheses if it differs.
-
-    Of a figure without `high` only the least is known, and without `low` the most.
-    """
+    """Write a likely figure, such as ``≥ 0.13 s`` or ``45 s – 56 s``, with the best case if that differs."""
     texts = [write(one) for one in (low, high) if one is not None]
     text = " – ".join(dict.fromkeys(texts)) if len(texts) == 2 else f"{'≤' if low is None else '≥'} {texts[0]}"
     return text if best is None or write(best) in texts else f"{text} ({write(best)})"
 
 
-def _likely(pick: Callable[[Bound], float | None]) -> Callable[[Verdict], str | None]:
-    """Return what writes a time: how long it will likely be, and in parentheses how long at best."""
-
-    def text(verdict: Verdict) -> str | None:
-        best = None if verdict.bound is None else pick(verdict.bound)
-        return None if best is None else _span(*verdict.expected(best), best)
-
-    return text
+def _likely(verdict: Verdict, name: str) -> str | None:
+    """Write how long a time of the bound will likely be, and in parentheses how long at best."""
+    best = getattr(verdict.bound, name, None)
+    return None if best is None else _span(*verdict.expected(best), best)
 
 
 def _pace(verdict: Verdict) -> str | None:
@@ -78,10 +73,6 @@ def quota_cell(verdict: Verdict) -> str | None:
     return None if low is None else _span(low.week, None if high is None else high.week, write="{:.2%}".format)
 
 
-def _of_memory(write: Callable[[Memory], str]) -> Callable[[Verdict], str | None]:
-    return lambda verdict: None if verdict.memory is None else write(verdict.memory)
-
-
 def _headroom(memory: Memory) -> str:
     """Write the free memory in percent, or how much is missing; a dash if only a lower bound of the peak is known."""
     percent = round(100 * memory.headroom)
@@ -97,28 +88,23 @@ _CHOICE = (
 )
 _GLOBAL = Column("Global", 2, right=True, value=lambda verdict: f"{verdict.global_batch:,}")
 _VERDICT = Column("Verdict", 12, value=lambda verdict: verdict.outcome.value)
-_PEAK = Column("HBM peak", 8, True, value=_of_memory(lambda one: f"{'>' * one.is_lower_bound}{gib(one.peak)}"))
-_LIMIT = Column("Limit", 3, right=True, value=_of_memory(lambda memory: gib(memory.limit)))
-_FREE = Column("Free", 4, right=True, value=_of_memory(_headroom))
+_MEMORY = Column("", 0, right=True, value=attrgetter("memory"))
+_PEAK = replace(_MEMORY, title="HBM peak", importance=8, text=lambda one: f"{'>' * one.is_lower_bound}{gib(one.peak)}")
+_LIMIT = replace(_MEMORY, title="Limit", importance=3, text=lambda memory: gib(memory.limit))
+_FREE = replace(_MEMORY, title="Free", importance=4, text=_headroom)
 _REMARK = Column("", 1, value=lambda verdict: "cached" if verdict.is_remembered else "")
 _SPEED = (
-    Column("Whole run (at best)", 7, right=True, value=_likely(lambda bound: bound.run_s)),
-    Column("Epoch (at best)", 3, right=True, value=_likely(lambda bound: bound.epoch_s)),
-    Column("Step (at best)", 5, right=True, value=_likely(lambda bound: bound.step_s)),
+    Column("Whole run (at best)", 7, right=True, value=lambda verdict: _likely(verdict, "run_s")),
+    Column("Epoch (at best)", 3, right=True, value=lambda verdict: _likely(verdict, "epoch_s")),
+    Column("Step (at best)", 5, right=True, value=lambda verdict: _likely(verdict, "step_s")),
     Column("examples/s (at best)", 6, right=True, value=_pace),
 )
 _WEEK = Column("Kaggle week", 2, right=True, value=quota_cell)
 _LIMITED_BY = Column("Limited by", 4, value=lambda verdict: verdict.limited_by)
-_MARKS = {
-    Outcome.FITS: ("✓", "$text-success"),
-    Outcome.DOES_NOT_FIT: ("✗", "$text-error"),
-    Outcome.DOES_NOT_COMPILE: ("✗", "$text-error"),
-    Outcome.UNKNOWN: ("?", "$text-warning"),
-}
 _MARKED = replace(
     _VERDICT,
-    value=lambda verdict: f"{_MARKS[verdict.outcome][0]} {verdict.outcome.value}",
-    look=lambda verdict: _MARKS[verdict.outcome][1],
+    value=lambda verdict: f"{_OUTCOMES[verdict.outcome][1]} {verdict.outcome.value}",
+    look=lambda verdict: _OUTCOMES[verdict.outcome][2],
 )
 SCREEN_COLUMNS = (*_CHOICE, _MARKED, _PEAK, _FREE, *_SPEED, _LIMITED_BY)
 _MEMORY_COLUMNS = (*_CHOICE, _GLOBAL, _VERDICT, _PEAK, _LIMIT, _FREE, _REMARK)
@@ -127,10 +113,7 @@ _TIME_COLUMNS = (*_CHOICE, *_SPEED, _WEEK, _LIMITED_BY)
 
 
 def verdict_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, width: int | None) -> list[str]:
-    """Write all verdicts, one per choice, with notes; a note that several choices share is written once.
-
-    The name is the argument of `tpu-console inspect` that measures the input.
-    """
+    """Write all verdicts with notes, each note once; the name is the argument of `inspect` that measures the input."""
     room = width or _PIPE_CELLS
     memory = as_lines(_MEMORY_COLUMNS, verdicts, width)
     if any(verdict.memory is not None and verdict.memory.is_lower_bound for verdict in verdicts):
@@ -165,13 +148,10 @@ def advice_lines(advice: Sequence[Finding], width: int | None) -> list[str]:
 
 
 def _notes(verdict: Verdict, *, is_alone: bool) -> Iterator[tuple[str, str]]:
-    """Yield what there is to say about a choice, each with its label; of one alone, also what tables have no room for.
-
-    What names no choice is the same for several choices with the same cause.
-    """
+    """Yield labels and what there is to say about a choice; of one alone, also what tables have no room for."""
     bound, memory = verdict.bound, verdict.memory
     if is_alone or verdict.outcome is not Outcome.FITS:
-        yield _SHORT[verdict.outcome], verdict.reason
+        yield _OUTCOMES[verdict.outcome][0], verdict.reason
     if verdict.compiler_says and verdict.outcome is not Outcome.DOES_NOT_FIT:  # the reason has its figures
         yield "compiler", textwrap.shorten(verdict.compiler_says, _LONGEST_MESSAGE, placeholder=" …")
     if is_alone:
@@ -236,9 +216,8 @@ def likely_text(verdict: Verdict) -> str:
     """Say how long the run and a step will likely take, how many examples per second that is, and why."""
     if (bound := verdict.bound) is None:
         return ""
-    run = "" if bound.run_s is None else f"{_likely(lambda bound: bound.run_s)(verdict)} for the run, "
-    step = _likely(lambda bound: bound.step_s)(verdict)
-    return f"{run}{step} per step, {_pace(verdict)} examples/s: {_likely_why(verdict)}"
+    run = "" if bound.run_s is None else f"{_likely(verdict, 'run_s')} for the run, "
+    return f"{run}{_likely(verdict, 'step_s')} per step, {_pace(verdict)} examples/s: {_likely_why(verdict)}"
 
 
 def _likely_why(verdict: Verdict) -> str:

@@ -11,8 +11,8 @@ from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.runs.timing import Pace
 
 from ..text.cells import BEST, NOW
-from ..text.epochs import METRIC, epoch_columns, metrics_in_order
 from ..text.numbers import count, duration, metric, milliseconds
+from ..text.run_lines import METRIC, epoch_columns, metrics_in_order
 from ..text.tables import Column, fitting
 from .rows_pane import Row, RowsPane
 
