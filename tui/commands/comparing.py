@@ -124,8 +124,7 @@ def _plots(comparison: Comparison) -> str:
     from ..widgets.compared_charts import compared_curves
 
     units = {Axis.STEP: "step", Axis.EPOCH: "epoch", Axis.TIME: "seconds"}
-    curves = compared_curves(comparison.runs, comparison.metric)
-    if not curves:
+    if not (curves := compared_curves(comparison.runs, comparison.metric)):
         return "<p>No run has a curve yet.</p>"
     figure: Any = make_subplots(
         len(curves), 1, shared_xaxes=True, vertical_spacing=0.2 / len(curves), subplot_titles=[*map(escape, curves)]

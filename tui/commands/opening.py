@@ -126,8 +126,7 @@ def attach(name: str | None, as_json: bool) -> int:
 
 def ssh_command(address: str, options: list[str], *, has_screen: bool) -> list[str]:
     """Return the command that attaches to a run on another machine; raise `RunNotFoundError` if it has no address."""
-    found = _ADDRESS.fullmatch(address)
-    if found is None:
+    if (found := _ADDRESS.fullmatch(address)) is None:
         remedy = "Write it as ssh://[USER@]HOST[:PORT]/RUN."
         raise RunNotFoundError(f"'{address}' is not the address of a run.", remedy=remedy)
     user, host, port, run = (found[part] or "" for part in ("user", "host", "port", "run"))

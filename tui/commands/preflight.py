@@ -88,17 +88,7 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
 @trust_option
 @json_option("Print a JSON object; see docs/preflight.md.")
 def preflight(
-    name: str,
-    tpus: tuple[str, ...],
-    batches: tuple[int, ...],
-    precisions: tuple[str, ...],
-    search: bool,
-    no_cache: bool,
-    no_call: bool,
-    limit: float | None,
-    assignments: tuple[str, ...],
-    preset_files: tuple[Path, ...],
-    as_json: bool,
+    name: str, assignments: tuple[str, ...], preset_files: tuple[Path, ...], as_json: bool, no_call: bool, **asked: Any
 ) -> int:
     """Check PRESET with the TPU compiler; needs no TPU.
 
@@ -117,18 +107,17 @@ def preflight(
 
     from ..jobs.preflights import GRACE_S, Choices, known_tpus, missing_compiler, remembered
 
-    config, inspected = _configured(name, assignments, batches, preset_files)
+    config, inspected = _configured(name, assignments, asked["batches"], preset_files)
     choices = Choices(
-        known_tpus(tpus, "--on"),
-        tuple(dict.fromkeys(batches or (known_batch(config),))),
-        tuple(dict.fromkeys(precisions or (config.precision,))),
-        search=search,
-        use_cache=not no_cache,
-        limit=limit,
+        known_tpus(asked["tpus"], "--on"),
+        tuple(dict.fromkeys(asked["batches"] or (known_batch(config),))),
+        tuple(dict.fromkeys(asked["precisions"] or (config.precision,))),
+        search=asked["search"],
+        use_cache=not asked["no_cache"],
+        limit=asked["limit"],
     )
     if (known := remembered(config, choices)) is not None:
         return _show(inspected, config, known, as_json=as_json)
-
     missing = missing_compiler()
     found: Mapping[str, Any] = {}
     try:
@@ -188,9 +177,8 @@ def _show(inspected: str, config: RunConfig, found: Mapping[str, Any], *, as_jso
     if as_json:
         shown = [_as_json(config, verdict) for verdict in verdicts]
         say_json({"config": config.name, "exit_code": code, "versions": found["versions"], "verdicts": shown})
-        return code
-
-    say(verdict_lines(config, verdicts, inspected, width_of_output()))
+    else:
+        say(verdict_lines(config, verdicts, inspected, width_of_output()))
     return code
 
 

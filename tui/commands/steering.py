@@ -47,7 +47,7 @@ _DONE = "the run was asked, or has ended already"
 @click.option("--after", type=click.Choice(["step", "epoch"]), help="What to finish first. [default: step]")
 @click.option("--now", is_flag=True, help="Kill the process; unsaved work is lost. Asks first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
+def stop(name: str | None, after: str | None, now: bool, yes: bool) -> None:
     """Stop RUN and save its model; by default the running one.
 
     The run stops after its current steps or epoch; this command does not wait for that. `tpu-console resume RUN` goes
@@ -58,19 +58,19 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     details = _the_run(name)
     run = details.run
     if now:
-        return _kill(details, asks=not yes)
+        _kill(details, asks=not yes)
+        return
     reader, _ = _ask(details, Steering.STOP_AFTER_EPOCH if after == "epoch" else Steering.STOP, "stop")
     if details.status is Status.SILENT:
         say([f"{run.run_id} is {silent_text(details.life.silent_s)}; {STOP_PENDING}.",
              f"If it never responds: tpu-console stop {run.run_id} --now"])  # fmt: skip
-        return 0
+        return
     what = "this epoch" if after == "epoch" else "its current steps"
     say([f"Stopping {run.run_id} after {what}; the model will be saved."])
     _answer(run, reader, lambda event: not isinstance(event, Steered) or event.action == Steering.STOP_AFTER_EPOCH)
     # A validation is cut short.
     if after != "epoch" and details.state.phase != "validating" and (busy := busy_text(details.state, time.time())):
         say([f"First {busy}. To kill it instead: tpu-console stop {run.run_id} --now"])
-    return 0
 
 
 def _request(asked: str, text: str) -> click.Command:
@@ -127,7 +127,7 @@ def set_(words: tuple[str, ...]) -> None:
     "--before", metavar="RUN", shell_complete=complete_run, help="Compare with this run, traced before a change."
 )
 @json_option("Print a JSON object.")
-def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> int:
+def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> None:
     """Trace a few steps of RUN and say where their time goes.
 
     By default, of the running one. Training goes on. For a run that has ended, this shows what its last trace said,
@@ -155,7 +155,7 @@ def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> 
             details = read_details(run)
         if answer is None and details.status.is_live:
             say([f"{run.run_id} does not respond. It traces the steps when it goes on; run this command again then."])
-            return 0
+            return
         if isinstance(answer, Steered):
             raise ConsoleError(f"No steps of {run.run_id} were traced: {answer.refused}.")
     state, none = details.state, f"No steps of {run.run_id} were traced."
@@ -170,12 +170,11 @@ def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> 
         change = change_of(state.profiled[-1], other) if newest is not None and other is not None else ""
         page = {"reason": lines[0], "profiled": newest, "best_layers_ms": best_ms, "compiled": plain["compiled"]}
         say_json(page | {"change": change, "before": asdict(other[1]) if other is not None else None})
-        return 0
+        return
     say(lines)
     if state.profiled:
         until = f"{plural(state.profiled[-1].steps, 'step')} until step {state.profiled[-1].step:,}."
         say(["", f"{until} To see all operations: xprof {user_path(run.profile)}"])
-    return 0
 
 
 def _steer(name: str | None, asked: str, key: str = "", value: str = "") -> None:
@@ -244,7 +243,7 @@ def _answer(run: RunDirectory, reader: JournalReader, is_it: Callable[[Answer], 
         time.sleep(_LOOK_S)
 
 
-def _kill(details: Overview, *, asks: bool) -> int:
+def _kill(details: Overview, *, asks: bool) -> None:
     """End the process of a run without saving."""
     from tpu_console.engine.process.launch import end_now
 
@@ -257,4 +256,3 @@ def _kill(details: Overview, *, asks: bool) -> int:
         click.confirm(f"Kill {run.run_id}? Work since its last checkpoint is lost.", abort=True, err=True)
     end_now(run, "requested with tpu-console stop --now", responds=details.status is not Status.SILENT)
     say([f"Killed {run.run_id}; its checkpoints are kept."])
-    return 0

@@ -42,10 +42,13 @@ class How:
     in_process: bool  # whether it trains in this process
     as_json: bool  # whether its events are printed instead of lines
 
-    def __post_init__(self) -> None:
-        """Refuse to train both in the background and in this process."""
-        if self.detach and self.in_process:
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> How:
+        """Take these out of the options of a command; refuse to train both in the background and in this process."""
+        how = cls(**{name: options.pop(name) for name in ("detach", "in_process", "as_json")})
+        if how.detach and how.in_process:
             raise click.UsageError("--detach starts a process of its own; --in-process starts none.")
+        return how
 
 
 @command(
@@ -80,14 +83,7 @@ class How:
     help="Name the run; if a run of that name is here or at the mirror, resume it, or watch it if it is training.",
 )
 def run(
-    preset: str,
-    assignments: tuple[str, ...],
-    preset_files: tuple[Path, ...],
-    resumed_name: str | None,
-    in_process: bool,
-    detach: bool,
-    as_json: bool,
-    **options: Any,
+    preset: str, assignments: tuple[str, ...], preset_files: tuple[Path, ...], resumed_name: str | None, **options: Any
 ) -> int:
     """Train a preset, or your own data, and print plain lines.
 
@@ -99,7 +95,7 @@ def run(
     """
     from tpu_console.engine.config.reading import with_changes
 
-    how = How(detach, in_process, as_json)
+    how = How.of(options)
     given = [(name.replace("__", "."), value) for name, value in options.items() if value is not None]
     if resumed_name is not None:
         given.append(("name", resumed_name))
@@ -110,8 +106,8 @@ def run(
         if (code := _resumed(resumed_name, config, how)) is not None:
             return code
     plan = _checked_plan(config, chosen)
-    say([] if as_json else plan)
-    return _watched(launch(config, in_process=in_process, label=resumed_name or ""), how)
+    say([] if how.as_json else plan)
+    return _watched(launch(config, in_process=how.in_process, label=resumed_name or ""), how)
 
 
 def _resumed(name: str, config: RunConfig, how: How) -> int | None:
@@ -166,9 +162,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
 )
 @run_argument
 @training_options
-def resume(
-    name: str | None, assignments: tuple[str, ...], detach: bool, in_process: bool, as_json: bool, **options: Any
-) -> int:
+def resume(name: str | None, assignments: tuple[str, ...], **options: Any) -> int:
     """Continue a RUN that ended early, by default the newest.
 
     It goes on from its newest whole checkpoint, in the same folder and with the same curves, and ends as if it had
@@ -181,7 +175,7 @@ def resume(
     """
     from tpu_console.engine.mirror.places import is_at_mirror
 
-    how = How(detach, in_process, as_json)
+    how = How.of(options)
     changes = [*parsed(assignments), *((key, value) for key, value in options.items() if value is not None)]
     run = None
     if name is not None and is_at_mirror(name):
@@ -201,8 +195,7 @@ def mirror(name: str | None) -> int:
     to a folder or bucket.
     """
     run = find_run(name)
-    copied = run_job_with_trust("mirror", {"run": str(run.path)}, "Not everything was copied.")
-    if copied is None:
+    if (copied := run_job_with_trust("mirror", {"run": str(run.path)}, "Not everything was copied.")) is None:
         return 1
     say([f"{run.run_id} is complete at {copied['place']}"])
     return 0
@@ -225,8 +218,7 @@ def _resume(run: RunDirectory, changes: Sequence[tuple[str, Any]], how: How) -> 
 
     from ..following.follow import FAILED
 
-    prepared = with_trust(lambda trust: prepare_resumption(run, changes, trust=trust))
-    if prepared is None:
+    if (prepared := with_trust(lambda trust: prepare_resumption(run, changes, trust=trust))) is None:
         return FAILED
     if not how.as_json:
         say([labelled("changed" if not number else "", change) for number, change in enumerate(prepared.changes)])

@@ -171,8 +171,7 @@ def wait_for_life(run: RunDirectory, limit_s: float, *, resumed: int = 0) -> Liv
     while True:
         liveness = heartbeat.look().liveness
         while records := reader.read():
-            resumed = _since_resumed(records, resumed)[2]
-            if not resumed:
+            if not (resumed := _since_resumed(records, resumed)[2]):
                 return Liveness.ALIVE
         if liveness is Liveness.DEAD:
             return Liveness.DEAD

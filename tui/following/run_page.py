@@ -30,8 +30,6 @@ from ..text.tables import Column, as_lines, fields, filled, for_json, paragraphs
 from .overview import Overview, preset_named, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
@@ -73,26 +71,10 @@ def page(overview: Overview, width: int | None) -> list[str]:
 def plain_values(overview: Overview) -> dict[str, Any]:
     """Return everything about a run as plain values, as ``--json`` prints them."""
     state, config = overview.state, overview.config()
-    parts = {
-        "machine": state.accelerator,
-        "data": state.data,
-        "model": state.model,
-        "fit": state.fit,
-        "input": state.input,
-        "budget": state.budget,
-        "mirror": state.mirror,
-        "end": state.end,
-        "efficiency": efficiency_of(state),
-    }
-    lists: dict[str, Iterable[Any]] = {
-        "hosts": state.hosts.values(),
-        "steered": state.steered,
-        "alerts": state.alerts,
-        "compiled": state.compiled,
-        "profiled": state.profiled,
-        "lost": state.lost,
-        "epoch_records": state.epochs,
-    }
+    parts = {name: getattr(state, name) for name in ("data", "model", "fit", "input", "budget", "mirror", "end")}
+    parts = {"machine": state.accelerator, **parts, "efficiency": efficiency_of(state)}
+    lists = {name: getattr(state, name) for name in ("steered", "alerts", "compiled", "profiled", "lost")}
+    lists = {"hosts": state.hosts.values(), **lists, "epoch_records": state.epochs}
     report, _ = _report(overview.run)
     return {
         **overview.as_dict(),

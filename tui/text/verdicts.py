@@ -234,8 +234,7 @@ def _likely_why(verdict: Verdict) -> str:
 
 def largest_text(verdict: Verdict) -> str:
     """Say the largest batch that was found to fit, and compare the batches worth choosing."""
-    largest = verdict.largest_batch
-    if not largest:
+    if not (largest := verdict.largest_batch):
         return "not even a batch of 1 fits"
     parts = [f"{largest:,} per replica fits, {largest * verdict.devices:,} in total"]
     if verdict.dataset_is_limit:
@@ -250,8 +249,7 @@ def largest_text(verdict: Verdict) -> str:
 def _feeding_lines(config: RunConfig, verdict: Verdict, name: str, room: int) -> list[str]:
     """Say whether the input pipeline can keep up with the TPU's best-case speed, and how to measure or improve it."""
     inspect = f"tpu-console inspect {name} --speed"
-    feeding = input_throughput_of(config, verdict)
-    if feeding is None:
+    if (feeding := input_throughput_of(config, verdict)) is None:
         return wrapped("input", f"not measured here; run: {inspect}", room)
     have = f"{feeding.measured_per_s:,.0f}/s measured on {plural(feeding.cores, 'core')}"
     wants = f"{choice_text(verdict)} needs up to {feeding.wanted_per_s:,.0f}/s"
