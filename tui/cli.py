@@ -20,7 +20,7 @@ from tpu_console.engine.storage.files import make_private_folder, open_private
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
 from .commands import opening
-from .commands.options import PROGRAM, examples, preset_file_option, screen_choices, screen_options
+from .commands.options import PROGRAM, examples, option, preset_file_option, screen_choices, screen_options
 from .terminal.output import abandon_output, complain, complain_about
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class _Commands(click.Group):
         "tpu-console attach                watch the newest run",
     ),
 )
-@click.option("--in-process", is_flag=True, help="Train inside the console, not in a separate process.")
+@option("--in-process", "Train inside the console, not in a separate process.")
 @preset_file_option
 @screen_options
 @click.version_option(None, "-V", "--version", package_name=PROGRAM, prog_name=PROGRAM, message="%(prog)s %(version)s")

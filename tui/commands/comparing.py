@@ -14,7 +14,7 @@ from tpu_console.engine.runs.run_directory import find_run
 
 from ..terminal.output import say, width_of_output
 from .opening import has_terminal, open_console
-from .options import command, complete_run, form_options, screen_options
+from .options import command, complete_run, form_options, option, screen_options
 
 if TYPE_CHECKING:
     from ..following.comparison import Comparison
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "tpu-console runs compare --html > runs.html",
 )
 @click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
-@click.option("--metric", metavar="NAME", default="", help="Compare the runs by this metric. [default: one they share]")
+@option("--metric NAME", "Compare the runs by this metric. [default: one they share]", default="")
 @form_options(
     json="Print a JSON object.",
     csv="Print one row per run as CSV.",

@@ -18,7 +18,7 @@ from ..jobs.job_process import run_job
 from ..terminal.output import complain, say, width_of_output
 from ..text.numbers import listed, plural, size
 from ..text.tables import Column, labelled, table
-from .options import absolute, checkpoint_option, command, run_argument, trust_option
+from .options import absolute, checkpoint_option, command, option, run_argument, trust_option
 from .preset_choice import chosen_preset, run_job_with_trust, run_line
 
 if TYPE_CHECKING:
@@ -36,15 +36,13 @@ _CODE = {"script", "notebook"}
     failed="nothing was written",
 )
 @run_argument
-@click.option("--script", is_flag=False, flag_value="", metavar="[FILE]", help="Write plain Keras. [default: NAME.py]")
-@click.option(
-    "--notebook", is_flag=False, flag_value="", metavar="[FILE]", help="The same as a notebook. [default: NAME.ipynb]"
-)
-@click.option("--savedmodel", metavar="DIR", help="Convert the model to a SavedModel of TensorFlow.")
-@click.option("--tflite", metavar="FILE", help="Convert the model to TFLite.")
-@click.option("--onnx", metavar="FILE", help="Convert the model to ONNX.")
+@option("--script [FILE]", "Write plain Keras. [default: NAME.py]", is_flag=False, flag_value="")
+@option("--notebook [FILE]", "The same as a notebook. [default: NAME.ipynb]", is_flag=False, flag_value="")
+@option("--savedmodel DIR", "Convert the model to a SavedModel of TensorFlow.")
+@option("--tflite FILE", "Convert the model to TFLite.")
+@option("--onnx FILE", "Convert the model to ONNX.")
 @checkpoint_option
-@click.option("--force", is_flag=True, help="Overwrite the file or folder.")
+@option("--force", "Overwrite the file or folder.")
 @trust_option
 def export(name: str | None, checkpoint: str, force: bool, **forms: str | None) -> int:
     """Write RUN as code, or its model in another format.
@@ -111,18 +109,17 @@ def import_(places: tuple[str, ...]) -> int:
     failed="nothing was written",
 )
 @run_argument
-@click.option(
-    "--data",
-    metavar="PATH",
+@option(
+    "--data PATH",
+    "Data to predict: a table, images (folder or file), arrays, texts, or file.py:function. Images: repeatable.",
     multiple=True,
     required=True,
-    help="Data to predict: a table, images (folder or file), arrays, texts, or file.py:function. Images: repeatable.",
 )
-@click.option("--out", metavar="FILE", required=True, help="CSV file to write; - for standard output.")
+@option("--out FILE", "CSV file to write; - for standard output.", required=True)
 @checkpoint_option
-@click.option("--images", metavar="FOLDER", help="Image folder of a table. [default: as in training]")
-@click.option("--skip-bad", is_flag=True, help="Skip unreadable images.")
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@option("--images FOLDER", "Image folder of a table. [default: as in training]")
+@option("--skip-bad", "Skip unreadable images.")
+@option("--force", "Overwrite FILE.")
 @trust_option
 def predict(name: str | None, data: tuple[str, ...], out: str, **options: Any) -> int:
     """Predict new data with the model of RUN, the newest by default.
@@ -172,24 +169,22 @@ _SMALLEST_MB, _USUAL_MB, _LARGEST_MB = 10, 64, 100
 )
 @click.argument("source")
 @click.argument("dest")
-@click.option("--images", metavar="FOLDER", help="Image folder of a CSV. [default: images, beside the CSV]")
-@click.option("--id-column", "inputs", metavar="NAME", help="File-name column of a CSV. [default: the first]")
-@click.option(
-    "--label-column",
+@option("--images FOLDER", "Image folder of a CSV. [default: images, beside the CSV]")
+@option("--id-column NAME", "File-name column of a CSV. [default: the first]", "inputs")
+@option(
+    "--label-column NAME",
+    "Label column of a CSV; repeat for one column per class. [default: all but the first]",
     "label",
-    metavar="NAME",
     multiple=True,
-    help="Label column of a CSV; repeat for one column per class. [default: all but the first]",
 )
-@click.option(
-    "--shard-mb",
+@option(
+    "--shard-mb MB",
+    f"Approximate shard size, {_SMALLEST_MB} to {_LARGEST_MB}.",
     type=click.FloatRange(_SMALLEST_MB, _LARGEST_MB),
     default=_USUAL_MB,
     show_default=True,
-    metavar="MB",
-    help=f"Approximate shard size, {_SMALLEST_MB} to {_LARGEST_MB}.",
 )
-@click.option("--skip-bad", is_flag=True, help="Skip images that are missing or unreadable.")
+@option("--skip-bad", "Skip images that are missing or unreadable.")
 @trust_option
 def tfrecord(source: str, dest: str, label: tuple[str, ...], shard_mb: float, skip_bad: bool, **options: Any) -> int:
     """Convert the images of SOURCE into TFRecord shards in DEST.

@@ -23,7 +23,7 @@ from ..terminal.output import complain, complain_about, say, say_json, speaks_ut
 from ..text.names import data_state
 from ..text.pictures import depth_of
 from ..text.tables import Column, as_lines, labelled
-from .options import command, json_option, preset_file_option, set_option, trust_option
+from .options import command, json_option, option, preset_file_option, set_option, trust_option
 from .preset_choice import chosen_preset, decided, parsed
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: 
 )
 @click.argument("dataset", shell_complete=_complete_dataset)
 @set_option
-@click.option("--speed", is_flag=True, help="Measure the input pipeline in its first and later epochs.")
-@click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write a preset file that trains on it.")
+@option("--speed", "Measure the input pipeline in its first and later epochs.")
+@option("--save FILE", "Write a preset file that trains on it.", type=click.Path(path_type=Path))
 @preset_file_option
 @trust_option
 @json_option("Print a JSON object.")

@@ -25,7 +25,7 @@ from ..terminal.output import complain, say, say_json, width_of_output
 from ..text.doctor_report import report_lines
 from ..text.numbers import duration, plural, size
 from ..text.tables import Column, table
-from .options import PROGRAM, command, complete_accelerator, json_option
+from .options import PROGRAM, command, complete_accelerator, json_option, option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,22 +47,20 @@ _ACCELERATOR = re.compile(r"cpu|gpu|tpu|sim:[1-9]\d?")
     done="no problem found; there may be notes and warnings",
     failed="at least one problem was found",
 )
-@click.option("--train", is_flag=True, help="Train digits on every accelerator and backend.")
-@click.option(
-    "--accelerator",
+@option("--train", "Train digits on every accelerator and backend.")
+@option(
+    "--accelerator A",
+    "With --train, what to test: gpu, tpu, cpu or sim:N; repeatable. [default: all found, else cpu]",
     "accelerators",
-    metavar="A",
     multiple=True,
     shell_complete=complete_accelerator,
-    help="With --train, what to test: gpu, tpu, cpu or sim:N; repeatable. [default: all found, else cpu]",
 )
-@click.option(
-    "--limit",
-    metavar="SECONDS",
+@option(
+    "--limit SECONDS",
+    "With --train, the time for one accelerator and backend.",
     type=click.FloatRange(min=0, min_open=True),
     default=_LIMIT_S,
     show_default=True,
-    help="With --train, the time for one accelerator and backend.",
 )
 @json_option("Print a JSON object.")
 def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bool) -> int:
@@ -118,7 +116,7 @@ def _trained(report: Report, accelerators: Sequence[str], limit: float) -> tuple
 
 
 @command("tpu-console cache", "tpu-console cache --clear", done="listed, or cleared", failed="not all cleared")
-@click.option("--clear", is_flag=True, help="Clear all caches.")
+@option("--clear", "Clear all caches.")
 @json_option("Print a JSON array.")
 def cache(clear: bool, as_json: bool) -> None:
     """List the caches, or clear them.

@@ -19,7 +19,16 @@ from tpu_console.engine.runs.run_directory import find_run
 
 from ..terminal.native_output import native_output_diverted
 from ..terminal.output import complain, say, speaks_utf8
-from .options import PROGRAM, command, json_option, preset_file_option, run_argument, screen_choices, screen_options
+from .options import (
+    PROGRAM,
+    command,
+    json_option,
+    option,
+    preset_file_option,
+    run_argument,
+    screen_choices,
+    screen_options,
+)
 from .preset_choice import check_files
 
 if TYPE_CHECKING:
@@ -165,17 +174,9 @@ def _attach_over_ssh(address: str, options: list[str], *, has_screen: bool) -> i
     done="ended with Ctrl-C",
     failed="the port is in use, or textual-serve is not installed",
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8000, metavar="N", help="Port; 0 for any. [default: 8000]"
-)
-@click.option("--host", default="127.0.0.1", metavar="ADDR", help="Listen on ADDR. [default: 127.0.0.1, this machine]")
-@click.option(
-    "--allow-host",
-    "names",
-    metavar="NAME",
-    multiple=True,
-    help="Also answer requests for NAME, such as a proxy's name.",
-)
+@option("--port N", "Port; 0 for any. [default: 8000]", type=click.IntRange(0, 65535), default=8000)
+@option("--host ADDR", "Listen on ADDR. [default: 127.0.0.1, this machine]", default="127.0.0.1")
+@option("--allow-host NAME", "Also answer requests for NAME, such as a proxy's name.", "names", multiple=True)
 @preset_file_option
 @screen_options
 def web(port: int, host: str, names: tuple[str, ...], preset_files: tuple[Path, ...]) -> None:

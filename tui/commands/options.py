@@ -88,6 +88,14 @@ complete_run = offers(lambda: (run.run_id for run in list_runs()), anywhere=True
 complete_accelerator = offers(lambda: ("auto", "cpu", "gpu", "tpu", "tpu:", "sim:2", "sim:4", "sim:8"))
 
 
+def option(usage: str, text: str, name: str | None = None, **more: Any) -> Callable[[Decorated], Decorated]:
+    """Add an option as its help shows it, such as ``--epochs N`` with a text; without a value and `more`, a flag."""
+    words = usage.split()
+    names = [*(word.strip(",") for word in words if word.startswith("-")), *([name] if name else [])]
+    value = None if words[-1].startswith("-") else words[-1]
+    return click.option(*names, metavar=value, help=text, **(more if value or more else {"is_flag": True}))
+
+
 def together(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
     """Make one decorator of several options, in the order of the help."""
 
@@ -107,85 +115,74 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 preset_argument = click.argument("preset", metavar="PRESET|DATA", shell_complete=complete_preset)
 run_argument = click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)
-preset_file_option = click.option(
-    "--preset-file",
+preset_file_option = option(
+    "--preset-file FILE",
+    "Add this preset file; repeatable.",
     "preset_files",
-    metavar="FILE",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Add this preset file; repeatable.",
 )
-set_option = click.option(
-    "--set",
+set_option = option(
+    "--set KEY=VALUE",
+    "Change a setting, such as data.options.image_size=[64,64]; repeatable. VALUE is TOML or plain text.",
     "assignments",
-    metavar="KEY=VALUE",
     multiple=True,
     shell_complete=offers(_keys),
-    help="Change a setting, such as data.options.image_size=[64,64]; repeatable. VALUE is TOML or plain text.",
 )
-checkpoint_option = click.option(
+checkpoint_option = option(
     "--checkpoint",
+    "The last model, or the one of the best epoch.",
     type=click.Choice(["last", "best"]),
     default="last",
     show_default=True,
-    help="The last model, or the one of the best epoch.",
 )
-trust_option = click.option(
+trust_option = option(
     "--trust",
+    "Allow its code to run, and all else that it names, even if it is not yours.",
     is_flag=True,
     expose_value=False,
     callback=_keep,
-    help="Allow its code to run, and all else that it names, even if it is not yours.",
 )
-detach_option = click.option("--detach", is_flag=True, help="Start in the background and return.")
+detach_option = option("--detach", "Start in the background and return.")
 
 
 def json_option(text: str) -> Callable[[Decorated], Decorated]:
     """Add ``--json``, described by `text`."""
-    return click.option("--json", "as_json", is_flag=True, help=text)
+    return option("--json", text, "as_json")
 
 
 def form_options(**texts: str) -> Callable[[Decorated], Decorated]:
     """Add an option for each form in which results can be printed; the one that is given is `form`."""
-    return together(*(click.option(f"--{form}", "form", flag_value=form, help=text) for form, text in texts.items()))
+    return together(*(option(f"--{form}", text, "form", flag_value=form) for form, text in texts.items()))
 
 
 training_options = together(
     set_option,
-    click.option("--epochs", type=int, metavar="N", help="Number of epochs, including those already done."),
-    click.option("--batch-size", type=int, metavar="N", help="Batch size per replica."),
-    click.option(
-        "--accelerator",
-        metavar="A",
+    option("--epochs N", "Number of epochs, including those already done.", type=int),
+    option("--batch-size N", "Batch size per replica.", type=int),
+    option(
+        "--accelerator A",
+        "auto, cpu, gpu, tpu, tpu:ADDRESS (a remote TPU) or sim:N (N simulated replicas).",
         shell_complete=complete_accelerator,
-        help="auto, cpu, gpu, tpu, tpu:ADDRESS (a remote TPU) or sim:N (N simulated replicas).",
     ),
-    click.option("--backend", type=click.Choice(["auto", "tensorflow", "jax"]), help="Keras backend. [default: auto]"),
-    click.option(
-        "--budget",
-        metavar="T",
-        help="Longest time from now on, such as 8h30m, colab or kaggle; stops in time to be saved.",
-    ),
+    option("--backend", "Keras backend. [default: auto]", type=click.Choice(["auto", "tensorflow", "jax"])),
+    option("--budget T", "Longest time from now on, such as 8h30m, colab or kaggle; stops in time to be saved."),
     trust_option,
-    click.option(
-        "--in-process", is_flag=True, help="Train in this process, not in a separate one; the run ends with it."
-    ),
+    option("--in-process", "Train in this process, not in a separate one; the run ends with it."),
     detach_option,
     json_option("Print the run's events, one JSON object per line."),
 )
 """The options of commands that train."""
 
 screen_options = together(
-    click.option(
+    option(
         "--markers",
+        "Characters for curves. [default: braille; ascii without a UTF-8 locale]",
         type=click.Choice(["braille", "block", "ascii"]),
         expose_value=False,
         callback=_keep,
-        help="Characters for curves. [default: braille; ascii without a UTF-8 locale]",
     ),
-    click.option(
-        "--theme", metavar="NAME", expose_value=False, callback=_keep, help="A Textual theme, such as textual-light."
-    ),
+    option("--theme NAME", "A Textual theme, such as textual-light.", expose_value=False, callback=_keep),
 )
 """The options of commands that open a screen."""
 

@@ -14,7 +14,7 @@ from tpu_console.engine.preflight.topologies import TOPOLOGIES
 
 from ..jobs.job_process import run_job
 from ..terminal.output import complain_about, say, say_json, width_of_output
-from .options import command, complete_preset, json_option, preset_file_option, set_option, trust_option
+from .options import command, complete_preset, json_option, option, preset_file_option, set_option, trust_option
 from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
@@ -47,41 +47,36 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     others=_OTHER_CODES,
 )
 @click.argument("name", metavar="PRESET|FILE", shell_complete=complete_preset)
-@click.option(
-    "--on",
+@option(
+    "--on TPU[,TPU…]",
+    "TPUs to check, such as v5e-8, v3-8 or v5e-32; repeatable.",
     "tpus",
-    metavar="TPU[,TPU…]",
     multiple=True,
     default=("v5e-8",),
     show_default=True,
     shell_complete=_complete_tpu,
-    help="TPUs to check, such as v5e-8, v3-8 or v5e-32; repeatable.",
 )
-@click.option(
-    "--batch-size",
+@option(
+    "--batch-size N",
+    "Batch size per replica; repeatable. [default: from the preset]",
     "batches",
-    metavar="N",
     type=click.IntRange(min=1),
     multiple=True,
-    help="Batch size per replica; repeatable. [default: from the preset]",
 )
-@click.option(
+@option(
     "--precision",
+    "Precision; repeatable. [default: from the preset]",
     "precisions",
     type=click.Choice(["float32", "mixed_bfloat16"]),
     multiple=True,
-    help="Precision; repeatable. [default: from the preset]",
 )
-@click.option(
-    "--search", is_flag=True, help="Find the largest batch that fits, and compare three; compiles several times."
-)
-@click.option("--no-cache", is_flag=True, help="Ignore cached results.")
-@click.option("--no-call", is_flag=True, help="Do not call your dataset function if its shapes are unknown.")
-@click.option(
-    "--limit",
-    metavar="SECONDS",
+@option("--search", "Find the largest batch that fits, and compare three; compiles several times.")
+@option("--no-cache", "Ignore cached results.")
+@option("--no-call", "Do not call your dataset function if its shapes are unknown.")
+@option(
+    "--limit SECONDS",
+    "Time for all choices; what is done by then is shown. [default: 1800 per choice, 7200 with --search]",
     type=click.FloatRange(min=0, min_open=True),
-    help="Time for all choices; what is done by then is shown. [default: 1800 per choice, 7200 with --search]",
 )
 @set_option
 @preset_file_option

@@ -15,7 +15,7 @@ from tpu_console.engine.storage.paths import runs_folder, user_path
 from ..following.run_list import COLUMNS, COLUMNS_IN_FULL, Sort, in_order, with_tags
 from ..terminal.output import complain, say, say_json, speaks_utf8, width_of_output
 from ..text.tables import as_lines
-from .options import command, complete_run, json_option, run_argument
+from .options import command, complete_run, json_option, option, run_argument
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
@@ -29,10 +29,10 @@ _PLOT_ROWS = 16
     "tpu-console runs --json | jq '.[0]'",
     name="list",
 )
-@click.option("--sort", type=click.Choice([*map(str, Sort)]), default="started", help="[default: started]")
-@click.option("--tag", "tags", metavar="TAG", multiple=True, help="List only runs with this tag; repeatable.")
-@click.option("--archived", is_flag=True, help="List archived runs, too.")
-@click.option("--deleted", is_flag=True, help="List the runs in the trash.")
+@option("--sort", "[default: started]", type=click.Choice([*map(str, Sort)]), default="started")
+@option("--tag TAG", "List only runs with this tag; repeatable.", "tags", multiple=True)
+@option("--archived", "List archived runs, too.")
+@option("--deleted", "List the runs in the trash.")
 @json_option("Print a JSON array.")
 def list_(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_json: bool) -> None:
     """List your runs, the newest first."""
@@ -68,7 +68,7 @@ def list_(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_js
 )
 @run_argument
 @json_option("Print a JSON object.")
-@click.option("--plot", "as_plot", is_flag=True, help="Print the curves of its metrics over the epochs.")
+@option("--plot", "Print the curves of its metrics over the epochs.", "as_plot")
 def show(name: str | None, as_json: bool, as_plot: bool) -> None:
     """Show everything about RUN, by default the newest.
 
@@ -136,10 +136,10 @@ def rename(name: str, title: str) -> None:
     "tpu-console runs tag 103748-digits 103737-digits --archive",
 )
 @click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
-@click.option("--add", "--tag", "tags", metavar="TAG", multiple=True, help="Add a tag; repeatable.")
-@click.option("--remove", "--untag", "untags", metavar="TAG", multiple=True, help="Remove a tag; repeatable.")
-@click.option("--note", metavar="TEXT", help="Replace the note; an empty one removes it.")
-@click.option("--archive/--unarchive", default=None, help="Leave the runs out of lists, or list them again.")
+@option("--add, --tag TAG", "Add a tag; repeatable.", "tags", multiple=True)
+@option("--remove, --untag TAG", "Remove a tag; repeatable.", "untags", multiple=True)
+@option("--note TEXT", "Replace the note; an empty one removes it.")
+@option("--archive/--unarchive", "Leave the runs out of lists, or list them again.", default=None)
 def tag(
     names: tuple[str, ...], tags: tuple[str, ...], untags: tuple[str, ...], note: str | None, archive: bool | None
 ) -> None:
@@ -165,9 +165,9 @@ def tag(
     "tpu-console runs delete --empty-trash",
 )
 @click.argument("names", metavar="RUN...", nargs=-1, shell_complete=complete_run)
-@click.option("--restore", is_flag=True, help="Move the runs from the trash back.")
-@click.option("--empty-trash", is_flag=True, help="Delete everything in the trash for good; asks first.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@option("--restore", "Move the runs from the trash back.")
+@option("--empty-trash", "Delete everything in the trash for good; asks first.")
+@option("--yes", "Do not ask.")
 @click.pass_context
 def delete(ctx: click.Context, names: tuple[str, ...], restore: bool, empty_trash: bool, yes: bool) -> None:
     """Move runs to the trash, or restore them.

@@ -21,7 +21,7 @@ from ..terminal.output import complain, say, say_json, width_of_output
 from ..text.names import Status
 from ..text.numbers import plural
 from ..text.steering import STOP_PENDING, busy_text, change_text, silent_text
-from .options import command, complete_run, json_option, run_argument
+from .options import command, complete_run, json_option, option, run_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +44,9 @@ _DONE = "the run was asked, or has ended already"
     done=_DONE,
 )
 @run_argument
-@click.option("--after", type=click.Choice(["step", "epoch"]), help="What to finish first. [default: step]")
-@click.option("--now", is_flag=True, help="Kill the process; unsaved work is lost. Asks first.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@option("--after", "What to finish first. [default: step]", type=click.Choice(["step", "epoch"]))
+@option("--now", "Kill the process; unsaved work is lost. Asks first.")
+@option("--yes", "Do not ask.")
 def stop(name: str | None, after: str | None, now: bool, yes: bool) -> None:
     """Stop RUN and save its model; by default the running one.
 
@@ -120,12 +120,8 @@ def set_(words: tuple[str, ...]) -> None:
     failed="no steps were traced",
 )
 @run_argument
-@click.option(
-    "--steps", type=click.IntRange(1, 100), default=5, metavar="N", help="How many steps to trace. [default: 5]"
-)
-@click.option(
-    "--before", metavar="RUN", shell_complete=complete_run, help="Compare with this run, traced before a change."
-)
+@option("--steps N", "How many steps to trace. [default: 5]", type=click.IntRange(1, 100), default=5)
+@option("--before RUN", "Compare with this run, traced before a change.", shell_complete=complete_run)
 @json_option("Print a JSON object.")
 def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> None:
     """Trace a few steps of RUN and say where their time goes.

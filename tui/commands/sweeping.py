@@ -22,6 +22,7 @@ from .options import (
     detach_option,
     form_options,
     offers,
+    option,
     preset_file_option,
     screen_options,
     set_option,
@@ -65,24 +66,23 @@ _result_options = form_options(
     failed="a run failed",
 )
 @click.argument("preset", metavar="[PRESET|DATA]", required=False, shell_complete=complete_preset)
-@click.option(
-    "--over",
-    metavar="KEY=A,B,C",
+@option(
+    "--over KEY=A,B,C",
+    "A key and its values: a list, or a range such as 1e-4..1e-1:log:4. Repeatable: every combination is trained.",
     multiple=True,
-    help="A key and its values: a list, or a range such as 1e-4..1e-1:log:4. Repeatable: every combination is trained.",
 )
 @set_option
-@click.option("--epochs", type=int, metavar="N", help="Number of epochs of each run.")
-@click.option("--repeat", type=click.IntRange(1, 20), default=1, metavar="N", help="Train each combination N times.")
-@click.option("--baseline", default="", metavar="KEY=VALUE", help="Compare with these. [default: the first --over]")
-@click.option("--lr-find", is_flag=True, help="Short for 11 learning rates from 1e-5 to 1, one epoch each.")
-@click.option("--search", type=click.Choice(["grid", "random", "tpe"]), help="Let Optuna choose the values.")
-@click.option("--trials", type=click.IntRange(1, 1000), default=20, metavar="N", help="Runs of a search. [default: 20]")
-@click.option("--prune", is_flag=True, help="Stop runs of a search that are worse than the median of earlier ones.")
-@click.option("--metric", default="", metavar="NAME", help="What a search improves. [default: the run's own metric]")
-@click.option("--study", default="", metavar="NAME", help="Name of Optuna's study, to share it.")
-@click.option("--storage", default="", metavar="URL|FILE", help="Where Optuna keeps the study, to share it.")
-@click.option("--resume", "resumed", metavar="SWEEP", shell_complete=_complete_sweep, help="Go on with a sweep.")
+@option("--epochs N", "Number of epochs of each run.", type=int)
+@option("--repeat N", "Train each combination N times.", type=click.IntRange(1, 20), default=1)
+@option("--baseline KEY=VALUE", "Compare with these. [default: the first --over]", default="")
+@option("--lr-find", "Short for 11 learning rates from 1e-5 to 1, one epoch each.")
+@option("--search", "Let Optuna choose the values.", type=click.Choice(["grid", "random", "tpe"]))
+@option("--trials N", "Runs of a search. [default: 20]", type=click.IntRange(1, 1000), default=20)
+@option("--prune", "Stop runs of a search that are worse than the median of earlier ones.")
+@option("--metric NAME", "What a search improves. [default: the run's own metric]", default="")
+@option("--study NAME", "Name of Optuna's study, to share it.", default="")
+@option("--storage URL|FILE", "Where Optuna keeps the study, to share it.", default="")
+@option("--resume SWEEP", "Go on with a sweep.", "resumed", shell_complete=_complete_sweep)
 @trust_option
 @detach_option
 @preset_file_option
@@ -231,7 +231,7 @@ def _print(view: SweepView, form: str | None) -> None:
     "tpu-console runs sweeps 133100-digits --stop",
 )
 @click.argument("name", metavar="[SWEEP]", required=False, shell_complete=_complete_sweep)
-@click.option("--stop", is_flag=True, help="Stop the sweep and its run, which is saved.")
+@option("--stop", "Stop the sweep and its run, which is saved.")
 @_result_options
 @screen_options
 def sweeps(name: str | None, stop: bool, form: str | None) -> int:

@@ -22,7 +22,7 @@ from ..jobs.job_process import run_job
 from ..jobs.run_process import HostedRun, InProcessRun, launch, train_here
 from ..terminal.output import complain, say, width_of_output
 from ..text.tables import labelled, wrapped
-from .options import command, preset_argument, preset_file_option, run_argument, training_options, trust_option
+from .options import command, option, preset_argument, preset_file_option, run_argument, training_options, trust_option
 from .preset_choice import chosen_preset, parsed, run_job_with_trust, with_trust
 
 if TYPE_CHECKING:
@@ -68,19 +68,14 @@ class How:
 )
 @preset_argument
 @training_options
-@click.option(
-    "--hosts", "hosts__count", type=int, metavar="N", help="Number of machines. [default: from the TPU pod, else 1]"
-)
-@click.option("--host-index", "hosts__index", type=int, metavar="I", help="Index of this machine, from 0.")
-@click.option(
-    "--coordinator", "hosts__coordinator", metavar="ADDR", help="ADDRESS[:PORT] of host 0; the same on all machines."
-)
+@option("--hosts N", "Number of machines. [default: from the TPU pod, else 1]", "hosts__count", type=int)
+@option("--host-index I", "Index of this machine, from 0.", "hosts__index", type=int)
+@option("--coordinator ADDR", "ADDRESS[:PORT] of host 0; the same on all machines.", "hosts__coordinator")
 @preset_file_option
-@click.option(
-    "--resume-if-exists",
+@option(
+    "--resume-if-exists NAME",
+    "Name the run; if a run of that name is here or at the mirror, resume it, or watch it if it is training.",
     "resumed_name",
-    metavar="NAME",
-    help="Name the run; if a run of that name is here or at the mirror, resume it, or watch it if it is training.",
 )
 def run(
     preset: str, assignments: tuple[str, ...], preset_files: tuple[Path, ...], resumed_name: str | None, **options: Any
