@@ -74,20 +74,15 @@ class FieldRow(Widget):
 
         row: FieldRow
 
-    problem = reactive("", layout=True)
-    """What is wrong with the value; empty for nothing."""
-    is_changed = reactive(False)
-    """Whether the value differs from the preset's."""
-    shows_help = reactive(False, layout=True)
-    """Whether the help is shown, beside the value if there is room and under it otherwise."""
+    problem = reactive("", layout=True)  # what is wrong with the value; empty for nothing
+    is_changed = reactive(False)  # whether the value differs from the preset's
+    shows_help = reactive(False, layout=True)  # beside the value if there is room, and under it otherwise
 
     def __init__(self, spec: FieldSpec, text: str, labels: Mapping[str, str] | None = None) -> None:
         self.spec = spec
         self._labels = dict(labels or {})
         self._control = self._new_control(text)
         super().__init__(self._control)
-        if self._control.value == _OWN:
-            self._own.value = self._own_text(text)
 
     def _new_control(self, text: str) -> TickBox | Choice | Input:
         spec = self.spec
@@ -154,8 +149,6 @@ class FieldRow(Widget):
             case Input() as line:
                 line.value = text
             case choice:
-                if self._listed(text) == _OWN:
-                    self._own.value = self._own_text(text)
                 choice.value = self._listed(text)
         self._follow()
 
@@ -206,23 +199,19 @@ class FieldRow(Widget):
 
     def _options(self) -> dict[str, str]:
         """Return the display texts by value."""
-        options = {value: self._labels.get(value, value) for value in self.spec.choices}
-        return options | ({_OWN: self.spec.own.label} if self.spec.own is not None else {})
+        own = {} if self.spec.own is None else {_OWN: self.spec.own.label}
+        return {value: self._labels.get(value, value) for value in self.spec.choices} | own
 
     def _listed(self, text: str) -> str:
-        return text if text in self.spec.choices or self.spec.own is None else _OWN
-
-    def _own_text(self, text: str) -> str:
+        """Return the listed value of a text; a custom one goes into its text field."""
         if self.spec.own is None or text in self.spec.choices:
-            return ""
-        return text.removeprefix(self.spec.own.prefix)
+            return text
+        self._own.value = text.removeprefix(self.spec.own.prefix)
+        return _OWN
 
 
 class TickBox(Checkbox):
-    """A checkbox with a mark when it is on and none when it is off.
-
-    Textual's checkbox shows the mark in both states, in different colours.
-    """
+    """A checkbox with a mark when it is on and none when it is off; Textual's shows it in both, in other colours."""
 
     def render(self) -> Content:
         """The mark, if it is on, and the label."""
@@ -253,7 +242,6 @@ class Choice(Widget, can_focus=True):
     labels: reactive[Mapping[str, str]] = reactive({})
     value = reactive("", init=False)
 
-    @dataclass
     class Changed(Message):
         """Another value was chosen."""
 

@@ -1,7 +1,6 @@
 """The fields of the run form, from the configuration's types, so that a new key appears automatically, and the draft.
 
-Does not depend on Textual. Defines the name of each field, its values, and how they are written and read as text. The
-draft keeps everything typed, also invalid texts and the options of other models and datasets.
+The draft keeps everything typed, also invalid texts and the options of other models and datasets.
 """
 
 from __future__ import annotations
@@ -62,11 +61,8 @@ class OptionTable:
 
 
 OPTION_TABLES = {
-    table.key: table
-    for table in (
-        OptionTable("data.options", "dataset", "Data", option_sections, DataOptions),
-        OptionTable("model_options", "model", "Model", lambda: MODELS, RunConfig),
-    )
+    "data.options": OptionTable("data.options", "dataset", "Data", option_sections, DataOptions),
+    "model_options": OptionTable("model_options", "model", "Model", lambda: MODELS, RunConfig),
 }
 
 _OWN_FUNCTION = OwnValue("custom function…", "Function", "", "package.module:function or file.py:function")
@@ -92,31 +88,24 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "sinks": SINKS,
     "alerts.kinds": ALERTS,
 }
-_GROUPS = {
-    "dataset": "Data",
-    "data": "Data",
-    "model": "Model",
-    "model_options": "Model",
-    "weights": "Model",
-    "optimizer": "Optimizer and schedule",
-    "fine_tuning": "Fine-tuning",
-    "accelerator": "Accelerator",
-    "backend": "Accelerator",
-    "precision": "Accelerator",
-    "steps_per_execution": "Accelerator",
-    "augmentation": "Augmentation",
-    "early_stopping": "Early stopping",
-    "checkpoint": "Checkpoints",
-    "mirror": "Checkpoints",
-    "sinks": "Experiment trackers",
-    "alerts": "Alerts",
-    "hosts": "Several hosts",
-    "seed": "Seed and name",
-    "name": "Seed and name",
+_TRAINING = "Training"
+_GROUPS = {  # the headings in the order of the decisions, each with its keys and sections; training has all others
+    "Data": ("dataset", "data"),
+    "Model": ("model", "model_options", "weights"),
+    _TRAINING: (),
+    "Optimizer and schedule": ("optimizer",),
+    "Fine-tuning": ("fine_tuning",),
+    "Accelerator": ("accelerator", "backend", "precision", "steps_per_execution"),
+    "Augmentation": ("augmentation",),
+    "Early stopping": ("early_stopping",),
+    "Checkpoints": ("checkpoint", "mirror"),
+    "Experiment trackers": ("sinks",),
+    "Alerts": ("alerts",),
+    "Several hosts": ("hosts",),
+    "Seed and name": ("seed", "name"),
 }
-_OTHER = "Training"
-GROUPS = tuple(dict.fromkeys([*list(_GROUPS.values())[:4], _OTHER, *_GROUPS.values()]))
-"""The headings in the order of the decisions."""
+GROUPS = tuple(_GROUPS)
+_GROUP_OF = {key: group for group, keys in _GROUPS.items() for key in keys}
 
 
 @cache
@@ -135,7 +124,7 @@ def fields_of(section: type[Section] = RunConfig, prefix: str = "") -> tuple[Fie
             specs.append(
                 FieldSpec(
                     key,
-                    _GROUPS.get(key.partition(".")[0], _OTHER),
+                    _GROUP_OF.get(key.partition(".")[0], _TRAINING),
                     name.replace("_", " ").capitalize(),
                     section.description(name).replace("`", ""),
                     kind,
@@ -146,8 +135,7 @@ def fields_of(section: type[Section] = RunConfig, prefix: str = "") -> tuple[Fie
                     is_essential=key in ESSENTIAL or info.is_required(),
                 )
             )
-    order = {group: number for number, group in enumerate(GROUPS)}
-    return tuple(sorted(specs, key=lambda spec: (order.get(spec.group, len(order)), not spec.is_essential)))
+    return tuple(sorted(specs, key=lambda spec: (GROUPS.index(spec.group), not spec.is_essential)))
 
 
 def option_fields(table: OptionTable, name: str) -> tuple[FieldSpec, ...]:
@@ -157,27 +145,23 @@ def option_fields(table: OptionTable, name: str) -> tuple[FieldSpec, ...]:
         return fields_of(section, f"{table.key}.")
     if not is_user_reference(name):
         return ()
-    help_text = table.holder.description(table.key.rpartition(".")[2])
-    return (FieldSpec(table.key, table.group, "Keyword arguments", help_text, ControlKind.KEYWORDS),)
+    about = table.holder.description(table.key.rpartition(".")[2])
+    return (FieldSpec(table.key, table.group, "Keyword arguments", about, ControlKind.KEYWORDS),)
 
 
 def _kind(key: str, annotation: Any) -> tuple[ControlKind, tuple[str, ...]]:
-    if key in _CHOICES and get_origin(annotation) is not tuple:
-        return (ControlKind.OPEN_CHOICE if key in _OWN else ControlKind.CHOICE), _CHOICES[key]
-    if key == "dataset":
-        return ControlKind.OPEN_CHOICE, dataset_names()
-    origin = get_origin(annotation)
+    origin, choices = get_origin(annotation), dataset_names() if key == "dataset" else _CHOICES.get(key, ())
+    if choices and origin is not tuple:
+        return (ControlKind.OPEN_CHOICE if key in _OWN else ControlKind.CHOICE), choices
     if origin is Literal:
         return ControlKind.CHOICE, tuple(str(value) for value in get_args(annotation))
-    if annotation is bool:
-        return ControlKind.SWITCH, ()
     if origin is tuple:
         item = get_args(annotation)[0]
         is_text = (get_args(item)[0] if get_origin(item) is Annotated else item) is str
-        return (ControlKind.NAMES if is_text else ControlKind.LIST), _CHOICES.get(key, ())
+        return (ControlKind.NAMES if is_text else ControlKind.LIST), choices
     if origin is dict:
         return ControlKind.KEYWORDS, ()
-    return (ControlKind.TEXT if annotation is str else ControlKind.NUMBER), ()
+    return {bool: ControlKind.SWITCH, str: ControlKind.TEXT}.get(annotation, ControlKind.NUMBER), ()
 
 
 def to_value(spec: FieldSpec, text: str) -> object:
@@ -266,9 +250,8 @@ class Draft:
         values: dict[str, Any] = {}
         problems: list[Problem] = []
         for spec in self.fields():
-            text = self.text(spec)
+            text, table = self.text(spec), _table_of(spec.key)
             *sections, last = spec.key.split(".")
-            table = OPTION_TABLES.get(".".join(sections))
             is_unchosen = table is not None and text == spec.default and last not in self._base_options(table)
             if is_unchosen or (not text.strip() and spec.empty_is_default):
                 continue  # a default that the user did not choose would only make the command longer
@@ -292,12 +275,9 @@ class Draft:
         preset = self.preset
         if preset.notes:  # made for data, and again by the command
             values = flat_values(config)
-            given = [
-                f"--set {shlex.quote(f'{key}={value_text(key, value)}')}"
-                for key, value in preset.given
-                if values.get(key) == value
-            ]
-            return " ".join([run_command(config, preset.config, user_path(preset.path)), *given])
+            given = [f"{key}={value_text(key, value)}" for key, value in preset.given if values.get(key) == value]
+            command = run_command(config, preset.config, user_path(preset.path))
+            return " ".join([command, *(f"--set {shlex.quote(assignment)}" for assignment in given)])
         command = run_command(config, preset.config, preset.name)
         if preset.is_builtin or preset.path.parent == user_presets_folder():
             return command
@@ -319,8 +299,7 @@ class Draft:
         return options
 
     def _original(self, spec: FieldSpec) -> str:
-        table = _table_of(spec)
-        if table is None:
+        if (table := _table_of(spec.key)) is None:
             return to_text(_at(self._base, spec.key))
         options = self._base_options(table)
         if spec.key == table.key:
@@ -330,7 +309,7 @@ class Draft:
 
     def _slot(self, spec: FieldSpec) -> str:
         # Each built-in model and dataset keeps the options typed for it while another one is chosen.
-        table = _table_of(spec)
+        table = _table_of(spec.key)
         return spec.key if table is None else f"{table.slot(self._choice(table))}:{spec.key}"
 
 
@@ -341,6 +320,5 @@ def _at(values: Any, key: str) -> Any:
     return values
 
 
-def _table_of(spec: FieldSpec) -> OptionTable | None:
-    tables = OPTION_TABLES.values()
-    return next((table for table in tables if f"{spec.key}.".startswith(f"{table.key}.")), None)
+def _table_of(key: str) -> OptionTable | None:
+    return next((table for table in OPTION_TABLES.values() if f"{key}.".startswith(f"{table.key}.")), None)

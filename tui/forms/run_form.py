@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.containers import Vertical, VerticalScroll
@@ -34,15 +33,13 @@ class FieldList(VerticalScroll, can_focus=False):
 
     BINDINGS = [bind("up", "go(-1)"), bind("down", "go(1)")]
 
-    def on_resize(self) -> None:
-        """Keep the focused field in view: its help may have taken lines from the list."""
-        self.keep_in_view()
-
     def keep_in_view(self) -> None:
         """Scroll to the focused field."""
         focused = self.screen.focused
         if focused is not None and self in focused.ancestors:
             focused.scroll_visible(animate=False)
+
+    on_resize = keep_in_view  # the field's help may have taken lines from the list
 
     def action_go(self, by: int) -> None:
         """Move the focus some fields down, without wrapping around."""
@@ -52,10 +49,7 @@ class FieldList(VerticalScroll, can_focus=False):
 
 
 class RunForm(Vertical):
-    """The form.
-
-    It writes the input into its draft and shows the problems passed to it.
-    """
+    """The form. It writes the input into its draft and shows the problems passed to it."""
 
     DEFAULT_CSS = """
     RunForm {
@@ -68,10 +62,8 @@ class RunForm(Vertical):
         #field-help { height: auto; color: $text-muted; }
     }
     """
-    shows_all = reactive(False, init=False)
-    """Whether every field is shown, or only the essential ones."""
+    shows_all = reactive(False, init=False)  # whether every field is shown, or only the essential ones
 
-    @dataclass
     class Edited(Message):
         """The draft changed."""
 
@@ -80,8 +72,7 @@ class RunForm(Vertical):
         self._draft: Draft | None = None
         self._found: set[FieldSpec] = set()  # shown although they are not essential
         self._labels: dict[str, Mapping[str, str]] = {}
-        self._help_is_shown = False
-        self._shows_help = False
+        self._help_is_shown = self._shows_help = False
         self._syncing = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
@@ -117,16 +108,13 @@ class RunForm(Vertical):
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
         """Mark the fields that have problems, and those that differ from the preset."""
-        if self._draft is None:
+        if (draft := self._draft) is None:
             return
-        fields = self._draft.fields()
-        sentences: dict[str, list[str]] = {}
-        for problem in problems:
-            if (spec := field_of(problem, fields)) is not None:
-                sentences.setdefault(spec.key, []).append(problem.message)
+        fields = draft.fields()
+        found = [(field_of(problem, fields), problem.message) for problem in problems]
         for row in self._rows():
-            row.problem = "; ".join(sentences.get(row.spec.key, ()))
-            row.is_changed = self._draft.is_changed(row.spec)
+            row.problem = "; ".join(message for spec, message in found if spec == row.spec)
+            row.is_changed = draft.is_changed(row.spec)
         self._show_wanted()
 
     async def focus_problem(self, problem: Problem) -> None:
@@ -208,18 +196,13 @@ class RunForm(Vertical):
                     else:
                         await row.remove()
                 wanted = [spec for number, spec in enumerate(wanted) if most is None or number < most or spec in there]
-                new: list[Widget] = [self._new_row(spec) for spec in wanted if spec not in there]
-                headed = {heading.name for heading in self.query(".heading")}
-                places: dict[object, int] = {}
-                for spec in wanted:
-                    if spec.group not in places and spec.group not in headed:
-                        new.append(Static(spec.group, name=spec.group, classes="heading", markup=False))
-                    places.setdefault(spec.group, len(places))
-                    places[spec] = len(places)
+                places = [*dict.fromkeys(item for spec in wanted for item in (spec.group, spec))]
+                known = {*there, *(heading.name for heading in self.query(".heading"))}
                 fields = self.query_one(FieldList)
-                await fields.mount_all(new)
+                await fields.mount_all(self._new_child(item) for item in places if item not in known)
                 # By the field, or by the group that is a heading's name.
-                fields.sort_children(key=lambda child: places.get(getattr(child, "spec", child.name), -1))
+                at: dict[object, int] = {item: number for number, item in enumerate(places)}
+                fields.sort_children(key=lambda child: at.get(getattr(child, "spec", child.name), -1))
                 self._show_wanted()
 
     def _show_wanted(self) -> None:
@@ -230,8 +213,10 @@ class RunForm(Vertical):
             heading.display = (self.shows_all or bool(self._found)) and heading.name in groups
             heading.set_class(heading.name in groups[:1], "-first")
 
-    def _new_row(self, spec: FieldSpec) -> FieldRow:
-        text = self._draft.text(spec) if self._draft is not None else ""
-        row = FieldRow(spec, text, self._labels.get(spec.key))
+    def _new_child(self, item: FieldSpec | str) -> Widget:
+        """Make the row of a field, or the heading of a group."""
+        if isinstance(item, str):
+            return Static(item, name=item, classes="heading", markup=False)
+        row = FieldRow(item, self._draft.text(item) if self._draft is not None else "", self._labels.get(item.key))
         row.set_reactive(FieldRow.shows_help, self._shows_help)
         return row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -23,45 +23,31 @@ if TYPE_CHECKING:
     from textual.color import Color
 
 
-DARK = Theme(
-    name="console-dark",
-    primary="#5ca7ff",
-    secondary="#3d6d9e",
-    accent="#7ab8ff",
-    foreground="#d7dde5",
-    background="#0f1318",
-    surface="#171c23",
-    panel="#1e252e",
-    success="#5ed08c",
-    warning="#f0b454",
-    error="#ff6e6e",
-    dark=True,
-    variables={
-        "footer-background": "#171c23",
-        "footer-key-foreground": "#7ab8ff",
-        "footer-description-foreground": "#a9b4c0",
-    },
-)
+_COLORS = {  # of the dark and the light theme
+    "primary": ("#5ca7ff", "#0058be"),
+    "secondary": ("#3d6d9e", "#4a7fb5"),
+    "accent": ("#7ab8ff", "#0058be"),
+    "foreground": ("#d7dde5", "#1d242c"),
+    "background": ("#0f1318", "#f7f8fa"),
+    "surface": ("#171c23", "#eceff3"),
+    "panel": ("#1e252e", "#e2e6ec"),
+    "success": ("#5ed08c", "#0a6e3c"),
+    "warning": ("#f0b454", "#8a5a00"),
+    "error": ("#ff6e6e", "#b30018"),
+    "footer-background": ("#171c23", "#e6eaf0"),
+    "footer-key-foreground": ("#7ab8ff", "#0058be"),
+    "footer-description-foreground": ("#a9b4c0", "#4a5561"),
+}
 
-LIGHT = Theme(
-    name="console-light",
-    primary="#0058be",
-    secondary="#4a7fb5",
-    accent="#0058be",
-    foreground="#1d242c",
-    background="#f7f8fa",
-    surface="#eceff3",
-    panel="#e2e6ec",
-    success="#0a6e3c",
-    warning="#8a5a00",
-    error="#b30018",
-    dark=False,
-    variables={
-        "footer-background": "#e6eaf0",
-        "footer-key-foreground": "#0058be",
-        "footer-description-foreground": "#4a5561",
-    },
-)
+
+def _theme(name: str, colors: dict[str, str]) -> Theme:
+    variables = {key: colors.pop(key) for key in [*colors] if key.startswith("footer-")}
+    shades: dict[str, Any] = colors
+    return Theme(name, dark=name == "console-dark", variables=variables, **shades)
+
+
+DARK = _theme("console-dark", {key: dark for key, (dark, _) in _COLORS.items()})
+LIGHT = _theme("console-light", {key: light for key, (_, light) in _COLORS.items()})
 
 
 def kept_theme() -> str:
@@ -101,12 +87,9 @@ def in_ascii(text: str) -> str:
     return "".join(c if c.isascii() else _LOOKALIKES.get(c, "?" * cell_len(c)) for c in text)
 
 
-_LONGEST = 200
-
-
 def attention(text: str) -> str:
     """Return the control sequence: the bell, and a notification with a text."""
-    return f"\a\x1b]9;{printable(text)[:_LONGEST]}\x1b\\"
+    return f"\a\x1b]9;{printable(text)[:200]}\x1b\\"
 
 
 def call_attention(app: App[object], text: str) -> None:

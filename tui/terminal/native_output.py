@@ -26,8 +26,7 @@ _diverted: list[int] = []  # the descriptor that 1 and 2 are redirected to, if t
 def native_output_diverted() -> Iterator[None]:
     """Redirect descriptors 1 and 2 to a private temporary file, while the console draws on the terminal.
 
-    Use it around `ConsoleApp(in_process=True).run()`; the app then calls `send_native_output_to` with the
-    log of the run. Earlier output is copied into that log. Everything is restored at the end.
+    The app calls `send_native_output_to` with the log of the run, which gets earlier output too.
     """
     sys.stdout.flush()
     sys.stderr.flush()

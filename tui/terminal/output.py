@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,35 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
-LOOKALIKES = {
-    **dict.fromkeys("─", "-"),
-    **dict.fromkeys("━═", "="),
-    **dict.fromkeys("│┃║‖┊▎▏▌▍▐▕▊▋▉", "|"),
-    **dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛╔╗╚╝", "+"),
-    **dict.fromkeys("▔▀", "-"),
-    # A spinner's frames, and the bars of a sparkline.
-    **dict(zip("▖▘▝▗", "|/-\\", strict=True)),
-    **dict(zip("▁▂▃▄▅▆▇█", "_.:-=+*#", strict=True)),
-    **dict.fromkeys("■", "#"),
-    **dict.fromkeys("●•★◆", "*"),
-    **dict.fromkeys("○◯□", "o"),
-    **dict.fromkeys("✓", "+"),
-    **dict.fromkeys("✗✕×", "x"),
-    **dict.fromkeys("▶▸►→❯≥", ">"),
-    **dict.fromkeys("◀◂◄←❮⏎≤", "<"),
-    **dict.fromkeys("▲△", "!"),
-    **dict.fromkeys("↑", "^"),
-    **dict.fromkeys("▼▽↓", "v"),
-    **dict.fromkeys("–—·", "-"),
-    "░": ".",
-    "µ": "u",
-    "…": "~",
-    "‘": "'",
-    "’": "'",
-    "“": '"',
-    "”": '"',
-    "\xa0": " ",
+_SIMILAR = {
+    "-": "─▔▀–—·",
+    "=": "━═",
+    "|": "│┃║‖┊▎▏▌▍▐▕▊▋▉",
+    "+": "╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛╔╗╚╝✓",
+    "*": "●•★◆",
+    "o": "○◯□",
+    "x": "✗✕×",
+    ">": "▶▸►→❯≥",
+    "<": "◀◂◄←❮⏎≤",
+    "!": "▲△",
+    "v": "▼▽↓",
+    "'": "‘’",
+    '"': "“”",
 }
+# A spinner's frames, the bars of a sparkline, and characters without any of their kind.
+_SINGLE = dict(zip("▖▘▝▗▁▂▃▄▅▆▇█■↑░µ…\xa0", "|/-\\_.:-=+*##^.u~ ", strict=True))
+LOOKALIKES = {sign: plain for plain, signs in _SIMILAR.items() for sign in signs} | _SINGLE
 """ASCII replacements for the other characters that this program draws, each as wide as the original."""
 
 _ASCII = str.maketrans({**LOOKALIKES, "…": "...", "→": "->"})
@@ -53,8 +42,7 @@ _ASCII = str.maketrans({**LOOKALIKES, "…": "...", "→": "->"})
 def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether the locale uses UTF-8.
 
-    No locale at all, as in most containers, counts as UTF-8: Python itself then coerces it, and the terminal
-    at the other end almost always is.
+    No locale at all, as in most containers, counts as UTF-8, as for Python itself.
     """
     names = (environment.get(variable, "") for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
     locale = next((name for name in names if name), "C.UTF-8").lower()
@@ -64,11 +52,9 @@ def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
 def say(lines: Iterable[str], stream: TextIO | None = None) -> None:
     """Write lines and flush them, so that a pipe's reader sees them immediately; `BrokenPipeError` if it is gone."""
     stream = stream or sys.stdout
-    text = "".join(f"{line}\n" for line in lines)
-    if not text:
-        return
-    stream.write(encodable(text, stream))
-    stream.flush()
+    if text := "".join(f"{line}\n" for line in lines):
+        stream.write(encodable(text, stream))
+        stream.flush()
 
 
 def say_json(value: object) -> None:
@@ -86,10 +72,8 @@ def encodable(text: str, stream: TextIO) -> str:
 
 def complain(lines: Iterable[str]) -> None:
     """Write lines to standard error; ignores a closed standard error."""
-    try:
+    with suppress(OSError):
         say(lines, sys.stderr)
-    except OSError:
-        return
 
 
 def complain_about(error: ConsoleError) -> None:
@@ -105,10 +89,7 @@ def width_of_output() -> int | None:
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns) > 0:
         return int(columns)
-    if not sys.stdout.isatty():
-        return None
-
-    return get_terminal_size().columns
+    return get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def abandon_output() -> None:
@@ -121,9 +102,8 @@ def abandon_output() -> None:
 @contextmanager
 def interrupts_call(hear: Callable[[int], object]) -> Iterator[None]:
     """Pass the number of each signal to a function while the block runs; only in the main thread."""
-    before = {
-        number: signal.signal(number, lambda number, _: hear(number)) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    numbers = signal.SIGINT, signal.SIGTERM
+    before = {number: signal.signal(number, lambda number, _: hear(number)) for number in numbers}
     try:
         yield
     finally:

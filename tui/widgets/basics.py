@@ -47,9 +47,7 @@ class FactLines(Static):
 class Overflow(VerticalScroll):
     """Parts of a screen that take focus only if there is something to scroll."""
 
-    DEFAULT_CSS = """
-    Overflow { scrollbar-size-vertical: 1; }
-    """
+    DEFAULT_CSS = "Overflow { scrollbar-size-vertical: 1; }"
 
     def allow_focus(self) -> bool:
         """Whether there is something to scroll."""
@@ -62,7 +60,6 @@ class ScrollingText(VerticalScroll):
     DEFAULT_CSS = """
     ScrollingText { scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%; }
     """
-
     BINDINGS = [*SCROLL_KEYS]
 
 
@@ -86,9 +83,7 @@ def mark_pane(screen: Screen[Any], name: str, css_class: str) -> None:
 class PaneTabs(Widget):
     """The labels of panes by their ids. The current pane's is reversed, and the pane has the class ``-current``."""
 
-    DEFAULT_CSS = """
-    PaneTabs { height: 1; padding: 0 1; }
-    """
+    DEFAULT_CSS = "PaneTabs { height: 1; padding: 0 1; }"
 
     class Chosen(Message):
         """The user chose a pane."""

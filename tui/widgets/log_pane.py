@@ -25,8 +25,6 @@ class LogPane(LinesPane["Sequence[str]"]):
     """Shows the log's messages, wrapped; its first line counts errors and folds the usual framework noise."""
 
     follows_newest = True
-    COMPONENT_CLASSES = {"rows--match"}
-    DEFAULT_CSS = "LogPane .rows--match { text-style: reverse; }"
     BINDINGS = [
         bind("enter", "next", about="Go to the next error or match.", show=False),
         bind("all", "toggle_noise", about="Show routine lines too.", show=False),
@@ -37,10 +35,8 @@ class LogPane(LinesPane["Sequence[str]"]):
     def __init__(self, pane_id: str) -> None:
         super().__init__(pane_id)
         self._messages: list[Message] = []
-        self._error_rows: list[int] = []
-        self._match_rows: list[int] = []
-        self._shows_noise = False
-        self._is_typing = False
+        self._error_rows, self._match_rows = list[int](), list[int]()
+        self._shows_noise = self._is_typing = False
         self._wanted = ""
 
     def show(self, shown: Sequence[str]) -> None:
@@ -102,15 +98,14 @@ class LogPane(LinesPane["Sequence[str]"]):
         self._shows_noise = not self._shows_noise
         self.rows_changed()
 
-    def action_search(self) -> None:
+    def action_search(self, is_typing: bool = True) -> None:
         """Begin to type a text to search for."""
-        self._is_typing, self._wanted = True, ""
+        self._is_typing, self._wanted = is_typing, ""
         self.rows_changed()
 
     def action_end_search(self) -> None:
         """Forget the text."""
-        self._is_typing, self._wanted = False, ""
-        self.rows_changed()
+        self.action_search(is_typing=False)
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
         """Take every character while a text is typed."""
@@ -121,8 +116,7 @@ class LogPane(LinesPane["Sequence[str]"]):
         if not self._is_typing:
             return
         if event.key == "enter":
-            self._is_typing = False
-            self.rows_changed()
+            self.on_blur()
             self.action_next()
         elif event.key == "escape":
             self.action_end_search()
@@ -151,8 +145,8 @@ def _marked(line: str, look: str, wanted: str) -> Iterator[tuple[str, str]]:
 
 
 @lru_cache(4096)
-def _wrapped(text: str, width: int, count: int) -> tuple[str, ...]:
+def _wrapped(text: str, width: int, count: int) -> Sequence[str]:
     text += f" (×{count})" if count > 1 else ""
     if cell_len(text) <= width or not text.strip(" ^~"):  # Python's marks under a line of code
-        return (text,)
-    return tuple(wrapped(text, width, "  ")) or ("",)
+        return [text]
+    return wrapped(text, width, "  ") or [""]

@@ -41,8 +41,7 @@ def notices_of(snapshot: Snapshot, *, is_stopping: bool = False, past_alerts: bo
         notices.append(f"The run stops when it is done {snapshot.state.phase}. To kill it instead, press K.")
     if snapshot.waiting is not None and not snapshot.is_over:
         notices.append(f"{waiting_text(snapshot.waiting).capitalize()}.")
-    newer = snapshot.newer_version
-    if newer:
+    if newer := snapshot.newer_version:
         notices.append(
             f"This run was written by a newer tpu-console (journal version {newer}, this one reads {VERSION}); "
             "some of it may be missing here. Update tpu-console to see everything."
@@ -72,13 +71,7 @@ class NoticeBar(Static):
     """The first notice, and the number of others; takes no space if there is none."""
 
     DEFAULT_CSS = """
-    NoticeBar {
-        display: none;
-        height: 1;
-        padding: 0 1;
-        color: $text-warning;
-        &.-shown { display: block; }
-    }
+    NoticeBar { display: none; height: 1; padding: 0 1; color: $text-warning; &.-shown { display: block; } }
     """
 
     def __init__(self) -> None:
@@ -106,14 +99,9 @@ class OutcomeBox(Overflow):
 
     DEFAULT_CSS = """
     OutcomeBox {
-        display: none;
-        height: auto;
-        max-height: 14;
-        padding: 0 1;
-        border-left: thick $success;
-        background: $success 8%;
-        scrollbar-background: $background;
-        scrollbar-color: $foreground 25%;
+        display: none; height: auto; max-height: 14; padding: 0 1;
+        border-left: thick $success; background: $success 8%;
+        scrollbar-background: $background; scrollbar-color: $foreground 25%;
         .facts { height: auto; }
         &.-good .facts { max-height: 2; text-wrap: nowrap; text-overflow: ellipsis; }
         .log { display: none; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; height: auto; }
@@ -140,13 +128,12 @@ class OutcomeBox(Overflow):
             return
         self._drawn = outcome
         self.set_class(outcome is not None, "-shown")
-        if outcome is None:
-            return
-        for kind in _LOOKS:
-            self.set_class(outcome.kind == kind, f"-{kind}")
-        self.on_resize()
-        self.set_class(bool(outcome.log), "-with-log")
-        self.query_one(".log", Static).update(Content("\n".join(outcome.log)))
+        if outcome is not None:
+            for kind in _LOOKS:
+                self.set_class(outcome.kind == kind, f"-{kind}")
+            self.on_resize()
+            self.set_class(bool(outcome.log), "-with-log")
+            self.query_one(".log", Static).update(Content("\n".join(outcome.log)))
 
     def on_resize(self) -> None:
         """Fit the paths."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.events import Replica, ReplicaMemory
     from tpu_console.engine.runs.state import RunState
 
-GROUPED_FROM = 32
-"""From this many replicas on, several hosts get one row each."""
-
+GROUPED_FROM = 32  # replicas, from which on several hosts get one row each
 _SHORTEST_BAR, _LONGEST_BAR = 8, 24
 _ALERTS = 2  # that stand above the rows
 _NEARLY_FULL = 0.95
@@ -71,25 +69,18 @@ class ReplicaLine:
     is_host: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaTable:
+class ReplicaTable(NamedTuple):
     """The panel's content for one width."""
 
-    lines: Sequence[ReplicaLine]
-    columns: Sequence[Column]  # those for which there is room
-    remarks: Sequence[str]  # what stands below the rows
+    lines: Sequence[ReplicaLine] = ()
+    columns: Sequence[Column] = ()  # those for which there is room
+    remarks: Sequence[str] = ()  # what stands below the rows
 
 
 class ReplicaPanel(LinesPane["RunState"]):
     """One row per replica, or per host if there are many, followed by what is missing and why."""
 
     is_as_high_as_rows = True
-    COMPONENT_CLASSES = {"rows--warn"}
-    DEFAULT_CSS = """
-    ReplicaPanel {
-        .rows--warn { color: $text-warning; text-style: bold; }
-    }
-    """
 
     def __init__(self, pane_id: str) -> None:
         super().__init__(pane_id)
@@ -173,7 +164,7 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     """Lay out the replicas of a run; if there are too many, one row per host and the replicas of the chosen one."""
     ready, hosts = state.accelerator, hosts_of(state)
     if ready is None:
-        return ReplicaTable((), (), ())
+        return ReplicaTable()
     every = [_line(state, hosts[replica.process], replica) for replica in ready.replicas]
     lines, has_hosts = every, len(hosts) > 1
     is_grouped = len(every) >= GROUPED_FROM and has_hosts
@@ -216,16 +207,15 @@ def _line(state: RunState, host: Host, replica: Replica | None = None) -> Replic
         names["core"] = "" if replica.core is None else str(replica.core)
     batch = state.fit.replica_batch if state.fit is not None else None
     used = memory(usage.used_bytes, usage.limit_bytes) if usage is not None and usage.used_bytes is not None else ""
-    texts = {_BATCH: count(batch) if batch else "", _RATE: count(rate), _DUTY: percent(duty), _MEMORY: used}
     lost = "" if host.lost is None else LOST
-    reasons = {
-        _BATCH: no_batch(state),
-        _RATE: host.why_not,
-        _DUTY: lost or no_duty(state, usage),
-        _MEMORY: lost or no_memory(state, usage),
-    }
     word = "lost " if lost else "slow " if host.behind else ""  # first, so that it is never cut off
     names |= {"host": word + host.name, "peak": "" if usage is None else memory(usage.peak_bytes, None)}
-    cells = {**names, **{figure: text or NONE for figure, text in texts.items()}}
-    whys = {figure: "" if texts[figure] else reasons[figure] for figure in _FIGURES}
+    figures = {  # each with the reason if it is missing
+        _BATCH: (count(batch) if batch else "", no_batch(state)),
+        _RATE: (count(rate), host.why_not),
+        _DUTY: (percent(duty), lost or no_duty(state, usage)),
+        _MEMORY: (used, lost or no_memory(state, usage)),
+    }
+    cells = {**names, **{figure: text or NONE for figure, (text, _) in figures.items()}}
+    whys = {figure: "" if text else reason for figure, (text, reason) in figures.items()}
     return ReplicaLine(host, cells, whys, usage, is_host=replica is None)

@@ -23,47 +23,41 @@ if TYPE_CHECKING:
     from textual.events import Resize
 
 Row: TypeAlias = "Sequence[tuple[str, str]]"
-"""Pieces of text, each with its look: empty, ``head``, ``faint``, ``best``, ``now``, ``bad``, or a `heat`."""
+"""Pieces of text, each with its look: empty, or one of `_LOOKS`."""
 
 Shown = TypeVar("Shown")
-_WARM, _HOT = 0.6, 0.9
+_LOOKS = {
+    "head": "color: $text-muted; text-style: bold;",
+    "faint": "color: $text-muted;",
+    "best": "color: $text-success; text-style: bold;",
+    "now": "color: $text-accent;",
+    "bad": "color: $text-error; text-style: bold;",
+    "warn": "color: $text-warning; text-style: bold;",
+    "match": "text-style: reverse;",
+    "cool": "color: $text-success;",
+    "warm": "color: $text-warning;",
+    "hot": "color: $text-error;",
+}
 
 
 def heat(share: float) -> str:
     """Return the look of a load from 0 to 1."""
-    return "hot" if share > _HOT else "warm" if share > _WARM else "cool"
+    return "hot" if share > 0.9 else "warm" if share > 0.6 else "cool"
 
 
 class RowsPane(ScrollView, can_focus=True):
-    """Rows under a fixed head.
-
-    A subclass defines its rows and calls `rows_changed`. Text is drawn as plain text, never as markup.
-    """
+    """Rows under a fixed head, which a subclass defines; it calls `rows_changed`. No text is markup."""
 
     follows_newest: ClassVar[bool] = False  # until the user scrolls up
     is_as_high_as_rows: ClassVar[bool] = False
 
     BINDINGS = [*SCROLL_KEYS]
-
-    COMPONENT_CLASSES = {
-        *("rows--head", "rows--faint", "rows--best", "rows--now", "rows--bad"),
-        *("rows--cool", "rows--warm", "rows--hot"),
-    }
-    DEFAULT_CSS = """
-    RowsPane {
-        scrollbar-size: 0 1;
-        overflow-x: auto;
-        overflow-y: auto;
-        padding: 0 1;
-        .rows--head { color: $text-muted; text-style: bold; }
-        .rows--faint { color: $text-muted; }
-        .rows--best { color: $text-success; text-style: bold; }
-        .rows--now { color: $text-accent; }
-        .rows--bad { color: $text-error; text-style: bold; }
-        .rows--cool { color: $text-success; }
-        .rows--warm { color: $text-warning; }
-        .rows--hot { color: $text-error; }
-    }
+    COMPONENT_CLASSES = {f"rows--{look}" for look in _LOOKS}
+    DEFAULT_CSS = f"""
+    RowsPane {{
+        scrollbar-size: 0 1; overflow-x: auto; overflow-y: auto; padding: 0 1;
+        {" ".join(f".rows--{look} {{ {style} }}" for look, style in _LOOKS.items())}
+    }}
     """
 
     def __init__(self, pane_id: str) -> None:
@@ -150,11 +144,9 @@ class RowsPane(ScrollView, can_focus=True):
 
     def _style(self, look: str) -> Style:
         """Return a cached style: computing one goes through every parent, for each piece of each line."""
-        style = self._looks.get(look)
-        if style is None:
-            style = self.get_component_rich_style(f"rows--{look}") if look else self.rich_style
-            self._looks[look] = style
-        return style
+        if look not in self._looks:
+            self._looks[look] = self.get_component_rich_style(f"rows--{look}") if look else self.rich_style
+        return self._looks[look]
 
 
 class LinesPane(RowsPane, Generic[Shown]):

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 class PresetList(OptionList):
     """The list. The highlighted entry is the chosen one."""
 
+    BORDER_TITLE = "Presets · [@click=screen.find]your data… (/)[/]"
     BINDINGS = [bind("down", "cursor_down"), bind("up", "cursor_up"), bind("right", "select")]
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
         super().__init__(id=id, markup=False)
-        self.border_title = "Presets · [@click=screen.find]your data… (/)[/]"
         self._entries: list[Preset | ConfigError] = []
-        self._edited: frozenset[str] = frozenset()
+        self._edited: set[str] = set()
 
     def show(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str) -> None:
         """Show the valid presets and the errors of the other files; highlight the chosen one, or else the first one."""
@@ -85,7 +85,7 @@ class PresetList(OptionList):
 
     def mark_edited(self, name: str, *, is_edited: bool) -> None:
         """Mark a preset as edited in the form, or remove the mark."""
-        self._edited = self._edited | {name} if is_edited else self._edited - {name}
+        (self._edited.add if is_edited else self._edited.discard)(name)
         for index, entry in enumerate(self._entries):
             if not isinstance(entry, Exception) and entry.name == name:
                 self.replace_option_prompt_at_index(index, self._prompt(entry))
@@ -107,10 +107,7 @@ class PresetDetail(VerticalScroll, can_focus=False):
     """The description beside the list of presets."""
 
     DEFAULT_CSS = "PresetDetail { scrollbar-gutter: stable; }"
-
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
-        super().__init__(id=id)
-        self.border_title = "About"
+    BORDER_TITLE = "About"
 
     def compose(self) -> ComposeResult:
         """Lay out the text."""
@@ -178,14 +175,13 @@ def _files(preset: Preset) -> list[str]:
     return [f"{kind.name}: {kind.title}", *filter(None, about)]
 
 
-_PLAN = {
+_PLAN = {  # the parts of the plan, each with its title
     "trouble": "",
     "what": "What runs",
     "time": "How long",
     "command": "Equivalent command (ctrl+y copies it)",
     "advice": "What to watch out for",
 }
-"""The parts of the plan, each with its title."""
 
 
 class PlanPanel(Overflow):
@@ -205,11 +201,8 @@ class PlanPanel(Overflow):
         .-empty { display: none; }
     }
     """
-
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
-        super().__init__(id=id)
-        self.border_title = "Plan"
-        self.command = ""
+    BORDER_TITLE = "Plan"
+    command = ""
 
     def compose(self) -> ComposeResult:
         """Lay out what is wrong, the groups of the plan, and the command."""
@@ -240,11 +233,11 @@ class PlanPanel(Overflow):
         self.command, self.border_subtitle = command, subtitle
         self.remove_class("-stale")
         self.query_one("#plan-command", Static).update(Content(command))
-        for name, entries in {"trouble": trouble, **parts}.items():
+        parts["trouble"] = trouble
+        for name, entries in parts.items():
             self.query_one(f"#plan-{name}", FactLines).show(entries)
-        for name, part in {"command": command, "trouble": trouble, **parts}.items():
-            for shown in self.query(f"#plan-{name}, #plan-{name}-title"):
-                shown.set_class(not part, "-empty")
+        for name, part in {"command": command, **parts}.items():
+            self.query(f"#plan-{name}, #plan-{name}-title").set_class(not part, "-empty")
 
 
 _LOOK_S = 5.0
@@ -258,8 +251,8 @@ class RunningLine(Static):
     RunningLine {
         display: none; height: 1; padding: 0 1; color: $text-accent; background: $primary 12%;
         text-wrap: nowrap; text-overflow: ellipsis;
+        &.-shown { display: block; }
     }
-    RunningLine.-shown { display: block; }
     """
 
     def __init__(self) -> None:
@@ -299,5 +292,5 @@ class RunningLine(Static):
             texts.append(f"▶ {one.run.run_id} {one.status_text}{epochs}")
         self.update("   ".join(texts))
         if bool(texts) != self.has_class("-shown"):
-            self.set_class(bool(texts), "-shown")
+            self.toggle_class("-shown")
             self.screen.refresh_bindings()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..text.profile import Traced
 
 
-_INDENT = "  "
+_LEAST = 16  # minimum width of a line in cells
 
 
 class SettingsPane(LinesPane["Sequence[Setting]"]):
@@ -48,13 +48,10 @@ class SettingsPane(LinesPane["Sequence[Setting]"]):
                 rows += [[], [("as in the preset", "head")]]
             for setting in settings:
                 text, look = f"{setting.key} {setting.text}", "now" if is_changed else ""
-                first, *others = wrapped(text, max(_LEAST, self.room), _INDENT) or [text]
+                first, *others = wrapped(text, max(_LEAST, self.room), "  ") or [text]
                 key = first[: len(setting.key)]
                 rows += [[(key, "faint"), (first[len(key) :], look)], *([(line, look)] for line in others)]
         return rows
-
-
-_LEAST = 16  # minimum width of a line in cells
 
 
 class SamplesPane(LinesPane["Translated"]):
@@ -88,10 +85,8 @@ class ProfilePane(LinesPane["RunState"]):
 
         changes: Sequence[str]
 
-    def __init__(self, pane_id: str) -> None:
-        super().__init__(pane_id)
-        self._changes: Sequence[str] = ()
-        self._before: Traced | None = None
+    _changes: Sequence[str] = ()
+    _before: Traced | None = None
 
     def compare(self, before: Traced | None) -> None:
         """Show the times of another run beside those of this one."""
@@ -155,9 +150,7 @@ def waiting_rows(view: HeaderView, width: int, height: int) -> list[Content]:
 class WaitingPane(Widget):
     """Draws the rows of `waiting_rows`."""
 
-    DEFAULT_CSS = """
-    WaitingPane { width: 1fr; height: 1fr; padding: 0 1; }
-    """
+    DEFAULT_CSS = "WaitingPane { width: 1fr; height: 1fr; padding: 0 1; }"
 
     def __init__(self) -> None:
         super().__init__(id="waiting", classes="pane")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..charts.curve import Axis, Curve, FloatArray, Mode, Window
+from ..charts.curve import Axis, Curve, Extent, FloatArray, Mode, Window
 from ..charts.scale import x_scale, x_ticks
 from ..charts.series import Series
 from ..text.cells import FAILED, LEVELS, WARNING
@@ -60,10 +60,8 @@ class SystemPane(LinesPane["RunState"]):
         if height < len(gauges):
             row, taken = list[tuple[str, str]](), 0  # what was measured, as long as there is room
             for gauge in gauges:
-                pieces = [
-                    (f"{gauge.name} {gauge.value} ", ""),
-                    *self._gauge_rows(gauge, _LEAST_SPARK, 1, ends)[0][2:-1],
-                ]
+                bars = self._gauge_rows(gauge, _LEAST_SPARK, 1, ends)[0][2:-1]
+                pieces = [(f"{gauge.name} {gauge.value} ", ""), *bars]
                 taken += sum(len(text) for text, _ in pieces) + 3
                 row += [*pieces, ("   ", "")] if gauge.value and taken <= width + 3 else []
             return [row or [("system: nothing measured yet", "faint")]]
@@ -105,22 +103,21 @@ class SystemPane(LinesPane["RunState"]):
                 reasons.setdefault(gauge.why_not, []).append(gauge.name)
         return said + [(f"{', '.join(names)}: {reason}", "faint") for reason, names in reasons.items()]
 
-    def _gauge_rows(self, gauge: Gauge, spark: int, height: int, ends: tuple[float, float] | None) -> list[Row]:
+    def _gauge_rows(self, gauge: Gauge, spark: int, height: int, ends: Extent | None) -> list[Row]:
         value, is_load = gauge.value or "n/a", gauge.written is None
         head = [(f"{gauge.name:<{_NAME_WIDTH}}", ""), (f"{value:<{_VALUE_WIDTH}}", "" if gauge.value else "faint")]
         series = self._updated(gauge)
         if spark < _LEAST_SPARK or ends is None or not np.isfinite(series.highest):
             return [head]
-        top = 100.0 if gauge.written is None else max(series.highest, 0.0)
-        scale = " of 100%" if gauge.written is None else f" of {gauge.written(top)}"
-        is_cut = self._window.mode is Mode.FIXED
-        lines = spark_rows(cells_of(series, self._axis, *ends, spark, is_cut=is_cut), top, height, LEVELS)
+        top = 100.0 if is_load else max(series.highest, 0.0)
+        scale = f" of {gauge.written(top) if gauge.written is not None else '100%'}"
+        cells = cells_of(series, self._axis, *ends, spark, is_cut=self._window.mode is Mode.FIXED)
         rows: list[Row] = []
-        for number, line in enumerate(lines, 1):
-            below = height - number  # the higher a bar, the warmer its color
+        for below, line in zip(reversed(range(height)), spark_rows(cells, top, height, LEVELS), strict=True):
+            # The higher a bar, the warmer its color.
             bars = [(bar, heat((below + (LEVELS.find(bar) + 1) / len(LEVELS)) / height)) for bar in line]
-            first = head if number == 1 else [(" " * (_NAME_WIDTH + _VALUE_WIDTH), "")]
-            last = scale if number == 1 and self.room >= _SCALE_FROM else ""
+            first = [(" " * (_NAME_WIDTH + _VALUE_WIDTH), "")] if rows else head
+            last = scale if not rows and self.room >= _SCALE_FROM else ""
             rows.append([*first, *(bars if is_load else [(line, "now")]), (last, "faint")])
         return rows
 
@@ -135,7 +132,7 @@ class SystemPane(LinesPane["RunState"]):
         return self._series[key]
 
 
-def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis, window: Window) -> tuple[float, float] | None:
+def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis, window: Window) -> Extent | None:
     """Return both ends of the charts' axis; before the first loss, those of the figures, or None."""
     parts = [state.train, state.validation] if len(state.train) else [gauge.curves for gauge in gauges]
     columns = [axis.of(part.step, part.epoch, part.elapsed_s).values for part in parts if len(part)]
