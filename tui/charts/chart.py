@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _HEADER_ROWS = 1
 _WHEEL = 1.25
-_MANY = 8
 _WIDE = 20.0  # the largest part of the smallest value on a linear axis of learning rates
 _LEAST_WAIT_S, _LONGEST_WAIT_S = 0.25, 2.0
 _REST_S = 0.3
@@ -295,11 +294,7 @@ class MetricChart(Widget):
 
     def _trace(self, series: Series, ends: Extent) -> DrawnCurve:
         """Return what is drawn of a curve."""
-        curve, raw, smooth = series.curve, series.whole(self.axis), series.smooth(self.axis)
-        # Of a few validations, none is a spike; a learning rate is drawn whole.
-        is_few = curve.is_validation and len(raw.part(ends).x) < _MANY
-        is_whole = is_few or curve.metric.is_learning_rate
-        return DrawnCurve(self._pen(curve), raw, smooth, best=series.best_line(self.axis), is_whole=is_whole)
+        return DrawnCurve.of(series, self._pen(series.curve), self.axis, ends)
 
     @property
     def _extent(self) -> Extent | None:

@@ -60,20 +60,18 @@ def marks_of(state: RunState) -> Iterator[Mark]:
     for alert in lasting_alerts(state):
         yield Mark(MarkKind.ALERT, _at_step(state, alert.step), alert.kind.replace("_", " "))
     changed = {event.epoch for event in state.steered if event.action == Steering.LEARNING_RATE}
-    before: list[float | None] = [None, None]
-    for event in state.epochs:
+    for first, before, event in zip(state.epochs, state.epochs[1:], state.epochs[2:], strict=False):
         # A schedule changes the rate in every epoch: only a change after a constant rate is an event.
-        rate, is_constant = event.learning_rate, before[0] == before[1] is not None
-        if rate is not None and is_constant and rate != before[1] and event.epoch not in changed:
+        rate, known = event.learning_rate, before.learning_rate
+        is_event = known is not None and rate is not None and first.learning_rate == known != rate
+        if is_event and event.epoch not in changed:
             start = Place(event.step - event.epoch_steps, event.epoch - 1.0, event.elapsed_s - event.seconds)
             yield Mark(MarkKind.LEARNING_RATE, start, f"lr {rate:.3g}")
-        before = [before[1], rate]
 
 
 def _at_step(state: RunState, step: int) -> Place:
     """Return the place of a step, by the next point of the training curves."""
-    train = state.train
-    if not len(train):
+    if not len(train := state.train):
         return Place(step, 0.0, 0.0)
     at = min(int(np.searchsorted(train.step.values, step)), len(train) - 1)
     return Place(step, float(train.epoch.values[at]), float(train.elapsed_s.values[at]))
@@ -146,14 +144,9 @@ def _merged(scene: Scene, marks: Iterable[Mark]) -> list[tuple[Mark, list[int]]]
     return merged
 
 
-_LINE, _FOOT = "┊", "┴"
-_EMPTY = frozenset(" ·")
-_AXIS = frozenset("─┬└")
-
-
 def with_crosshair(strip: Strip, column: int, *, is_axis: bool) -> Strip:
     """Return a row of a chart, or its axis, with the crosshair in a column; curves and marks stay visible."""
-    line, empty = (_FOOT, _AXIS) if is_axis else (_LINE, _EMPTY)
+    line, empty = ("┴", "─┬└") if is_axis else ("┊", " ·")
     segments, at = list(strip), column
     for number, (text, style, _) in enumerate(segments):
         if at < len(text):  # each character is one cell

@@ -44,9 +44,8 @@ _VALIDATION: dict[Tone, tuple[PenColor, ...]] = {
     "ansi-dark": (11, 3, 9, 7),
     "ansi-light": (1, 3, 9, 8),
 }
+# The colour of errors.
 ALARM: dict[Tone, PenColor] = {"dark": (255, 110, 110), "light": (190, 0, 20), "ansi-dark": 9, "ansi-light": 1}
-"""The colour of errors."""
-
 SLOTS = 4
 _FAINT = 0.45
 
@@ -103,9 +102,7 @@ class Entry:
         return cls(curve.name, pen, value, best, epoch, curve.running)
 
 
-Legend: TypeAlias = Sequence[tuple[str, Style | str]]
-"""What stands beside a title, in pieces of one look."""
-
+Legend: TypeAlias = Sequence[tuple[str, Style | str]]  # what stands beside a title, in pieces of one look
 # From the longest to the shortest: the digits of a value, what is said of the best one, what stands between two curves,
 # and whether the 0 before the point goes, rather than the best epoch.
 _WORDINGS = (
@@ -119,10 +116,7 @@ _WORDINGS = (
 
 def style_of(color: PenColor) -> Style:
     """The rich style of a pen's colour."""
-    if isinstance(color, int):
-        return Style(color=f"color({color})")
-    red, green, blue = color
-    return Style(color=f"rgb({red},{green},{blue})")
+    return Style(color=f"color({color})" if isinstance(color, int) else "rgb({},{},{})".format(*color))
 
 
 def header_line(title: str, legends: Iterable[Legend], notes: Sequence[tuple[str, Style]], width: int) -> Text:

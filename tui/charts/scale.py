@@ -235,17 +235,17 @@ def y_ticks(scale: Scale) -> list[Tick]:
     """Return the ticks of a vertical axis; none above 1 if nothing is, such as an accuracy of 1.2."""
     found = scale.round_values
     if scale.is_log:
-        ticks = []
-        for cell, value in found:
-            exponent = math.floor(value + _ROUNDING)
-            number = round(10.0 ** (value - exponent))
-            plain = f"{number * 10.0**exponent:g}" if -4 <= exponent <= 3 else f"{number}e{exponent}"
-            ticks.append(Tick(cell, value, plain))
-        return ticks
+        return [Tick(cell, value, _power_of_ten(value)) for cell, value in found]
     if scale.high <= 1.0 and scale.first >= 0:
         found = [(cell, value) for cell, value in found if value <= 1.0 + _ROUNDING]
     labels = label_ticks([value for _, value in found])
     return [Tick(cell, value, label) for (cell, value), label in zip(found, labels, strict=True)]
+
+
+def _power_of_ten(logarithm: float) -> str:
+    exponent = math.floor(logarithm + _ROUNDING)
+    number = round(10.0 ** (logarithm - exponent))
+    return f"{number * 10.0**exponent:g}" if -4 <= exponent <= 3 else f"{number}e{exponent}"
 
 
 def x_ticks(scale: Scale, axis: Axis) -> list[Tick]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from .curve import Axis, Extent, FloatArray, IndexArray
     from .legend import Marker, Pen, PenColor
+    from .series import Series
 
 # Less than this, as a share of the values themselves, is rounding and not a curve worth a whole pane.
 _FLAT = 1e-5
@@ -31,6 +32,7 @@ _ROWS_WITH_ROOM = 4
 _SMALLEST = (6, 2)  # columns and rows inside the axes
 _TINY, _LARGEST = 1e-290, 1e300
 _MOST_CUT = 4096
+_MANY = 8  # validations
 _BEST = "★"
 _GRID = "·"
 _ROUNDING = 1e-9  # of a step: a sample on the edge of the range is no spike
@@ -39,8 +41,7 @@ _ABOVE = {"ascii": "^"}  # where the other one would look like the sign of a war
 _NO_LINE = Line(np.empty(0), np.empty(0))
 
 DotGrid: TypeAlias = npt.NDArray[np.bool_]
-Cell: TypeAlias = tuple[int, int]
-"""The column and the row of a character, from the bottom left."""
+Cell: TypeAlias = tuple[int, int]  # the column and the row of a character, from the bottom left
 
 # By the sum of the weights of a cell's dots.
 _GLYPHS = {"braille": [chr(0x2800 + code) for code in range(256)], "block": " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"}
@@ -52,8 +53,8 @@ _WEIGHTS: dict[Marker, IndexArray] = {
     "ascii": np.array([[1]], dtype=np.int64),
 }
 
+# How many dots one character cell holds: side by side, and on top of each other.
 FINENESS: dict[Marker, tuple[int, int]] = {"braille": (2, 4), "block": (2, 2), "ascii": (1, 1)}
-"""How many dots one character cell holds: side by side, and on top of each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,15 @@ class DrawnCurve:
     best: Line = _NO_LINE  # the best sample, shape `(1,)`, or an empty line
     is_whole: bool = True  # whether every sample is to be seen, spikes too
     is_followed: bool = True  # whether the vertical range fits it
+
+    @classmethod
+    def of(cls, series: Series, pen: Pen, axis: Axis, ends: Extent) -> DrawnCurve:
+        """Return what is drawn of a curve between two ends of the axis."""
+        curve, raw = series.curve, series.whole(axis)
+        # Of a few validations, none is a spike; a learning rate is drawn whole.
+        is_few = curve.is_validation and len(raw.part(ends).x) < _MANY
+        is_whole = is_few or curve.metric.is_learning_rate
+        return cls(pen, raw, series.smooth(axis), best=series.best_line(axis), is_whole=is_whole)
 
     @property
     def line(self) -> Line:

@@ -20,8 +20,9 @@ from tpu_console.engine.monitoring.alerts import overfitting
 from tpu_console.engine.runs.events import RunSource
 
 from ..charts.curve import Axis, Extent, extent_of
-from ..charts.legend import Entry, header_line, legends_of, pen_for
-from ..charts.scale import few, robust_range, x_scale, x_ticks, y_scale, y_ticks
+from ..charts.legend import Entry, Pen, header_line, legends_of, pen_for
+from ..charts.scale import x_scale, x_ticks, y_scale, y_ticks
+from ..charts.scene import DrawnCurve, View, build_scene
 from ..charts.series import Series
 from ..text.cells import BAR, BAR_LEFT, BEST
 from ..text.outcome import best_text, outcome_of
@@ -39,9 +40,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
 
-WIDTH = 860
-"""Width of the picture in CSS pixels."""
-
+WIDTH = 860  # of the picture, in CSS pixels
 _ROW = 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 52, 34  # around the plot of a chart, in CSS pixels
 _MOST_CHARTS = 6
@@ -53,7 +52,6 @@ _LETTER = 6.6  # CSS pixels of a letter in the legend, on average
 _CELLS_HIGH = 12  # rows of a chart in the console with about as many labels
 _AXIS = Axis.EPOCH
 _PLOT = "axes fraction"
-_PENS = [pen_for(0, "braille", "dark", is_validation=is_validation) for is_validation in (False, True)]
 
 
 def need_matplotlib() -> None:
@@ -115,33 +113,24 @@ class _Chart:
         """Draw it."""
         self._write(self._title, (0, 1), (0, 34), size=13, weight="bold")
         left, right = extent_of([series.curve for series in self._series], _AXIS) or (0.0, 1.0)
-        ends = (left, max(right, left + 1e-9))
-        scale = y_scale(*self._range(), _CELLS_HIGH)
+        ends, width = (left, max(right, left + 1e-9)), int(self._width / _LETTER)
+        traces = [DrawnCurve.of(series, _pen(series), _AXIS, ends) for series in self._series]
+        scene = build_scene(traces, View(width, _CELLS_HIGH + 2, _AXIS, is_log=False, marker="braille", ends=ends))
+        scale = y_scale(0.0, 1.0, _CELLS_HIGH) if scene is None else scene.y
         low, high = scale.ends
         self._axes.set(xlim=ends, ylim=(low, high))
         for tick in y_ticks(scale):
             self._line(ends, (tick.value, tick.value), _GRID, 1)
             self._write(tick.label, (0, tick.value), (-8, 0), (_PLOT, "data"), ha="right", va="center")
-        for tick in x_ticks(x_scale(*ends, int(self._width / _LETTER), _AXIS), _AXIS):
+        for tick in x_ticks(x_scale(*ends, width, _AXIS), _AXIS):
             if tick.value <= ends[1]:
                 self._write(tick.label, (tick.value, 0), (0, -8), ("data", _PLOT), ha="center", va="top")
         self._write("epoch", (1, 0), (0, -22), ha="right", va="top")
-        best = self._state.best_epoch()
-        if best is not None:
+        if (best := self._state.best_epoch()) is not None:
             self._line((best.epoch, best.epoch), (low, high), _TEXT, 1, linestyle=(0, (2, 3)))
         for series in self._series:
             self._draw_curve(series, ends, (low, high))
         self._draw_legend()
-
-    def _range(self) -> Extent:
-        """Return the vertical range as the console chooses it, with room for a constant curve."""
-        lines = [(series.curve, series.raw_line(_AXIS).y) for series in self._series]
-        drawn = [line for curve, line in lines if not curve.is_validation]
-        kept = [line if curve.is_validation else line[-1:] for curve, line in lines]
-        samples = [few(curve.value) for curve, _ in lines if not curve.is_validation]
-        low, high = robust_range(samples, drawn, kept) or (0.0, 1.0)
-        margin = 0.1 * (abs(high) or 1.0) if high - low <= 1e-5 * max(abs(low), abs(high)) else 0.0
-        return low - margin, high + margin
 
     def _draw_curve(self, series: Series, ends: Extent, y_range: Extent) -> None:
         line, curve = series.raw_line(_AXIS), series.curve
@@ -158,7 +147,7 @@ class _Chart:
     def _draw_legend(self) -> None:
         """Write the newest and the best values in the console's words, as many as there is room for."""
         started = [series for series in self._series if series.count]
-        entries = [Entry.of(series, _PENS[series.curve.is_validation], series.latest) for series in started]
+        entries = [Entry.of(series, _pen(series), series.latest) for series in started]
         words = header_line("", legends_of(entries, self._title), (), int(self._width / _LETTER))
         for series, text in zip(started, words.plain.split("  "), strict=False):
             side, align = (1, "right") if series.curve.is_validation else (0, "left")
@@ -192,6 +181,10 @@ class _Chart:
 
 def _color(series: Series) -> str:
     return _VALIDATION if series.curve.is_validation else _TRAIN
+
+
+def _pen(series: Series) -> Pen:
+    return pen_for(0, "braille", "dark", is_validation=series.curve.is_validation)
 
 
 _NEWEST = 10

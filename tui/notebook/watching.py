@@ -34,16 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
-REDRAW_S = 2.0
-"""Shortest time between two redraws."""
-
-_SLOWEST_S, _SHARE = 8.0, 0.05
-"""Longest time between two redraws, and the share of one core for drawing that makes it so long."""
-
+REDRAW_S, _SLOWEST_S = 2.0, 8.0  # shortest and longest time between two redraws
+_SHARE = 0.05  # of one core for drawing, which may make that time longer
 _LAST_PICTURE_S = 10.0
 
 _NOTHING: dict[str, Any] = {"text/html": "", "text/plain": ""}
-_DETACHED = "Detached; the run continues. To stop it: tpu-console stop {run}"
+_PLAIN = {"--detach", "--json", "--help", "-h"}  # options of `run` and `attach` with which there is nothing to draw
 
 
 def watch(run: str | os.PathLike[str] | None = None, *, block: bool = True) -> None:
@@ -119,18 +115,16 @@ class CellView:
         self._run = run
         self._follower = RunFollower(run)
         self._left = threading.Event()
-        self._note = ""
+        self._note, self._redraws = "", 0
         self._drawn = RunState()
-        self._redraws = 0
         self._buttons = _Buttons(self, is_kernel_free=is_kernel_free)
         self._head, self._picture, self._tables = _Output(), _Output(), _Output()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Follow the run in a thread, whose outputs belong to this cell."""
-        context = contextvars.copy_context()
-        name = f"tpu-console-cell-{self._run.run_id}"
-        self._thread = threading.Thread(target=context.run, args=(self.follow,), name=name, daemon=True)
+        run, name = contextvars.copy_context().run, f"tpu-console-cell-{self._run.run_id}"
+        self._thread = threading.Thread(target=run, args=(self.follow,), name=name, daemon=True)
         self._thread.start()
 
     def follow(self) -> None:
@@ -156,12 +150,12 @@ class CellView:
 
     def detach(self) -> None:
         """Leave a run that goes on."""
-        self._note = _DETACHED.format(run=self._run.run_id)
+        self._note = f"Detached; the run continues. To stop it: tpu-console stop {self._run.run_id}"
         self._left.set()
 
     def interrupted(self) -> None:
         """Leave after an interrupt, which may have come in the middle of reading: what is shown stays."""
-        self._note = _DETACHED.format(run=self._run.run_id)
+        self.detach()
         self._show_head(self._follower.snapshot)
         self._buttons.close()
 
@@ -176,14 +170,13 @@ class CellView:
         state = snapshot.state
         self._buttons.show_if_heard()
         self._show_head(snapshot)
-        is_new = state.train is not self._drawn.train or state.validation is not self._drawn.validation
-        if is_new and charts_of(state):
+        if not charts_of(state):
+            self._picture.show({"text/plain": "waiting for the first step"})
+        elif state.train is not self._drawn.train or state.validation is not self._drawn.validation:
             self._drawn = state
             width, height = size_of(state)
             shown = {"image/png": draw(state), "text/plain": f"Curves of {self._run.run_id}"}
             self._picture.show(shown, {"image/png": {"width": width, "height": height}})
-        elif not charts_of(state):
-            self._picture.show({"text/plain": "waiting for the first step"})
         self._tables.show(tables(state))
 
     def _show_head(self, snapshot: Snapshot) -> None:
@@ -227,10 +220,6 @@ class _Buttons:
         self._output.show(_NOTHING)
         for widget in self._widgets:
             widget.close()
-
-
-_PLAIN = {"--detach", "--json", "--help", "-h"}
-"""Options of `run` and `attach` with which there is nothing to draw."""
 
 
 def register(ipython: Any) -> None:
@@ -281,7 +270,6 @@ def _serve(arguments: Sequence[str]) -> None:
 
 def _start(arguments: Sequence[str], **options: Any) -> Any:
     """Start a command, whose output can be read."""
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    options |= {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     # Not what C code set behind Python's back: readline sets COLUMNS to 80, and tables would be cut at it.
-    streams |= {"text": True, "env": os.environ}
-    return subprocess.Popen([sys.executable, "-m", "tpu_console", *arguments], **streams, **options)
+    return subprocess.Popen([sys.executable, "-m", "tpu_console", *arguments], env=os.environ, **options)

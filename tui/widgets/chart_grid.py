@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from ..charts.frame import Mark
 
 
-_SHARE_OF_A_CORE = 0.02
-"""All charts of a page together."""
-
+_SHARE_OF_A_CORE = 0.02  # all charts of a page together
 _WIDTHS = ((230, 3), (76, 2), (0, 1))
 _ROWS_OF_A_CHART = 16
 _MOST_ROWS = 2
@@ -83,9 +81,10 @@ class ChartGrid(Container):
     @property
     def found(self) -> str:
         """How many charts match the filter; empty before there is any."""
+        if not self._curves:
+            return ""
         matching = len(self._matching())
-        found = f"{matching} of {len(self._curves)} charts match" if matching else "no chart matches"
-        return found if self._curves else ""
+        return f"{matching} of {len(self._curves)} charts match" if matching else "no chart matches"
 
     def title_at(self, place: int) -> str:
         """Return the title of the chart at a place of the page, from 1, zoomed or not; empty if there is none."""
@@ -94,12 +93,9 @@ class ChartGrid(Container):
 
     def show(self, curves: Mapping[str, Sequence[Curve]], marks: Sequence[Mark] = ()) -> None:
         """Show curves by title: new titles get a chart, visible charts their samples."""
-        is_same = [*curves] == [*self._curves]
+        update = self._feed if [*curves] == [*self._curves] else self._arrange
         self._curves, self._marks = curves, marks
-        if is_same:
-            self._feed()
-        else:
-            self._arrange()
+        update()
 
     def filter(self, pattern: re.Pattern[str] | None) -> None:
         """Show only charts whose title, or the name of a curve, matches."""
@@ -166,19 +162,17 @@ class ChartGrid(Container):
 
     def _arrange(self) -> None:
         """Lay the page out."""
-        page = self._page()
-        new = [title for title in page if title not in self._charts]
-        for title in new:
-            self._charts[title] = self.pane_type(len(self._charts) + 1, title)
-        if new:
-            self.mount_all([self._charts[title] for title in new])
-        for title, chart in self._charts.items():
-            chart.display = title in page
-        places = {self._charts[title]: place for place, title in enumerate(page)}
-        self.sort_children(key=lambda chart: places.get(chart, len(places)))  # type: ignore[call-overload]  # charts only
+        titles = self._page()
+        for title in titles:
+            if title not in self._charts:
+                self._charts[title] = self.pane_type(len(self._charts) + 1, title)
+                self.mount(self._charts[title])
+        page = [self._charts[title] for title in titles]
+        for chart in self._charts.values():
+            chart.display = chart in page
+        self.sort_children(key=lambda chart: page.index(chart) if chart in page else len(page))
         self.styles.grid_size_columns = min(self._columns, max(1, len(page)))
-        for title in page:
-            chart = self._charts[title]
+        for chart in page:
             chart.gate.max_share = _SHARE_OF_A_CORE / len(page)
             self._dress(chart)
         self._feed()
@@ -209,13 +203,12 @@ class ChartBar(Static):
 
 
 RATE = "learning rate"
-_FIGURES = {
+_FIGURES = {  # charts beside those of the metrics: the name of the curve, and of its column in the run's state
     RATE: ("lr", "learning_rate"),
     "speed": ("examples/s", "examples_per_s"),
     "step time": ("ms/step", "step_ms"),
     "input wait": ("wait %", "wait_percent"),
 }
-"""Charts beside those of the metrics: the name of the curve, and of its column in the run's state."""
 
 
 def names_of(title: str) -> tuple[str, ...]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..following.comparison import ComparedRun
 
 _DIM = Style(dim=True)
-_GAP = " "
 _LABELLED = 3  # forms of the legend with labels
 _LEAST_RUNS = 3
 _FAR, _LEAST_SPREAD = 8.0, 0.005  # in spreads of the better half; as a share of its worst value
@@ -51,14 +50,13 @@ def compared_curves(
     curves: dict[str, list[Curve]] = {}
     for run in runs:
         measured = [*chain(*curves_of(run.state).values())]
-        extents = [extent_of(measured, axis) for axis in Axis]
+        begins = [(extent_of(measured, axis) or (0.0,))[0] for axis in Axis]
         for curve in measured:
+            named = replace(curve, name=f"{run.mark} {curve.name}")
             if is_relative:
-                step, epoch, elapsed_s = (
-                    curve.along(axis) - (ends or (0.0,))[0] for axis, ends in zip(Axis, extents, strict=True)
-                )
-                curve = replace(curve, step=step, epoch=epoch, elapsed_s=elapsed_s)  # noqa: PLW2901
-            curves.setdefault(curve.name, []).append(replace(curve, name=f"{run.mark}{_GAP}{curve.name}"))
+                step, epoch, elapsed_s = (curve.along(axis) - begin for axis, begin in zip(Axis, begins, strict=True))
+                named = replace(named, step=step, epoch=epoch, elapsed_s=elapsed_s)
+            curves.setdefault(curve.name, []).append(named)
     order = sorted(curves, key=lambda name: (name != metric, not name.startswith("val_")))
     return {name: curves[name] for name in order}
 
@@ -89,9 +87,9 @@ class ComparedChart(ChartPane):
         return [*super()._notes(), *([("since start", _DIM)] if self.is_relative else [])]
 
     def _legends(self) -> list[Legend]:
-        entries, labels = self._entries(), [self.labels.get(series.curve.name[0]) for series in self._started()]
-        named = [replace(one, name=f"{label}:" if label else "") for one, label in zip(entries, labels, strict=True)]
-        plain = [replace(entry, name="") for entry in entries]
+        plain = [replace(entry, name="") for entry in self._entries()]
+        labels = [self.labels.get(series.curve.name[0]) for series in self._started()]
+        named = [replace(one, name=f"{label}:" if label else "") for one, label in zip(plain, labels, strict=True)]
         return [*islice(legends_of(named, self.title), _LABELLED), *legends_of(plain, self.title)]
 
     def _trace(self, series: Series, ends: Extent) -> DrawnCurve:

@@ -36,10 +36,9 @@ def columns_for(metrics: list[str], width: int, longest: Mapping[str, int] = Map
     columns = [column for column in epoch_columns(metrics) if 1 < column.importance <= METRIC]
     columns = [replace(column, width=max(column.width, longest.get(column.key, 0))) for column in columns]
     columns.sort(key=lambda column: -column.importance)
-    whole = [_headed(column, column.title) for column in columns]
+    whole, broken = ([_headed(column, title(column.title)) for column in columns] for title in (str, _broken))
     if len(fitting(whole, room, _GAP)) == len(whole):
         return whole
-    broken = [_headed(column, _broken(column.title)) for column in columns]
     shown = fitting(broken, room, _GAP)
     return [column for column in broken if column.importance == METRIC or column in shown]
 
@@ -63,8 +62,7 @@ class EpochTable(RowsPane):
 
     def __init__(self, pane_id: str) -> None:
         super().__init__(pane_id)
-        self._state = RunState()
-        self._pace = Pace()
+        self._state, self._pace = RunState(), Pace()
         self._metrics: list[str] = []
         self._best: EpochEnded | None = None
         self._columns: list[Column] = []
@@ -73,14 +71,13 @@ class EpochTable(RowsPane):
     def show(self, state: RunState, pace: Pace) -> None:
         """Show the epochs of a state."""
         known = len(self._state.epochs) if len(state.epochs) >= len(self._state.epochs) else 0
-        names = dict.fromkeys(self._metrics if known else [])
-        for ended in state.epochs[known:]:
-            names.update(dict.fromkeys(ended.logs))
+        new = state.epochs[known:]
+        names = dict.fromkeys([*(self._metrics if known else ()), *(name for ended in new for name in ended.logs)])
         if not names and state.progress is not None:
-            names.update(dict.fromkeys(state.progress.logs))
+            names = dict.fromkeys(state.progress.logs)
         self._metrics = metrics_in_order(state, names)
         for column in epoch_columns(self._metrics):
-            longest = max((len(column.written(ended, none="")) for ended in state.epochs[known:]), default=0)
+            longest = max((len(column.written(ended, none="")) for ended in new), default=0)
             self._longest[column.key] = max(longest, self._longest.get(column.key, 0))
         if state.epochs is not self._state.epochs:
             self._best = state.best_epoch()
@@ -107,15 +104,13 @@ class EpochTable(RowsPane):
         """The names of the columns, bottom-aligned, and the best epoch if it is not among the newest ones that fit."""
         if not self._metrics:
             return []
-        headings = [
-            (["epoch"], _EPOCH_WIDTH),
-            *((column.title.split("\n"), column.width + _GAP) for column in self._whole),
-            *([(["…"], 2)] if self._whole[-1:] != self._columns[-1:] else []),
-        ]
-        height = max(len(lines) for lines, _ in headings)
-        padded = [([""] * (height - len(lines)) + lines, width) for lines, width in headings]
+        headings = [("epoch", _EPOCH_WIDTH), *((column.title, column.width + _GAP) for column in self._whole)]
+        headings += [("…", 2)] if self._whole[-1:] != self._columns[-1:] else []
+        height = 1 + max(title.count("\n") for title, _ in headings)
+        padded = [("\n" * (height - 1 - title.count("\n")) + title).split("\n") for title, _ in headings]
         rows: list[Row] = [
-            [("".join(f"{lines[y]:>{width}}" for lines, width in padded), "head")] for y in range(height)
+            [("".join(f"{line:>{width}}" for line, (_, width) in zip(lines, headings, strict=True)), "head")]
+            for lines in zip(*padded, strict=True)
         ]
         below = max(0, self.size.height - height - 1 - (self._current is not None))
         seen = self._state.epochs[max(0, len(self._state.epochs) - below) :]

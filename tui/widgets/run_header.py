@@ -109,8 +109,8 @@ def _title_row(view: HeaderView, width: int, *, has_facts: bool = False) -> Cont
         extras += said[::-1] if is_urgent else said
     for choices in extras:
         left = room - row.cell_length - 2
-        shown = next((choice for choice in choices if len(choice[0]) <= left), None)
-        row = row if shown is None else Content.assemble(row, "  ", shown)
+        if shown := next((choice for choice in choices if len(choice[0]) <= left), None):
+            row = Content.assemble(row, "  ", shown)
     return _spread(row, doing, width)
 
 
