@@ -34,8 +34,7 @@ from tpu_console.engine.runs.state import RunState, fold
 from tpu_console.engine.runs.timing import pace
 from tpu_console.tui.following.follow import PlainPrinter
 from tpu_console.tui.text.outcome import best_text, outcome_of
-from tpu_console.tui.widgets.notices import notices_of
-from tpu_console.tui.widgets.run_header import HeaderView, header_rows
+from tpu_console.tui.widgets.run_header import HeaderView, header_rows, notices_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

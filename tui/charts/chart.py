@@ -16,11 +16,10 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from ..text.numbers import plural
-from .curve import Axis, Curve, Extent, Mode, Window, extent_of, snapped
+from .curve import Axis, Curve, Extent, Mode, Series, Window, extent_of, snapped
 from .frame import Mark, MarkKind, framed, with_crosshair
 from .legend import ALARM, Entry, Legend, Marker, Pen, header_line, legends_of, pen_for, style_of, tone_of
 from .scene import DrawnCurve, Scene, View, build_scene
-from .series import Series
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -18,7 +18,7 @@ from .scale import format_value
 if TYPE_CHECKING:
     from textual.theme import Theme
 
-    from .series import Series
+    from .curve import Series
 
 _DIM = Style(dim=True)
 _POINTED = Style(bold=True, underline=True)

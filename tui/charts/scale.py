@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from .curve import Extent
 
-
 _ROUND = (1.0, 2.0, 5.0)
 # Cells of a decade that have 2 and 5 within 0.05 of a cell's middle.
 _FINE_DECADES = (10, 20, 30, 40)

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .curve import Line
 from .scale import Scale, Tick, few, format_value, full_range, robust_range, x_scale, x_ticks, y_scale, y_ticks
-from .series import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from .curve import Axis, Extent, FloatArray, IndexArray
+    from .curve import Axis, Extent, FloatArray, IndexArray, Series
     from .legend import Marker, Pen, PenColor
-    from .series import Series
 
 # Less than this, as a share of the values themselves, is rounding and not a curve worth a whole pane.
 _FLAT = 1e-5

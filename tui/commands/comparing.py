@@ -119,9 +119,8 @@ def _plots(comparison: Comparison) -> str:
     except ImportError:
         what = "Plots in HTML need Plotly, which is not installed."
         raise ConsoleError(what, remedy=install_line("plotly")) from None
-    from ..charts.curve import Axis
-    from ..charts.series import Series
-    from ..widgets.compared_charts import compared_curves
+    from ..charts.curve import Axis, Series
+    from ..widgets.chart_grid import compared_curves
 
     units = {Axis.STEP: "step", Axis.EPOCH: "epoch", Axis.TIME: "seconds"}
     if not (curves := compared_curves(comparison.runs, comparison.metric)):

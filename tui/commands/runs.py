@@ -91,8 +91,7 @@ def _plot_lines(state: RunState, width: int | None, *, is_ascii: bool) -> list[s
     """Draw the metrics and the learning rate of a run over its epochs with plotext; 80 columns wide by default."""
     import plotext
 
-    from ..charts.curve import Axis
-    from ..charts.series import Series
+    from ..charts.curve import Axis, Series
     from ..widgets.chart_grid import RATE, curves_of
 
     lines = []

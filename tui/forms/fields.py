@@ -34,7 +34,7 @@ from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
 from ..text.names import to_text
-from .field import ControlKind, FieldSpec, OwnValue
+from .field_row import ControlKind, FieldSpec, OwnValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,8 +11,7 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from ..text.keys import bind
-from .field import FieldSpec, field_of
-from .field_row import FieldRow
+from .field_row import FieldRow, FieldSpec, field_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,11 +19,10 @@ from tpu_console.engine.machine.install import install_line
 from tpu_console.engine.monitoring.alerts import overfitting
 from tpu_console.engine.runs.events import RunSource
 
-from ..charts.curve import Axis, Extent, extent_of
+from ..charts.curve import Axis, Extent, Series, extent_of
 from ..charts.legend import Entry, Pen, header_line, legends_of, pen_for
 from ..charts.scale import x_scale, x_ticks, y_scale, y_ticks
 from ..charts.scene import DrawnCurve, View, build_scene
-from ..charts.series import Series
 from ..text.cells import BAR, BAR_LEFT, BEST
 from ..text.outcome import best_text, outcome_of
 from ..text.run_lines import metrics_in_order
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
-
 
 WIDTH = 860  # of the picture, in CSS pixels
 _ROW = 250

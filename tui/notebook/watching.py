@@ -33,7 +33,6 @@ from .picture import charts_of, draw, head, need_matplotlib, size_of, tables
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-
 REDRAW_S, _SLOWEST_S = 2.0, 8.0  # shortest and longest time between two redraws
 _SHARE = 0.05  # of one core for drawing, which may make that time longer
 _LAST_PICTURE_S = 10.0

@@ -24,7 +24,7 @@ from ..following.comparison import (
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..widgets.basics import PaneTabs, ScrollingText, call_back
-from ..widgets.compared_charts import ComparedGrid, compared_curves, reading_line, run_pen
+from ..widgets.chart_grid import ComparedGrid, compared_curves, reading_line, run_pen
 from ..widgets.record_table import RecordTable
 from .live_charts import CHART_KEYS, CURSOR_KEYS, ChartedScreen
 from .parts import HELP, QUIT, KeysFooter, OpenRun, Title

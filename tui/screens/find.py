@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.data.kinds.kind import Question
     from tpu_console.presets import Preset
 
-    from ..forms.field import FieldSpec
+    from ..forms.field_row import FieldSpec
 
 _LABEL = 9
 _LONGEST_LISTING_S = 5.0

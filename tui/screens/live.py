@@ -40,9 +40,8 @@ from ..text.run_lines import found, settled, trained_by
 from ..text.steering import mirror_text
 from ..widgets.basics import PaneTabs, call_back, is_closing, mark_pane
 from ..widgets.chart_grid import ChartGrid, ChartPane, curves_of
-from ..widgets.notices import NoticeBar, OutcomeBox, notices_of
 from ..widgets.replica_panel import ReplicaPanel
-from ..widgets.run_header import RunHeader
+from ..widgets.run_header import NoticeBar, OutcomeBox, RunHeader, notices_of
 from ..widgets.side_panes import ProfilePane, SettingsPane, WaitingPane
 from ..widgets.system_pane import SystemPane
 from .dialogs import TextDialog, in_blocks, show_error

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..widgets.epoch_table import EpochTable
-from ..widgets.log_pane import LogPane
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.rows_pane import RowsPane
-from ..widgets.side_panes import ProfilePane, SamplesPane
+from ..widgets.side_panes import LogPane, ProfilePane, SamplesPane
 from ..widgets.system_pane import SystemPane
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from tpu_console.engine.machine.devices import Hardware, detect_hardware
 from tpu_console.engine.storage.paths import user_path
 from tpu_console.presets.files import preset_files
 
-from ..forms.field import ControlKind, FieldSpec, field_of
-from ..forms.field_row import FieldRow
+from ..forms.field_row import ControlKind, FieldRow, FieldSpec, field_of
 from ..forms.run_form import FieldList, RunForm
 from ..text.keys import bind
 from ..widgets.basics import call_back

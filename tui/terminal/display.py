@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from textual.app import App
     from textual.color import Color
 
-
 _COLORS = {  # of the dark and the light theme
     "primary": ("#5ca7ff", "#0058be"),
     "secondary": ("#3d6d9e", "#4a7fb5"),

@@ -15,7 +15,6 @@ from tpu_console.engine.errors import ConfigError, ConsoleError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-
 _SIMILAR = {
     "-": "─▔▀–—·",
     "=": "━═",

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from textual.events import Click
     from textual.screen import Screen
 
-
 SCROLL_KEYS = [bind("up", "scroll_up"), bind("down", "scroll_down")]
 
 

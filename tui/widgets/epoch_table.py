@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.events import EpochEnded, Progress
 
-
 _GAP = 1
 _EPOCH_WIDTH = 7
 

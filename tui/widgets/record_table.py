@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from textual.events import Resize
 
-
 _PADDING = 1  # cells on each side of a column
 _ENDS = "Go to the first or the last row."
 

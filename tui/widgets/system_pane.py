@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..charts.curve import Axis, Curve, Extent, FloatArray, Mode, Window
+from ..charts.curve import Axis, Curve, Extent, FloatArray, Mode, Series, Window
 from ..charts.scale import x_scale, x_ticks
-from ..charts.series import Series
 from ..text.cells import FAILED, LEVELS, WARNING
 from ..text.hosts import WAITS, Gauge, account_of, behind_text, gauges_of, hosts_of
 from ..text.steering import mirror_text
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpu_console.engine.runs.state import RunState
-
 
 _NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 11, 16, 13
 _SCALE_FROM = 70

@@ -9,12 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.style import Style
 
-from tpu_console.tui.charts.curve import Axis, Place
+from tpu_console.tui.charts.curve import Axis, Line, Place
 from tpu_console.tui.charts.frame import Mark, MarkKind, framed
 from tpu_console.tui.charts.legend import pen_for
 from tpu_console.tui.charts.scale import y_scale
 from tpu_console.tui.charts.scene import DrawnCurve, Scene, View, build_scene, cut_to
-from tpu_console.tui.charts.series import Line
 
 if TYPE_CHECKING:
     from tpu_console.tui.charts.legend import Marker

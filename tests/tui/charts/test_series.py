@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpu_console.engine.runs.metrics import Metric
-from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
-from tpu_console.tui.charts.series import DebiasedEma, Line, Series
+from tpu_console.tui.charts.curve import Axis, Curve, DebiasedEma, FloatArray, Line, Series
 
 LOSS = Metric("loss", lower_is_better=True)
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
-from tpu_console.tui.charts.series import Series
+from tpu_console.tui.charts.curve import Axis, Curve, FloatArray, Series
 from tpu_console.tui.widgets.system_pane import axis_row, cells_of, spark_rows
 
 

@@ -15,8 +15,7 @@ from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.errors import ConfigError
 from tpu_console.presets import Preset, all_presets, find_preset, load_preset
 from tpu_console.presets.catalog import About
-from tpu_console.tui.forms.field import ControlKind, FieldSpec, field_of
-from tpu_console.tui.forms.field_row import NameSuggester
+from tpu_console.tui.forms.field_row import ControlKind, FieldSpec, NameSuggester, field_of
 from tpu_console.tui.forms.fields import GROUPS, OPTION_TABLES, Draft, fields_of, option_fields
 from tpu_console.tui.text.names import to_text
 

@@ -18,7 +18,7 @@ from tpu_console.tui.screens.compare import CompareScreen, ResultTable
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
-from tpu_console.tui.widgets.compared_charts import run_pen
+from tpu_console.tui.widgets.chart_grid import run_pen
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot

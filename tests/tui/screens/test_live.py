@@ -36,7 +36,7 @@ from tpu_console.tui.screens.dialogs import TextDialog
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.text.keys import KEYS
 from tpu_console.tui.widgets.epoch_table import EpochTable
-from tpu_console.tui.widgets.notices import OutcomeBox
+from tpu_console.tui.widgets.run_header import OutcomeBox
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot

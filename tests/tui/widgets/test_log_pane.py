@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.app import App, ComposeResult
 
 from tests.tui.live_fakes import screen_text, until
-from tpu_console.tui.widgets.log_pane import LogPane
+from tpu_console.tui.widgets.side_panes import LogPane
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot

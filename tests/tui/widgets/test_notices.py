@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.content import Content
 
-from tpu_console.tui.widgets.notices import bar_text
+from tpu_console.tui.widgets.run_header import bar_text
 
 SHORT = "The loss jumped to 9."
 LONG = " ".join(f"word{number}" for number in range(60))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpu_console.tui.text.outcome import Ending
-from tpu_console.tui.widgets.notices import _content
+from tpu_console.tui.widgets.run_header import _content
 
 PATH = "~/.local/share/tpu-console/runs/20261122-085334-digits-cnn/model.keras"
 OUTCOME = Ending("stopped", "Stopped after 60 epochs.", (("why", "long " * 30), ("model", PATH)))
