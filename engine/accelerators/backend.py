@@ -32,14 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..config.run_config import RunConfig
-    from .accelerator import Accelerator
-    from .framework import Framework
+    from .framework import Accelerator, Framework
 
 TENSORFLOW, JAX = TensorFlow.name, Jax.name
 
 _ON_CPU = (AcceleratorKind.CPU, AcceleratorKind.SIMULATED)
 _LARGEST_SETTINGS = 1 << 20  # bytes of Keras's settings
-_SEVERAL_HOSTS = "several hosts train together with JAX only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +149,11 @@ def _choose(
     usable = {JAX: bool(hardware.tpu) and by_jax, TENSORFLOW: bool(hardware.tpu or remote) and by_tensorflow}
     found = asked.kind is AcceleratorKind.AUTO and any(usable[name] for name in usable if backend in {name, "auto"})
     on_tpu = asked.is_tpu or found
-    accelerator = "tpu" if found else config.accelerator
     address = asked.address or ("" if hardware.tpu else remote)
     if backend != "auto":
         chosen, why = str(backend), "asked for"
     elif config.hosts.is_several:
-        chosen, why = JAX, _SEVERAL_HOSTS
+        chosen, why = JAX, "several hosts train together with JAX only"
     elif not on_tpu:
         chosen, why = TENSORFLOW, "auto: faster without a TPU"
     elif reason or address:
@@ -166,7 +163,7 @@ def _choose(
         chosen, why = TENSORFLOW, "auto: tensorflow-tpu is installed and JAX's TPU package is not"
     else:
         chosen, why = JAX, "auto: Keras is tested on TPUs with JAX"
-    choice = BackendChoice(chosen, why, accelerator)
+    choice = BackendChoice(chosen, why, "tpu" if found else config.accelerator)
     if not on_tpu:
         lacks_jax = chosen == JAX and not has("jax")
         return replace(choice, missing="JAX is not installed.", install=("jax",)) if lacks_jax else choice

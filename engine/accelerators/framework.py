@@ -1,26 +1,83 @@
-"""What every framework that Keras trains on answers: all that depends on which one trains a run."""
+"""What every framework that Keras trains on answers, all that depends on which one trains a run, and its devices."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConsoleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ..config.run_config import RunConfig
-    from ..runs.events import ReplicaMemory
-    from .accelerator import Accelerator
+    from ..runs.events import AcceleratorReady, Replica, ReplicaMemory
 
 NO_DUTY = "only a TPU reports it"
 
 
 class NotPossibleError(ConsoleError):
     """The step cannot be built or compiled with the installed versions, or in this machine's memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A host's share of every batch."""
+
+    index: int = 0  # the host's number, from 0
+    count: int = 1  # hosts that train together
+    is_even: bool = False  # whether every batch must divide among the replicas, the last one of validation too
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """Connected devices."""
+
+    name: str  # ``cpu``, ``gpu``, ``tpu`` or ``sim:N``
+    reason: str  # why this one, in one sentence
+    framework: Framework  # which connected them
+    strategy: str  # name of the distribution strategy; empty for one device
+    replicas: tuple[Replica, ...]  # all replicas, of all hosts
+    # Gives the context in which model, optimizer and metrics are made and trained.
+    scope: Callable[[], AbstractContextManager[Any]]
+    versions: dict[str, str]  # framework versions by package name
+    topology: str = ""  # the TPU's mesh, tasks and devices in a few words; empty if there is none
+    process: int = 0  # this host's number, from 0
+    processes: int = 1  # hosts that train together
+
+    def with_hosts(self, names: Mapping[int, str]) -> Accelerator:
+        """Return a copy with the names of the hosts, which only they know."""
+        named = (replace(replica, host=names.get(replica.process, replica.host)) for replica in self.replicas)
+        return replace(self, replicas=tuple(named))
+
+    @property
+    def in_scope(self) -> bool:
+        """Whether a strategy of TensorFlow trains the replicas."""
+        return self.framework.uses_scope(self.name, len(self.replicas))
+
+    @property
+    def share(self) -> Share:
+        """This host's share of every batch."""
+        return Share(self.process, self.processes, self.framework.splits_evenly and len(self.replicas) > 1)
+
+    def event(self, backend_reason: str = "") -> AcceleratorReady:
+        """Say what was connected."""
+        from ..runs.events import AcceleratorReady
+
+        return AcceleratorReady(
+            accelerator=self.name,
+            reason=self.reason,
+            strategy=self.strategy or "one device",
+            replicas=self.replicas,
+            versions=self.versions,
+            backend=self.framework.name,
+            backend_reason=backend_reason,
+            topology=self.topology,
+        )
 
 
 class Framework(ABC):
@@ -38,7 +95,7 @@ class Framework(ABC):
     host_step_s = 0.0  # seconds of the host's time that starting a step takes
     step_note = ""  # what the step of `lower` leaves out of a run's step, in a sentence; empty if nothing
 
-    def environment(self, config: RunConfig) -> dict[str, str]:  # noqa: ARG002  others need it
+    def environment(self, config: RunConfig) -> dict[str, str]:
         """Return the variables that Keras and the framework read when they are imported."""
         return {"KERAS_BACKEND": self.name}
 
@@ -54,19 +111,19 @@ class Framework(ABC):
             AcceleratorError: They are missing, or this process has set the framework up for others already.
         """
 
-    def why_no_gpu(self, environ: Mapping[str, str]) -> str:  # noqa: ARG002
+    def why_no_gpu(self, environ: Mapping[str, str]) -> str:
         """Say which variable keeps it from using a GPU; empty if none does."""
         return ""
 
-    def uses_scope(self, accelerator: str, replicas: int) -> bool:  # noqa: ARG002
+    def uses_scope(self, accelerator: str, replicas: int) -> bool:
         """Return whether models must be made and compiled in the scope of a strategy."""
         return False
 
-    def fits_in_trace(self, *, in_scope: bool) -> bool:  # noqa: ARG002
+    def fits_in_trace(self, *, in_scope: bool) -> bool:
         """Return whether `fit` builds models in its traced step."""
         return False
 
-    def allows_xla(self, *, in_scope: bool) -> bool:  # noqa: ARG002
+    def allows_xla(self, *, in_scope: bool) -> bool:
         """Return whether Keras may compile a model with XLA."""
         return True
 
@@ -74,7 +131,7 @@ class Framework(ABC):
     def one_step_reason(self, replicas: int) -> str:
         """Say why an execution is a single step whatever is asked for; empty if it may be several."""
 
-    def limit_dispatch(self, model: Any) -> Any:  # noqa: ARG002
+    def limit_dispatch(self, model: Any) -> Any:
         """Make `fit` send no more than half a second of steps ahead; return what can `wait()` for them, or None."""
         return None
 
@@ -93,7 +150,7 @@ class Framework(ABC):
         """Return whether `fit` calls the step of a compiled model only to trace it, not for every batch."""
         return not model.run_eagerly
 
-    def showing_shapes(self, model: Any, step: Callable[..., Any], show: Callable[[Any], None]) -> Any:  # noqa: ARG002
+    def showing_shapes(self, model: Any, step: Callable[..., Any], show: Callable[[Any], None]) -> Any:
         """Return a step of a model that shows each batch before it is compiled for its shapes; None if tracing does.
 
         `show` gets the batch with specifications of its tensors. The step is compiled then, and `fit` must not do it.

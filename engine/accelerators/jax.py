@@ -21,14 +21,13 @@ from ..machine.sources import installed_versions
 from ..storage.disk_space import COMPILED, compiled_files, make_room
 from ..storage.keyed_store import key_of
 from ..storage.paths import cache_folder
-from .framework import NO_DUTY, Framework
+from .framework import NO_DUTY, Accelerator, Framework
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..config.run_config import RunConfig
     from ..runs.events import Replica, ReplicaMemory
-    from .accelerator import Accelerator
 
 _PLATFORMS = {"gpu": ("gpu", "cuda", "rocm"), "tpu": ("tpu",)}
 _THREADS_PER_REPLICA = 8
@@ -53,7 +52,6 @@ class Jax(Framework):
     cores need less."""
 
     def environment(self, config: RunConfig) -> dict[str, str]:
-        """Return the variables that Keras and JAX read when they are imported."""
         found = super().environment(config)
         if count := config.requested.simulated:
             # Under several hosts each one simulates its share.
@@ -71,19 +69,15 @@ class Jax(Framework):
         make_room(compiled_files(), _MOST_COMPILED_BYTES)
 
     def connect(self, config: RunConfig, name: str) -> Accelerator:
-        """Connect devices, after `prepare`."""
         import jax
         import keras
         import tensorflow as tf
-
-        from .accelerator import Accelerator
 
         # TensorFlow only feeds the data here: it must not take memory of a device, nor the TPU.
         for kind in ("GPU", "TPU"):
             tf.config.set_visible_devices([], kind)
         devices = _devices(name)
-        platform = devices[0].platform
-        settled = name if name != "auto" else {"cpu": "cpu", "tpu": "tpu"}.get(platform, "gpu")
+        settled = name if name != "auto" else {"cpu": "cpu", "tpu": "tpu"}.get(devices[0].platform, "gpu")
         if count := config.requested.simulated:
             if len(devices) < count:
                 raise AcceleratorError(
@@ -98,11 +92,10 @@ class Jax(Framework):
         versions = {"jax": jax.__version__, "keras": keras.__version__, "tensorflow": tf.__version__}
         if settled == "tpu":  # a nightly build has another name
             versions["libtpu"] = installed_versions(("libtpu",)).get("libtpu", "of another package")
-        reason = "asked for" if name != "auto" else f"auto: JAX found {_described(devices)}"
         return Accelerator(
             name=settled,
-            reason=reason,
-            backend=self.name,
+            reason="asked for" if name != "auto" else f"auto: JAX found {_described(devices)}",
+            framework=self,
             strategy="DataParallel" if len(devices) > 1 else "",
             replicas=tuple(_replica(index, device, is_simulated=bool(count)) for index, device in enumerate(devices)),
             scope=lambda: _scope(devices),
@@ -113,25 +106,22 @@ class Jax(Framework):
         )
 
     def why_no_gpu(self, environ: Mapping[str, str]) -> str:
-        """Say which variable keeps JAX from using a GPU."""
         platforms = environ.get("JAX_PLATFORMS", "")
         if not platforms or {"cuda", "gpu", "rocm"} & {*platforms.split(",")}:
             return ""
         return f"JAX_PLATFORMS={platforms} keeps JAX from using the GPU."
 
-    def one_step_reason(self, replicas: int) -> str:  # noqa: ARG002
+    def one_step_reason(self, replicas: int) -> str:
         """Its trainer runs the steps of an execution one by one all the same, and none waits for the device."""
         return "JAX queues steps by itself"
 
     def limit_dispatch(self, model: Any) -> DispatchLimiter:
-        """Make `fit` send at most `AHEAD_S` ahead."""
         inner = model.train_function
-        model.train_function = DispatchLimiter(inner.train_function if isinstance(inner, DispatchLimiter) else inner)
-        limiter: DispatchLimiter = model.train_function
+        limiter = DispatchLimiter(inner.train_function if isinstance(inner, DispatchLimiter) else inner)
+        model.train_function = limiter
         return limiter
 
     def compiled(self, model: Any, after: Callable[..., Any]) -> Callable[..., Any]:
-        """Compile a function of a model's inputs and more arguments."""
         import jax
         import keras
 
@@ -147,8 +137,7 @@ class Jax(Framework):
 
         return call
 
-    def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:  # noqa: ARG002
-        """Read the memory of devices of this process."""
+    def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
         import jax
 
         devices = {device.id: device for device in jax.local_devices()}
@@ -159,7 +148,6 @@ class Jax(Framework):
         return super().traces_steps(model) and bool(model.jit_compile)
 
     def cached_programs(self) -> int | None:
-        """Return how many programs JAX took from its cache."""
         if self._hits is None:
             import jax
 
@@ -179,13 +167,11 @@ class Jax(Framework):
         jax.profiler.start_trace(folder, profiler_options=options)
 
     def stop_trace(self) -> None:
-        """End the trace and write it."""
         import jax
 
         jax.profiler.stop_trace()
 
     def code(self, accelerator: str, replicas: int) -> tuple[dict[str, str], list[str]]:
-        """Return what a script does before it builds a model."""
         environment, lines = {"KERAS_BACKEND": self.name}, []
         if accelerator == "cpu" or accelerator.startswith("sim:"):
             environment["JAX_PLATFORMS"] = "cpu"
@@ -247,10 +233,8 @@ def _compilation_cache() -> dict[str, str]:
     with suppress(OSError):
         flags = [line for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines() if line.startswith("flags")]
         folder = cache_folder() / COMPILED / key_of([platform.machine(), *flags[:1]])
-        return {
-            "JAX_COMPILATION_CACHE_DIR": str(folder),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": str(_KEPT_FROM_S),
-        }
+        kept_from = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": str(_KEPT_FROM_S)}
+        return {"JAX_COMPILATION_CACHE_DIR": str(folder)} | kept_from
     return {}
 
 
@@ -284,14 +268,13 @@ def _replica(index: int, device: Any, *, is_simulated: bool) -> Replica:
 
     from ..runs.events import Replica
 
-    kind = "CPU, simulated" if is_simulated else str(device.device_kind)
     coordinates = getattr(device, "coords", None)
     return Replica(
         index=index,
         device=f"{device.platform}:{device.id}",
-        kind=kind,
+        kind="CPU, simulated" if is_simulated else str(device.device_kind),
         host=socket.gethostname() if device.process_index == jax.process_index() else f"host {device.process_index}",
-        coordinates=",".join(str(number) for number in coordinates) if coordinates is not None else "",
+        coordinates="" if coordinates is None else ",".join(map(str, coordinates)),
         core=getattr(device, "core_on_chip", None),
         process=int(device.process_index),
     )
@@ -313,13 +296,11 @@ def _scope(devices: list[Any]) -> AbstractContextManager[Any]:
 
 def _topology(devices: list[Any]) -> str:
     """Describe the mesh of chips, such as ``2×4×1 mesh, 1 host of 8 devices``."""
-    places = [tuple(device.coords) for device in devices if getattr(device, "coords", None) is not None]
+    places = [device.coords for device in devices if getattr(device, "coords", None) is not None]
     hosts = len({device.process_index for device in devices})
     shared = f"{hosts} host{'s' if hosts > 1 else ''} of {len(devices) // hosts} devices"
-    if not places:
-        return shared
-    mesh = "×".join(str(len({place[axis] for place in places})) for axis in range(len(places[0])))
-    return f"{mesh} mesh, {shared}"
+    mesh = "×".join(str(len({*axis})) for axis in zip(*places, strict=True))
+    return f"{mesh} mesh, {shared}" if mesh else shared
 
 
 def _memory(index: int, device: Any) -> ReplicaMemory:

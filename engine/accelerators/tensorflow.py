@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..config.values import parse_accelerator
@@ -12,7 +13,7 @@ from ..machine.devices import Hardware, detect_hardware
 from ..machine.install import install_line
 from ..machine.packages import compiles_for_cpu
 from ..machine.resources import usable_cores
-from .framework import NO_DUTY, Framework, NotPossibleError
+from .framework import NO_DUTY, Accelerator, Framework, NotPossibleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
     from ..runs.events import ReplicaMemory
-    from .accelerator import Accelerator
 
-# The one XLA operation that TensorFlow uses and StableHLO lacks: it only keeps buffers apart.
 _COPY = "mhlo.copy"
+"""The one XLA operation that TensorFlow uses and StableHLO lacks: it only keeps buffers apart."""
 
 
 class TensorFlow(Framework):
@@ -40,15 +40,17 @@ class TensorFlow(Framework):
         "calculated from the size of the weights, and the TensorFlow strategy itself is not checked."
     )
 
-    def connect(self, config: RunConfig, name: str) -> Accelerator:  # noqa: ARG002
-        """Connect devices."""
+    def connect(self, config: RunConfig, name: str) -> Accelerator:
+        import keras
         import tensorflow as tf
 
-        requested = parse_accelerator(name)
-        if requested.is_tpu:
+        from ..runs.events import Replica
+
+        asked = parse_accelerator(name)
+        if asked.is_tpu:
             from .tpu_strategy import connect_tpu
 
-            return connect_tpu(requested.address)
+            return connect_tpu(self, asked.address)
         gpus = tf.config.list_physical_devices("GPU")
         if name == "gpu" and not gpus:
             raise AcceleratorError(
@@ -58,19 +60,34 @@ class TensorFlow(Framework):
             )
         try:
             if name == "gpu" or (name == "auto" and gpus):
-                return _gpu(gpus, name)
-            if requested.simulated:
-                return _simulated(requested.simulated)
-            return _cpu(name)
+                settled, devices = "gpu", _gpus(gpus)
+                found = f"found {len(gpus)} GPUs" if len(gpus) > 1 else f"found a GPU ({devices['/device:GPU:0']})"
+            else:
+                tf.config.set_visible_devices([], "GPU")
+                settled, devices = "cpu", {"/device:CPU:0": f"CPU, {usable_cores()} cores"}
+                found = _why_no_gpu(detect_hardware()) if name == "auto" else ""
+                if asked.simulated:
+                    settled, devices = name, _simulated(asked.simulated)
+            several = len(devices) > 1
+            strategy = tf.distribute.MirroredStrategy([*devices]) if several else tf.distribute.get_strategy()
         except RuntimeError as error:
             raise AcceleratorError(
                 f"The accelerator '{name}' can no longer be set up in this process.",
                 why=str(error),
                 remedy="Start the run in its own process, without --in-process.",
             ) from error
+        host = socket.gethostname()
+        return Accelerator(
+            name=settled,
+            reason=f"auto: {found}" if name == "auto" else "asked for",
+            framework=self,
+            strategy=type(strategy).__name__ if several else "",
+            replicas=tuple(Replica(index, *device, host) for index, device in enumerate(devices.items())),
+            scope=strategy.scope,
+            versions={"tensorflow": tf.__version__, "keras": keras.__version__},
+        )
 
     def uses_scope(self, accelerator: str, replicas: int) -> bool:
-        """Return whether a strategy of TensorFlow trains the replicas."""
         return replicas > 1 or accelerator == "tpu"
 
     def fits_in_trace(self, *, in_scope: bool) -> bool:
@@ -86,7 +103,6 @@ class TensorFlow(Framework):
         return "Keras runs one step at a time with several replicas (keras#19246)" if replicas > 1 else ""
 
     def compiled(self, model: Any, after: Callable[..., Any]) -> Callable[..., Any]:
-        """Compile a function of a model's inputs and more arguments."""
         import tensorflow as tf
 
         @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow is untyped
@@ -97,7 +113,6 @@ class TensorFlow(Framework):
         return lambda *given: traced(*tf.nest.map_structure(tf.constant, given)).numpy()
 
     def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
-        """Read the memory of devices of a kind."""
         return [_memory(index, f"{kind.upper()}:{number}") for index, number in numbers.items()]
 
     def showing_shapes(self, model: Any, step: Callable[..., Any], show: Callable[[Any], None]) -> Any:
@@ -130,19 +145,16 @@ class TensorFlow(Framework):
         return shown
 
     def start_trace(self, folder: Path) -> None:
-        """Begin to write a trace."""
         import tensorflow as tf
 
         tf.profiler.experimental.start(str(folder))
 
     def stop_trace(self) -> None:
-        """End the trace and write it."""
         import tensorflow as tf
 
         tf.profiler.experimental.stop()
 
     def code(self, accelerator: str, replicas: int) -> tuple[dict[str, str], list[str]]:
-        """Return what a script does before it builds a model."""
         lines: list[str] = []
         if accelerator == "tpu":
             lines = [
@@ -194,61 +206,30 @@ def _why_no_gpu(hardware: Hardware) -> str:
     return next((text for text in hardware.hidden if "GPU" in text), "No NVIDIA GPU was found.")
 
 
-def _cpu(asked: str) -> Accelerator:
-    import tensorflow as tf
-
-    tf.config.set_visible_devices([], "GPU")
-    reason = f"auto: {_why_no_gpu(detect_hardware())}" if asked == "auto" else "asked for"
-    return _accelerator("cpu", reason, {"/device:CPU:0": f"CPU, {usable_cores()} cores"})
-
-
-def _gpu(gpus: list[Any], asked: str) -> Accelerator:
+def _gpus(gpus: Sequence[Any]) -> dict[str, str]:
+    """Set up the GPUs, and return their kinds by device."""
     import tensorflow as tf
 
     from ..compat.tensorflow import wait_for_replica_threads
 
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
-    kinds = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus]
     wait_for_replica_threads()
-    count = f"{len(gpus)} GPUs" if len(gpus) > 1 else f"a GPU ({kinds[0]})"
-    reason = f"auto: found {count}" if asked == "auto" else "asked for"
-    return _accelerator("gpu", reason, {f"/device:GPU:{number}": kind for number, kind in enumerate(kinds)})
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+    return {f"/device:GPU:{number}": one.get("device_name", "GPU") for number, one in enumerate(details)}
 
 
-def _simulated(count: int) -> Accelerator:
+def _simulated(count: int) -> dict[str, str]:
+    """Make several devices of the CPU, and return their kinds by device."""
     import tensorflow as tf
 
     from ..compat.tensorflow import switch_off_tuning_of_device_iterators, wait_for_replica_threads
 
-    tf.config.set_visible_devices([], "GPU")
     switch_off_tuning_of_device_iterators()
     wait_for_replica_threads()
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
-    return _accelerator(f"sim:{count}", "asked for", dict.fromkeys(devices, "CPU, simulated"))
-
-
-def _accelerator(name: str, reason: str, devices: dict[str, str]) -> Accelerator:
-    """Return the accelerator of devices, each with its kind; several train together."""
-    import keras
-    import tensorflow as tf
-
-    from ..runs.events import Replica
-    from .accelerator import Accelerator
-
-    host, several = socket.gethostname(), len(devices) > 1
-    strategy = tf.distribute.MirroredStrategy([*devices]) if several else tf.distribute.get_strategy()
-    return Accelerator(
-        name=name,
-        reason=reason,
-        backend=TensorFlow.name,
-        strategy=type(strategy).__name__ if several else "",
-        replicas=tuple(Replica(index, device, kind, host) for index, (device, kind) in enumerate(devices.items())),
-        scope=strategy.scope,
-        versions={"tensorflow": tf.__version__, "keras": keras.__version__},
-    )
+    return dict.fromkeys((device.name for device in tf.config.list_logical_devices("CPU")), "CPU, simulated")
 
 
 def _memory(index: int, device: str) -> ReplicaMemory:
@@ -283,30 +264,19 @@ class _Lowered:
     def compiler_ir(self) -> Any:
         return self._module
 
-    def compile(self) -> _Compiled:
+    def compile(self) -> SimpleNamespace:
+        """Return it with the methods of a step that JAX compiled."""
         from ..compat.jax import compile_module
 
         try:
-            return _Compiled(compile_module(self._module, self._device))
+            executable = compile_module(self._module, self._device)
         except (ImportError, AttributeError, TypeError) as error:
             raise _not_possible("jaxlib no longer compiles what JAX did not lower") from error
-
-
-class _Compiled:
-    """A compiled step, with the methods of one that JAX compiled."""
-
-    def __init__(self, executable: Any) -> None:
-        self._executable = executable
-
-    def memory_analysis(self) -> Any:
-        return self._executable.get_compiled_memory_stats()
-
-    def cost_analysis(self) -> dict[str, float]:
-        cost: dict[str, float] = self._executable.cost_analysis()
-        return cost
-
-    def as_text(self) -> str:
-        return str(self._executable.hlo_modules()[0].to_string())
+        return SimpleNamespace(
+            memory_analysis=executable.get_compiled_memory_stats,
+            cost_analysis=executable.cost_analysis,
+            as_text=lambda: str(executable.hlo_modules()[0].to_string()),
+        )
 
 
 def _stable(program: bytes) -> Any:

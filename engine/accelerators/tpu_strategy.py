@@ -22,11 +22,12 @@ from ..errors import AcceleratorError, one_line
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..runs.events import Replica
-from .accelerator import Accelerator
+from .framework import Accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .framework import Framework
 
 LIMIT_S = 90.0  # longest time a TPU may take to answer: a v3-8 takes about 15 s, a slice of several hosts longer
 _LOCAL = "local"
@@ -54,7 +55,7 @@ def choose_target(asked: str, environ: Mapping[str, str], *, is_here: bool) -> T
     return None
 
 
-def connect_tpu(asked: str) -> Accelerator:
+def connect_tpu(framework: Framework, asked: str) -> Accelerator:
     """Connect a TPU: the one at an address, or the first that is found.
 
     Raises:
@@ -79,7 +80,7 @@ def connect_tpu(asked: str) -> Accelerator:
     return Accelerator(
         name="tpu",
         reason=f"{target.address} ({target.why})",
-        backend="tensorflow",
+        framework=framework,
         strategy=type(strategy).__name__,
         replicas=replicas(topology.device_coordinates, f"TPU {hardware.tpu_kind}".strip(), target.address),
         scope=strategy.scope,
@@ -101,21 +102,11 @@ def replicas(coordinates: Any, kind: str, host: str) -> tuple[Replica, ...]:
 
     `coordinates` are those of TensorFlow's `Topology`, shape ``(tasks, devices per task, 4)``: x, y, z and core.
     """
-    found: list[Replica] = []
-    for task, devices in enumerate(coordinates):
-        for number, (x, y, z, core) in enumerate(devices):
-            found.append(
-                Replica(
-                    index=len(found),
-                    device=f"/task:{task}/device:TPU:{number}",
-                    kind=kind,
-                    host=host,
-                    coordinates=f"{int(x)},{int(y)},{int(z)}",
-                    core=int(core),
-                    process=task,
-                )
-            )
-    return tuple(found)
+    places = [(task, number, place) for task, devices in enumerate(coordinates) for number, place in enumerate(devices)]
+    return tuple(
+        Replica(index, f"/task:{task}/device:TPU:{number}", kind, host, f"{x},{y},{z}", int(core), task)
+        for index, (task, number, (x, y, z, core)) in enumerate(places)
+    )
 
 
 def describe_topology(mesh: Any, tasks: int, devices: int) -> str:
@@ -123,10 +114,10 @@ def describe_topology(mesh: Any, tasks: int, devices: int) -> str:
 
     `mesh` is the number of chips along x, y and z, and of cores per chip; `devices` are those of one task.
     """
-    *chips, cores = (int(number) for number in mesh)
-    shape = "×".join(str(number) for number in chips)
+    *chips, cores = mesh
     of_cores = f" with {cores} cores" if cores > 1 else ""
-    return f"{shape} mesh of chips{of_cores}, {tasks} task{'s' if tasks > 1 else ''} of {devices} devices"
+    tasks_of = f"{tasks} task{'s' if tasks > 1 else ''} of {devices} devices"
+    return f"{'×'.join(map(str, chips))} mesh of chips{of_cores}, {tasks_of}"
 
 
 def probe(target: Target, limit_s: float) -> None:

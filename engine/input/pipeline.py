@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ..accelerators.accelerator import Share
+from ..accelerators.framework import Share
 from ..config.options import LARGEST_SHUFFLE
 from ..config.values import USUAL_BATCH
 from ..data.examples import Examples, PassCalls, known_length, label_of

@@ -24,7 +24,7 @@ from ..runs.events import MemorySampled, ReplicaMemory
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..accelerators.accelerator import Accelerator
+    from ..accelerators.framework import Accelerator
 
 
 HBM_USED = "tpu.runtime.hbm.memory.usage.bytes"

@@ -23,7 +23,7 @@ from .devices import DeviceReader, differs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..accelerators.accelerator import Accelerator
+    from ..accelerators.framework import Accelerator
     from ..machine.sources import Sources
     from ..runs.events import Event, MemorySampled
     from ..runs.recorder import Recorder

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Peers(Protocol):
-    """The hosts that train a run together: see `accelerators.hosts.team.Team`."""
+    """The hosts that train a run together: see `accelerators.hosts.Team`."""
 
     names: Mapping[int, str]
     is_leader: bool

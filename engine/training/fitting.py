@@ -58,7 +58,7 @@ from .translations import TranslationSamples
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..accelerators.accelerator import Accelerator
+    from ..accelerators.framework import Accelerator
     from ..config.run_config import RunConfig
     from ..input.pipeline import Pipeline
     from ..models.fine_tuning import TrainingPhase

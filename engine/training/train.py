@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..accelerators.backend import BackendChoice, choose_backend, connect, prepare
-from ..accelerators.hosts.membership import Membership, check_can_join, find_membership
+from ..accelerators.hosts import Membership, check_can_join, find_membership, join
 from ..config.run_config import RunConfig, journal_values
 from ..config.trust import check_started
 from ..config.values import budget_seconds, parse_accelerator
@@ -47,7 +47,7 @@ from ..storage.files import open_private, write_whole
 from .summary import state_of
 
 if TYPE_CHECKING:
-    from ..accelerators.accelerator import Accelerator
+    from ..accelerators.framework import Accelerator
     from ..input.pipeline import Pipeline
     from ..runs.journal import JournalWriter
     from .checkpoints import Arrays
@@ -165,8 +165,6 @@ def _connect(
     """Join the other hosts, if any, and connect the devices."""
     recorder.begin(Phase.CONNECTING)
     if membership is not None:
-        from ..accelerators.hosts.team import join
-
         if membership.index:
             recorder.leaves_out = (Progress, ValidationProgress, EpochEnded, InputMeasured)
         recorder.team = join(membership, config, recorder, start)

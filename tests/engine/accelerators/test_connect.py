@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import LIMIT_S, run_forked
+from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.accelerators.tpu_strategy import (
     Target,
     choose_target,
@@ -104,7 +105,7 @@ def test_without_any_tpu_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.delenv(name, raising=False)
     assert choose_target("", {}, is_here=False) is None
     with pytest.raises(AcceleratorError, match="There is no TPU that TensorFlow can use"):
-        connect_tpu("")
+        connect_tpu(FRAMEWORKS["tensorflow"], "")
 
 
 def test_a_topology_names_every_device_its_chip_and_core() -> None:

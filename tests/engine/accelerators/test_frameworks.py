@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import all_of, run_forked, small_config, timed_events_of
-from tpu_console.engine.accelerators.hosts.team import Card, mismatch
+from tpu_console.engine.accelerators.hosts import Card, mismatch
 from tpu_console.engine.accelerators.jax import AHEAD_S
 from tpu_console.engine.accelerators.table import FRAMEWORKS, framework_of
 from tpu_console.engine.runs.events import EpochEnded, Progress

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.machine.recorded import lay_out
 from tests.helpers import small_config, the
 from tpu_console.engine.accelerators.backend import BackendChoice
-from tpu_console.engine.accelerators.hosts.membership import PORT, Membership, check_can_join, find_membership
+from tpu_console.engine.accelerators.hosts import PORT, Membership, check_can_join, find_membership
 from tpu_console.engine.errors import AcceleratorError
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.control import Control

@@ -250,8 +250,8 @@ _ALONE = """
 import sys
 from pathlib import Path
 from tests.helpers import small_config
-from tpu_console.engine.accelerators.hosts.membership import Membership
-from tpu_console.engine.accelerators.hosts.team import join
+from tpu_console.engine.accelerators.hosts import Membership
+from tpu_console.engine.accelerators.hosts import join
 from tpu_console.engine.errors import AcceleratorError
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
@@ -278,7 +278,7 @@ def test_hosts_read_different_shares_of_a_batch_and_augment_them_differently() -
     import numpy as np
     import tensorflow as tf
 
-    from tpu_console.engine.accelerators.accelerator import Share
+    from tpu_console.engine.accelerators.framework import Share
     from tpu_console.engine.data.examples import Examples, Input, Signature, Task
     from tpu_console.engine.input.pipeline import build_pipeline
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers import private_mode, small_config
-from tpu_console.engine.accelerators.accelerator import Share
+from tpu_console.engine.accelerators.framework import Share
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.input.cache import Room

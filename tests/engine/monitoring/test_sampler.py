@@ -14,7 +14,8 @@ import pytest
 
 from tests.engine.monitoring.tpu_runtime import GIB, Runtime
 from tests.helpers import LIMIT_S, all_of, events_of, run_python, small_config, wait_until
-from tpu_console.engine.accelerators.accelerator import Accelerator
+from tpu_console.engine.accelerators.framework import Accelerator
+from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.machine.sources import Sources, this_machine
 from tpu_console.engine.monitoring.devices import DUTY_CYCLE, HBM_TOTAL, HBM_USED, DeviceReader, differs
 from tpu_console.engine.monitoring.sampler import HostPace, HostReader
@@ -219,7 +220,7 @@ def test_a_run_that_goes_back_to_a_checkpoint_goes_on_with_its_seconds() -> None
 
 
 def accelerator(name: str, *replicas: Replica, backend: str = "tensorflow", process: int = 0) -> Accelerator:
-    return Accelerator(name, "asked for", backend, "", replicas, nullcontext, {}, process=process)
+    return Accelerator(name, "asked for", FRAMEWORKS[backend], "", replicas, nullcontext, {}, process=process)
 
 
 def test_a_cpu_s_memory_is_the_process_s() -> None:
@@ -243,7 +244,8 @@ JAX = """
 import dataclasses, json, sys
 from contextlib import nullcontext
 import jax
-from tpu_console.engine.accelerators.accelerator import Accelerator
+from tpu_console.engine.accelerators.framework import Accelerator
+from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.runs.events import Replica
 from tpu_console.engine.monitoring.devices import DeviceReader
 from tpu_console.engine.monitoring.devices import RuntimeMetrics
@@ -253,9 +255,8 @@ replicas = tuple(
 )
 told = {}
 for name in ("gpu", "tpu"):
-    reader = DeviceReader(
-        Accelerator(name, "asked for", "jax", "", replicas, nullcontext, {}), RuntimeMetrics([int(sys.argv[1])])
-    )
+    connected = Accelerator(name, "asked for", FRAMEWORKS["jax"], "", replicas, nullcontext, {})
+    reader = DeviceReader(connected, RuntimeMetrics([int(sys.argv[1])]))
     told[name] = dataclasses.asdict(reader.read())["replicas"]
 print(json.dumps(told))
 """
