@@ -1,6 +1,6 @@
-"""The table of checks: pure functions of the facts about this machine, which return what they found, or None.
+"""The checks: pure functions of the facts about this machine, which return what they found, or None.
 
-A check that needs facts that could not be read ends with `UnansweredError`; the table has its name and title.
+A check that needs facts that could not be read ends with `UnansweredError`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,22 @@ _WITH_CUDA = ("tensorflow", "tf-nightly")
 _METADATA = ("metadata of the installed packages",)
 _OPEN_FILES = ("/proc/*/fd", "/proc/locks")
 
+CHECKS: dict[str, list[tuple[str, str, Check]]] = {}
+"""The checks of each group of the report, by name and title; a finding may have its own."""
+
 
 class UnansweredError(Exception):
     """The facts that a check needs could not be read."""
+
+
+def _check(group: str, key: str, title: str) -> Callable[[Check], Check]:
+    """Add a function to `CHECKS`."""
+
+    def add(check: Check) -> Check:
+        CHECKS.setdefault(group, []).append((key, title, check))
+        return check
+
+    return add
 
 
 def _known(facts: Environment, probe: str, found: Facts | None) -> Facts:
@@ -55,8 +68,8 @@ def _install(facts: Environment, *packages: str) -> str:
     return line_in_cell(*packages) if facts.place.is_notebook else shlex.join(["pip", "install", *packages])
 
 
-def check_tpu(facts: Environment) -> Finding | None:
-    """Report the TPU, or that variables name one which is not here."""
+@_check("Accelerator", "tpu", "TPU")
+def _tpu(facts: Environment) -> Finding | None:
     tpu = facts.tpu
     if tpu is None:
         return None
@@ -73,8 +86,8 @@ def check_tpu(facts: Environment) -> Finding | None:
     return ok(text, evidence=tpu.evidence)
 
 
-def check_tensorflow_on_tpu(facts: Environment) -> Finding | None:
-    """Check whether TensorFlow can use the TPU; only ``tensorflow-tpu`` has the operations."""
+@_check("Accelerator", "tpu-tensorflow", "TensorFlow on the TPU")
+def _tensorflow_on_tpu(facts: Environment) -> Finding | None:
     tpu = facts.tpu
     if tpu is None or not (tpu.is_here or tpu.address):
         return None
@@ -102,8 +115,8 @@ def _has_jax_for_tpu(packages: Packages) -> bool:
     return bool(packages.version("jax") and packages.version("jaxlib") and packages.libtpu)
 
 
-def check_jax_on_tpu(facts: Environment) -> Finding | None:
-    """Check whether JAX can use the TPU of this machine."""
+@_check("Accelerator", "tpu-jax", "JAX on the TPU")
+def _jax_on_tpu(facts: Environment) -> Finding | None:
     if facts.tpu is None or not facts.tpu.is_here:
         return None
     packages = _known(facts, "packages", facts.packages)
@@ -119,8 +132,8 @@ def check_jax_on_tpu(facts: Environment) -> Finding | None:
     return problem(text, remedy=_install(facts, "jax[tpu]"), evidence=evidence)
 
 
-def check_held(facts: Environment) -> Finding | None:
-    """Name the process that holds the TPU."""
+@_check("Accelerator", "tpu-held", "TPU free")
+def _held(facts: Environment) -> Finding | None:
     tpu = facts.tpu
     if tpu is None or not tpu.is_here:
         return None
@@ -154,8 +167,8 @@ def _is_run(holder: Holder) -> bool:
     return any(f"-m tpu_console.engine.process.{module}" in holder.command for module in ("main", "warm"))
 
 
-def check_lock(facts: Environment) -> Finding | None:
-    """Report a lock file that was left behind."""
+@_check("Accelerator", "tpu-lock", "libtpu's lock")
+def _lock(facts: Environment) -> Finding | None:
     holders = facts.holders
     if facts.tpu is None or not facts.tpu.is_here or holders is None or holders.processes:
         return None  # a lock belongs to the process that holds the TPU
@@ -174,8 +187,8 @@ def check_lock(facts: Environment) -> Finding | None:
     return problem(text, remedy=f"sudo rm /{LOCK}", evidence=evidence)
 
 
-def check_gpu(facts: Environment) -> Finding | None:
-    """Report the GPUs."""
+@_check("Accelerator", "gpu", "GPU")
+def _gpu(facts: Environment) -> Finding | None:
     if "gpus" in facts.unanswered:
         raise UnansweredError(f"Not checked: {facts.unanswered['gpus']}.")
     if (gpus := facts.gpus) is None:
@@ -183,8 +196,8 @@ def check_gpu(facts: Environment) -> Finding | None:
     return ok(f"{gpus}{f', driver {gpus.driver}' if gpus.driver else ''}.", evidence=gpus.evidence)
 
 
-def check_tensorflow_on_gpu(facts: Environment) -> Finding | None:
-    """Check that TensorFlow is built with CUDA and that the CUDA libraries are installed."""
+@_check("Accelerator", "gpu-tensorflow", "TensorFlow on the GPU")
+def _tensorflow_on_gpu(facts: Environment) -> Finding | None:
     gpus, packages = facts.gpus, facts.packages
     if gpus is None or packages is None or not packages.tensorflows:
         return None
@@ -201,8 +214,8 @@ def check_tensorflow_on_gpu(facts: Environment) -> Finding | None:
     return ok("The CUDA libraries are installed.", evidence=evidence)
 
 
-def check_jax_on_gpu(facts: Environment) -> Finding | None:
-    """Check that JAX, if installed, has its CUDA plugin."""
+@_check("Accelerator", "gpu-jax", "JAX on the GPU")
+def _jax_on_gpu(facts: Environment) -> Finding | None:
     packages = facts.packages
     if facts.gpus is None or packages is None or not packages.version("jax"):
         return None
@@ -213,8 +226,8 @@ def check_jax_on_gpu(facts: Environment) -> Finding | None:
     return note(text, remedy=_install(facts, "jax[cuda12]"), evidence=found)
 
 
-def check_no_accelerator(facts: Environment) -> Finding | None:
-    """Report that training runs on the CPU."""
+@_check("Accelerator", "no-accelerator", "Accelerator")
+def _no_accelerator(facts: Environment) -> Finding | None:
     if facts.tpu is not None or facts.gpus is not None or "gpus" in facts.unanswered:
         return None
     text = "No TPU and no NVIDIA GPU was found; training runs on the CPU."
@@ -223,8 +236,8 @@ def check_no_accelerator(facts: Environment) -> Finding | None:
     return note(text, evidence=("none in /sys/bus/pci/devices, /dev/accel*, /dev/nvidia* and /proc/driver/nvidia",))
 
 
-def check_tensorflow(facts: Environment) -> Finding:
-    """Check that exactly one TensorFlow is installed."""
+@_check("Packages", "tensorflow", "TensorFlow")
+def _tensorflow(facts: Environment) -> Finding:
     packages = _known(facts, "packages", facts.packages)
     found = packages.tensorflows
     if not found:
@@ -243,8 +256,8 @@ def check_tensorflow(facts: Environment) -> Finding:
     return problem(text, remedy=command, evidence=_METADATA)
 
 
-def check_keras(facts: Environment) -> Finding | None:
-    """Check that Keras is version 3 and meets TensorFlow's requirement."""
+@_check("Packages", "keras", "Keras")
+def _keras(facts: Environment) -> Finding | None:
     if (packages := facts.packages) is None:
         return None  # the check of TensorFlow reports it
     keras = packages.version("keras")
@@ -256,8 +269,8 @@ def check_keras(facts: Environment) -> Finding | None:
     return ok(f"keras {keras}.", evidence=_METADATA)
 
 
-def check_jax(facts: Environment) -> Finding | None:
-    """Check jaxlib against JAX's requirement."""
+@_check("Packages", "jax", "JAX")
+def _jax(facts: Environment) -> Finding | None:
     packages = facts.packages
     if packages is None or not (jax := packages.version("jax")):
         return None
@@ -268,8 +281,8 @@ def check_jax(facts: Environment) -> Finding | None:
     return ok(f"jax {jax}, jaxlib {jaxlib}.", evidence=_METADATA)
 
 
-def check_libtpu(facts: Environment) -> Finding | None:
-    """Check libtpu against the requirements of TensorFlow and JAX."""
+@_check("Packages", "libtpu", "libtpu")
+def _libtpu(facts: Environment) -> Finding | None:
     packages = facts.packages
     if packages is None or not (libtpu := packages.version("libtpu")):
         return None
@@ -299,8 +312,8 @@ def _misfit(misfits: Sequence[Misfit], severity: Severity = Severity.ERROR) -> F
     return Finding(severity, text, remedy=command, evidence=evidence)
 
 
-def check_limits(facts: Environment) -> Finding:
-    """Report the usable cores and memory."""
+@_check("Machine", "limits", "Cores and memory")
+def _limits(facts: Environment) -> Finding:
     resources = _known(facts, "resources", facts.resources)
     text = f"{resources.cores:g} of {resources.processors} cores"
     if resources.memory_bytes:
@@ -310,8 +323,8 @@ def check_limits(facts: Environment) -> Finding:
     return ok(f"{text}.", evidence=resources.evidence)
 
 
-def check_disks(facts: Environment) -> list[Finding]:
-    """Check the disk space for downloads and runs, and shared memory."""
+@_check("Machine", "disks", "Disks")
+def _disks(facts: Environment) -> list[Finding]:
     return [
         _shared_memory(disk, facts) if disk.purpose == "shared memory" else _disk(disk)
         for disk in _known(facts, "disks", facts.disks)
@@ -345,8 +358,8 @@ def _shared_memory(disk: Disk, facts: Environment) -> Finding:
     return replace(found, key="shared-memory", title="Shared memory", evidence=(str(disk.folder),))
 
 
-def check_internet(facts: Environment) -> Finding | None:
-    """Check whether Kaggle's internet switch is on; datasets and weights cannot be downloaded without it."""
+@_check("Machine", "internet", "Internet")
+def _internet(facts: Environment) -> Finding | None:
     if facts.place.kind is not Kind.KAGGLE:
         return None
     if _known(facts, "has_internet", facts.has_internet):
@@ -359,8 +372,8 @@ def check_internet(facts: Environment) -> Finding | None:
     return warning(text, remedy=command, evidence=(f"no connection to {facts.data_host}:443",))
 
 
-def check_encoding(facts: Environment) -> Finding:
-    """Check that the locale uses UTF-8."""
+@_check("Terminal", "utf-8", "UTF-8")
+def _encoding(facts: Environment) -> Finding:
     evidence = (facts.shell.locale or "LC_ALL, LC_CTYPE and LANG are not set",)
     if facts.shell.is_utf8:
         return ok("Curves can be drawn with braille.", evidence=evidence)
@@ -368,8 +381,8 @@ def check_encoding(facts: Environment) -> Finding:
     return warning(text, remedy="export LC_ALL=C.UTF-8", evidence=evidence)
 
 
-def check_colours(facts: Environment) -> Finding | None:
-    """Check how many colors the terminal supports."""
+@_check("Terminal", "colours", "Colors")
+def _colours(facts: Environment) -> Finding | None:
     shell = facts.shell
     if not shell.is_terminal:
         return None  # nothing is coloured in a pipe or a notebook cell
@@ -384,8 +397,8 @@ def check_colours(facts: Environment) -> Finding | None:
     return found(text, remedy="export TERM=xterm-256color", evidence=evidence)
 
 
-def check_connection(facts: Environment) -> Finding | None:
-    """Check whether the console survives a lost SSH connection."""
+@_check("Terminal", "connection", "Lost connection")
+def _connection(facts: Environment) -> Finding | None:
     shell = facts.shell
     evidence = (shell.ssh,)
     if not shell.ssh:
@@ -398,35 +411,3 @@ def check_connection(facts: Environment) -> Finding | None:
         return note(f"{stays}; {shell.installed[0]} keeps it open.", remedy=command, evidence=evidence)
     text = f"{stays}. tmux keeps it open, but neither tmux nor screen is installed."
     return warning(text, remedy="sudo apt-get install tmux", evidence=evidence)
-
-
-CHECKS: dict[str, tuple[tuple[str, str, Check], ...]] = {
-    "Accelerator": (
-        ("tpu", "TPU", check_tpu),
-        ("tpu-tensorflow", "TensorFlow on the TPU", check_tensorflow_on_tpu),
-        ("tpu-jax", "JAX on the TPU", check_jax_on_tpu),
-        ("tpu-held", "TPU free", check_held),
-        ("tpu-lock", "libtpu's lock", check_lock),
-        ("gpu", "GPU", check_gpu),
-        ("gpu-tensorflow", "TensorFlow on the GPU", check_tensorflow_on_gpu),
-        ("gpu-jax", "JAX on the GPU", check_jax_on_gpu),
-        ("no-accelerator", "Accelerator", check_no_accelerator),
-    ),
-    "Packages": (
-        ("tensorflow", "TensorFlow", check_tensorflow),
-        ("keras", "Keras", check_keras),
-        ("jax", "JAX", check_jax),
-        ("libtpu", "libtpu", check_libtpu),
-    ),
-    "Machine": (
-        ("limits", "Cores and memory", check_limits),
-        ("disks", "Disks", check_disks),
-        ("internet", "Internet", check_internet),
-    ),
-    "Terminal": (
-        ("utf-8", "UTF-8", check_encoding),
-        ("colours", "Colors", check_colours),
-        ("connection", "Lost connection", check_connection),
-    ),
-}
-"""The checks of each group of the report, by name and title; a finding may have its own."""

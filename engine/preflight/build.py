@@ -45,9 +45,7 @@ _WHILE_MADE = 4
 def build(
     config: RunConfig, batch: Batch, devices: int, adapt: Callable[[Any], None] | None = None
 ) -> tuple[Any, Batch]:
-    """Return the compiled model of a configuration and the batch that its steps get.
-
-    The model has its optimizer's and metrics' variables, without values.
+    """Return the compiled model of a configuration, with its optimizer's and metrics' variables, and its steps' batch.
 
     For a run in two phases it is the model of the second, which trains more layers and so needs more memory. `adapt`
     changes the model before it is compiled.
@@ -66,8 +64,8 @@ def build(
         unfreeze(model, config)
     if adapt is not None:
         adapt(model)
-    examples = train_examples_of(config)
-    steps = examples // (config.batch_size * devices) if examples else _ANY_STEPS
+    examples, size = train_examples_of(config), config.batch_size * devices
+    steps = max(1, examples // size) if examples else _ANY_STEPS
     outputs, settings = outputs_by_name(model), phase.config
     if len(outputs) > 1 and not is_compiled(model):
         settings = for_outputs(settings, tuple(outputs))
@@ -75,8 +73,8 @@ def build(
     settings = with_measured_metrics(settings, model, has_labels=len(batch.train) > 1)
     activation = logits_activation(model, settings, outputs)
     xla = framework.allows_xla(in_scope=False)
-    compile_model(model, settings, batch.signature, devices, max(1, steps), allows_xla=xla, activation=activation)
-    data = specification(batch, config.batch_size * devices)
+    compile_model(model, settings, batch.signature, devices, steps, allows_xla=xla, activation=activation)
+    data = specification(batch, size)
     with abstract():
         refuse_loose_weights(model, data[0] if isinstance(data, tuple) else data)
         build_from_shapes(model, data)
@@ -185,20 +183,6 @@ def _limited_weights(why: str, remedy: str, *, are_kept: bool = True) -> Iterato
     free, kept = free_memory_bytes(), 0
     refusals: list[NotPossibleError] = []
 
-    def check(variable: Any, size: int) -> None:
-        nonlocal kept
-        needed = kept + _WHILE_MADE * size
-        if needed > free:
-            who = f"{variable.path} and those before it take" if kept else f"{variable.path} takes"
-            has = f"{needed / 1e9:,.1f} GB of memory, and this machine has {free / 1e9:,.1f} GB free."
-            frames = [frame for frame in traceback.extract_stack() if is_own_file(frame.filename) and frame.line]
-            place = ""
-            if frames and not are_kept:  # the line of the user's code that is being run
-                place = f"File {frames[-1].filename}, line {frames[-1].lineno}: `{frames[-1].line}`."
-            refusals.append(NotPossibleError(f"{why}: {who} {has}", why=place, remedy=remedy))
-            raise refusals[-1]
-        kept += size if are_kept else 0
-
     def create_limited(
         create: Callable[..., None], variable: Any, initializer: Any, *arguments: Any, **options: Any
     ) -> None:
@@ -206,9 +190,16 @@ def _limited_weights(why: str, remedy: str, *, are_kept: bool = True) -> Iterato
 
         @functools.wraps(make)
         def limited(shape: Any, *arguments: Any, **options: Any) -> Any:
+            nonlocal kept
             size = size_of(shape, options.get("dtype"))
             if size >= _SMALL and not _is_traced():
-                check(variable, size)
+                if (needed := kept + _WHILE_MADE * size) > free:
+                    who = f"{variable.path} and those before it take" if kept else f"{variable.path} takes"
+                    has = f"{needed / 1e9:,.1f} GB of memory, and this machine has {free / 1e9:,.1f} GB free."
+                    place = "" if are_kept else _line_being_run()
+                    refusals.append(NotPossibleError(f"{why}: {who} {has}", why=place, remedy=remedy))
+                    raise refusals[-1]
+                kept += size if are_kept else 0
             return make(shape, *arguments, **options)
 
         create(variable, limited if callable(make) else make, *arguments, **options)
@@ -219,6 +210,12 @@ def _limited_weights(why: str, remedy: str, *, are_kept: bool = True) -> Iterato
     finally:
         if refusals:
             raise refusals[-1]
+
+
+def _line_being_run() -> str:
+    """Return the innermost line of the user's code, as a sentence; empty if there is none."""
+    frames = [frame for frame in traceback.extract_stack() if is_own_file(frame.filename) and frame.line]
+    return next((f"File {one.filename}, line {one.lineno}: `{one.line}`." for one in reversed(frames)), "")
 
 
 def _is_traced() -> bool:
@@ -244,8 +241,7 @@ def _built(config: RunConfig, batch: Batch, scope: Callable[[], Any]) -> Any:
         keras.config.set_dtype_policy(config.precision)
         model = build_model(config, batch.signature, loads_weights=False)  # the program does not depend on their values
         options = config.augmentation
-        # On a TPU `auto` means the pipeline.
-        if options.is_active and options.placement == "model":
+        if options.is_active and options.placement == "model":  # on a TPU `auto` means the pipeline
             from ..input.placement import choose_placement, with_augmentation
 
             choose_placement(options, "tpu")

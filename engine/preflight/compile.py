@@ -13,17 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import jax
 from jax.experimental import topologies
 
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
 from ..errors import ConsoleError, one_line
 from ..models.build import bytes_of
-from .bound import bound_of, ring_bytes
 from .build import least_memory, specification
-from .compiling import CompileTimes
-from .hlo import best_by_layer
+from .hlo import best_by_layer, bound_of, ring_bytes
 from .layers import all_layers
 from .program import HloProgram
 
@@ -43,8 +40,50 @@ _SIZE = r"([\d.]+)([KMGTP]?)"
 # As worded by libtpu 0.0.42 to 0.0.51, and by earlier versions. What it calls the need of "HLO temporaries" is all that
 # a step needs: a table of 4.96 GiB with two slots and its gradient is refused with 19.84 GiB.
 _REFUSALS = (re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"), re.compile(rf"Used {_SIZE} of {_SIZE} hbm"))
+_ANY_STEP, _A_LINE = 0.3e9, 110e3
+"""Bytes that compiling needs for any step, and for each line of the lowered step.
+
+A little more than was measured with libtpu 0.0.51: ResNet-50 took 1.2 GB for 13,600 lines, DenseNet-121 2.8 GB for
+27,900, a transformer 0.5 GB for 2,500.
+"""
+_SECONDS_PER_LINE = 60 / 13_600  # what ResNet-50 took on two cores with libtpu 0.0.51
+_SECONDS_PER_GROUPED = 12.0
+"""The most that each grouped convolution of ConvNeXtTiny took, with 64 large images per device and other work on two
+cores; on quiet ones it was 6 to 10 s, and with 8 small images nothing."""
 _LONG_S = 30.0  # from which on something else is said while a step is compiled
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+_UNITS = " KMGTP"
+
+
+def shortage(lines: int, free: int) -> str:
+    """Say that the free memory is too little to compile a step of this many lines; empty if it is enough."""
+    needed = _ANY_STEP + _A_LINE * lines  # the libraries, 0.9 GB, are loaded already
+    if needed <= free:
+        return ""
+    return (
+        f"Compiling this model needs about {needed / 1e9:.1f} GB of this machine's memory, and {free / 1e9:.1f} GB are "
+        "free."
+    )
+
+
+class CompileTimes:
+    """How long compiling will probably take here, corrected by how long it took."""
+
+    def __init__(self) -> None:
+        self._took_s: dict[str, float] = {}  # by step, how long compiling it took last
+        self._slowness = 1.0  # how many times as long as on two quiet cores that was
+
+    def expected_s(self, step: str, lowered: Any) -> float:
+        """Return the seconds for a lowered step: those of last time, or by its size on two cores."""
+        if step in self._took_s:
+            return self._took_s[step]
+        lines: int = lowered.as_text().count("\n")
+        grouped: int = lowered.as_text(dialect="hlo").count("_group_count=")  # such as depthwise convolutions
+        return max(1.0, self._slowness * (lines * _SECONDS_PER_LINE + grouped * _SECONDS_PER_GROUPED))
+
+    def note(self, step: str, seconds: float, expected_s: float) -> None:
+        """Note how long compiling a step took."""
+        self._took_s[step] = seconds
+        self._slowness *= seconds / expected_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +103,6 @@ class DoesNotFitError(Exception):
     def __init__(self, memory: Memory, words: str) -> None:
         super().__init__(words)
         self.memory = memory
-        self.words = words
 
 
 class Compiler:
@@ -107,7 +145,7 @@ class Compiler:
         began = time.perf_counter()
         try:
             compiled = lowered.compile()
-        except jax.errors.JaxRuntimeError as error:
+        except Exception as error:
             if (figures := refused_bytes(str(error))) is None:
                 raise
             needed, limit = figures
@@ -131,11 +169,11 @@ class Compiler:
 
 def refused_bytes(words: str) -> tuple[int, int] | None:
     """Read from the compiler's message how much HBM a program needs and how much there is; None if it says neither."""
-    for pattern in _REFUSALS:
-        if match := pattern.search(words):
-            needed, needed_unit, there, there_unit = match.groups()
-            return round(float(needed) * _UNITS[needed_unit]), round(float(there) * _UNITS[there_unit])
-    return None
+    found = next(filter(None, (pattern.search(words) for pattern in _REFUSALS)), None)
+    if found is None:
+        return None
+    needed, there = (round(float(found[at]) * 1024 ** _UNITS.index(found[at + 1] or " ")) for at in (1, 3))
+    return needed, there
 
 
 class RefusedError(Exception):

@@ -10,7 +10,6 @@ import re
 import tomllib
 import traceback
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +44,8 @@ class _Kind:
     says: tuple[str, ...] = ()  # patterns of an exception's class or message
 
 
-@cache
-def _kinds() -> dict[str, _Kind]:
-    return {
-        name: _Kind(**values)
-        for name, values in tomllib.loads(Path(__file__).with_name("refusals.toml").read_text("utf-8")).items()
-    }
+_REFUSALS = tomllib.loads(Path(__file__).with_name("refusals.toml").read_text("utf-8"))
+_KINDS = {name: _Kind(**values) for name, values in _REFUSALS.items()}
 
 
 def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, ...]]:
@@ -58,13 +53,6 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
 
     `model` is None if it could not be built.
     """
-    from .compile import refused_bytes  # it needs JAX
-
-    if (figures := refused_bytes(str(error))) is not None:
-        used, limit = (f"{number / 2**30:,.2f} GiB" for number in figures)
-        text = f"The step needs {used}, and a device has {limit}."
-        remedy = "Use a smaller batch_size, precision=mixed_bfloat16, or a TPU with more memory per device."
-        return text, (Finding(Severity.ERROR, text, remedy=remedy, key="batch_size"),)
     chain = list(_chain(error))
     if (found := next(filter(None, (_NO_KERNEL.search(str(one)) for one in chain)), None)) is not None:
         # The node's scope names layers, with a number if one is called again.
@@ -101,7 +89,7 @@ def changing_shapes(model: Any) -> tuple[Finding, ...]:
     Such a layer may be traced with one random size and compiled into something that is not the user's model, so it is
     refused because of the output shape that Keras reports.
     """
-    kind = _kinds()["changing_output"]
+    kind = _KINDS["changing_output"]
     return tuple(
         Finding(Severity.ERROR, f"{_subject(layer)} {kind.text}.", layer.name, kind.remedy)
         for layer in all_layers(model)
@@ -158,25 +146,24 @@ def _owner_of(chain: list[BaseException], model: Any) -> Any:
 
 
 def _kind_of(chain: list[BaseException], owner: Any) -> _Kind | None:
-    kinds = _kinds()
     if hasattr(owner, "trainable_weights") and _changes_size(owner):
-        return kinds["changing_output"]
+        return _KINDS["changing_output"]
     if type(owner).__name__ in _PREPROCESSING_LAYERS:
-        return kinds["preprocessing"]
+        return _KINDS["preprocessing"]
     files = [frame.f_code.co_filename for error in chain for frame, _ in traceback.walk_tb(error.__traceback__)]
     is_foreign = any("/site-packages/tensorflow/" in file or "/tensorflow_hub/" in file for file in files)
     is_foreign &= not any(type(one).__module__.startswith("tensorflow.") for one in chain)  # it ran, and failed
     if (is_foreign or type(owner).__name__ in _TENSORFLOW_LAYERS) and not loaded_framework().runs_tensorflow:
-        return kinds["preprocessing" if _TEXT_FILES.search("\n".join(files)) else "tensorflow"]
+        return _KINDS["preprocessing" if _TEXT_FILES.search("\n".join(files)) else "tensorflow"]
     for error in reversed(chain):
         # JAX's messages go on with remedies for other cases, so only the beginning counts.
         text = f"{' '.join(kind.__name__ for kind in type(error).__mro__)} {error}"[:600]
-        if name := next((name for name, kind in kinds.items() if any(re.search(one, text) for one in kind.says)), ""):
+        if name := next((name for name, kind in _KINDS.items() if any(re.search(one, text) for one in kind.says)), ""):
             called = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
             own = max((number for number, file in enumerate(called) if is_own_file(file)), default=len(called))
             # Keras's own code needs the value of a number that it was given, such as the k of top_k.
             in_keras = name in {"decision", "number"} and any("/keras/src/ops/" in file for file in called[own:])
-            return kinds["size" if in_keras else name]
+            return _KINDS["size" if in_keras else name]
     return None
 
 

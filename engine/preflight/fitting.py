@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from dataclasses import dataclass, replace
+from timeit import repeat
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
 
-    Tried = Mapping[int, tuple[bool, int]]
-    """Whether each batch per device fits and the bytes that it needs, in the order of the tries."""
+    Tried = Mapping[int, BatchFigures]
+    """What each batch per device needs, in the order of the tries; first what any needs: weights and slots."""
 
 MULTIPLE = 8  # a TPU pads batches to multiples of it
 _MOST_FILLINGS = 3
@@ -172,9 +172,8 @@ def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int
     for size in dict.fromkeys(size // MULTIPLE * MULTIPLE or size for size in (most, int(0.8 * most))):
         if 0 < size < config.batch_size:
             yield change(f"with batch_size={size}", "batch_size", batch_size=size)
-    are_slots = memory.optimizer > memory.limit / 4
-    are_slots &= memory.peak - memory.optimizer - memory.parameters < memory.limit
-    if are_slots:
+    others = memory.peak - memory.optimizer - memory.parameters
+    if memory.optimizer > memory.limit / 4 and others < memory.limit:
         yield from _trained_less(config, topology)
     for place, size in _places(config, topology, fixed, each):
         same = f" with batch_size={size} (the same {size * place.devices:,} examples per step)"
@@ -228,7 +227,7 @@ def _places(config: RunConfig, topology: Topology, fixed: float, each: float) ->
             enough.setdefault(one.generation.name, (one, size))
 
     def difference(found: tuple[Topology, int]) -> tuple[bool, int, int]:
-        one, _ = found
+        one = found[0]
         is_other = one.generation is not topology.generation
         return is_other, abs(one.devices - topology.devices), one.usable_hbm_bytes
 
@@ -245,14 +244,14 @@ def next_batch(tried: Tried, limit: int, largest: int = LARGEST) -> int | None:
     """Return the batch to compile next; None if the search is over.
 
     Args:
-        tried: The results so far; that of a batch of 0 is what any batch needs: weights and optimizer slots.
+        tried: The results so far.
         limit: The bytes that a device has.
         largest: The largest batch that makes sense, such as all examples of the dataset.
 
     Batches are multiples of 8, large ones of a power of two times it; below it every size counts.
     """
     low, high = largest_fitting(tried), smallest_too_large(tried)
-    if low >= largest or tried[0][1] >= limit or len(tried) > _MOST:
+    if low >= largest or tried[0].peak >= limit or len(tried) > _MOST:
         return None
     aim = _meeting(tried, limit)
     step = MULTIPLE if high is None or high > MULTIPLE else 1
@@ -262,7 +261,8 @@ def next_batch(tried: Tried, limit: int, largest: int = LARGEST) -> int | None:
         return largest
     first, last = padded(low + 1, step), ((high or largest + 1) - 1) // step * step
     if first <= last:
-        if high is not None and _is_one_sided(tried):
+        *_, before, latest = tried.values()
+        if high is not None and before.fits == latest.fits:  # following the line again could go on like that
             aim = math.sqrt(low * high) if 0 < 4 * low < high else (low + high) / 2
         return min(max(int(aim) // step * step, first), last)
     better = padded(high or largest, TILE)  # may be laid out better than the batches below it
@@ -271,13 +271,13 @@ def next_batch(tried: Tried, limit: int, largest: int = LARGEST) -> int | None:
 
 def largest_fitting(tried: Tried) -> int:
     """Return the largest batch that is known to fit; 0 if none is."""
-    return max((batch for batch, (fits, _) in tried.items() if fits), default=0)
+    return max((batch for batch, one in tried.items() if one.fits), default=0)
 
 
 def smallest_too_large(tried: Tried) -> int | None:
     """Return the smallest batch that is known not to fit, of those above all that do; None if there is none."""
     low = largest_fitting(tried)
-    return min((batch for batch, (fits, _) in tried.items() if not fits and batch > low), default=None)
+    return min((batch for batch, one in tried.items() if not one.fits and batch > low), default=None)
 
 
 def worth_choosing(largest: int, wanted: int) -> list[int]:
@@ -289,17 +289,11 @@ def worth_choosing(largest: int, wanted: int) -> list[int]:
 
 def _meeting(tried: Tried, limit: int) -> float:
     """Return the batch at which a line meets the limit: through the batches beside it, or the largest two that fit."""
-    fitting = sorted(batch for batch, (fits, _) in tried.items() if fits)
+    fitting = sorted(batch for batch, one in tried.items() if one.fits)
     high = smallest_too_large(tried)
     left, right = [0, *fitting, *([] if high is None else [high])][-2:]
-    below, above = tried[left][1], tried[right][1]
+    below, above = tried[left].peak, tried[right].peak
     return left + (limit - below) * (right - left) / (above - below) if above > below else math.inf
-
-
-def _is_one_sided(tried: Tried) -> bool:
-    """Return whether the last two tries both fit or both did not: following the line again could go on like that."""
-    *_, before, last = (fits for fits, _ in tried.values())
-    return before == last
 
 
 def search_largest(subject: Subject, found: Verdict, memory: Memory) -> Iterator[Verdict]:
@@ -311,33 +305,31 @@ def search_largest(subject: Subject, found: Verdict, memory: Memory) -> Iterator
     asked = BatchFigures(found.replica_batch, memory.peak, 0.0, fits=False)
     if found.bound is not None:
         asked = replace(asked, images_per_s=found.bound.images_per_s, fits=True)
-    tried = {one.replica_batch: one for one in (asked, *found.tried)}
-    known = {0: (True, bytes_of([*subject.model.variables, *subject.model.optimizer.variables]))}
-    known |= {size: (one.fits, one.peak) for size, one in tried.items()}
+    nothing = BatchFigures(0, bytes_of([*subject.model.variables, *subject.model.optimizer.variables]), 0.0)
+    tried = {one.replica_batch: one for one in (nothing, asked, *found.tried)}
     examples = train_examples_of(subject.config)
     most = LARGEST if examples is None else max(1, examples // found.devices)
 
     def searched() -> Verdict:
-        largest = largest_fitting(known)
+        largest = largest_fitting(tried)
         worth = [tried[size] for size in worth_choosing(largest, found.replica_batch) if size in tried]
         return replace(
             found,
             largest_batch=largest,
-            too_large_batch=smallest_too_large(known),
-            tried=tuple(tried.values()),
+            too_large_batch=smallest_too_large(tried),
+            tried=tuple(tried.values())[1:],
             batches=tuple(one for one in worth if one.fits),
             dataset_is_limit=examples is not None and largest == most,
         )
 
     def compile_batch(size: int, what: str) -> Verdict:
-        one = tried[size] = _figures(subject.about(f"{what}, {size:,} per device"), size)
-        known[size] = (one.fits, one.peak)
+        tried[size] = _figures(subject.about(f"{what}, {size:,} per device"), size)
         return searched()
 
     yield searched()
-    while (size := next_batch(known, memory.limit, largest=most)) is not None:
-        yield compile_batch(size, f"searching the largest batch ({largest_fitting(known):,} fits)")
-    for size in worth_choosing(largest_fitting(known), found.replica_batch):
+    while (size := next_batch(tried, memory.limit, largest=most)) is not None:
+        yield compile_batch(size, f"searching the largest batch ({largest_fitting(tried):,} fits)")
+    for size in worth_choosing(largest_fitting(tried), found.replica_batch):
         if size not in tried:
             yield compile_batch(size, "comparing batches")
 
@@ -429,14 +421,14 @@ def pipeline_s(key: str, shapes: Sequence[tuple[int | None, ...]], examples: int
 
     options = Augmentation.model_validate({key.rpartition(".")[2]: 0.1})
     some = min(examples, max(1, _MEASURED // math.prod(shape)))
-    seconds = []
     try:
         with tf.device("CPU:0"):
             change, images = augmenter(options, tuple(shape), 1.0, 1.0, seed=0), tf.zeros((some, *shape))
-            for number in range(4):  # the first one compiles
-                began = time.perf_counter()
-                change(number, images, ())[0].numpy()
-                seconds.append(time.perf_counter() - began)
+
+            def work() -> None:
+                change(0, images, ())[0].numpy()
+
+            seconds = repeat(work, number=1, repeat=4)  # the first one compiles
     except ConsoleError:
         return None
     return min(seconds) * examples / some

@@ -1,7 +1,11 @@
-"""Finds avoidable work in a compiled step: bytes moved many times, changes of layout, calls to the host.
+"""What a compiled step costs: the least time that it can take on a TPU, by layer too, and what of it is avoidable.
 
-It reads the compiler's optimised HLO, whose instructions name the Keras layers they come from. Unknown lines are
-skipped.
+A step cannot be faster than its operations at the peak of the matrix units, its bytes at the peak of the HBM, or its
+exchange at the peak of the interconnect, even if all three overlap and nothing else takes time: a roofline (Williams,
+Waterman, Patterson 2009). The peak is that of bf16, in which a TPU by default also multiplies float32 numbers.
+
+Avoidable are bytes moved many times, changes of layout, and calls to the host. The instructions of the compiler's
+optimised HLO name the Keras layers they come from; those that name none are skipped.
 """
 
 from __future__ import annotations
@@ -12,15 +16,26 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..data.survey.survey import train_examples_of
 from ..findings import Finding, Severity, most_severe_first
 from ..storage.disk_space import size_text
-from .bound import moves
 from .layers import all_layers, count, has_open_sides, products, shapes_of, subject
-from .program import STILL, HloProgram, Instruction, flops_by_instruction, flops_of
+from .program import (
+    STILL,
+    HloProgram,
+    Instruction,
+    exchanged_bytes,
+    flops_by_instruction,
+    flops_of,
+    hbm_bytes,
+    moves,
+)
+from .result import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ..config.run_config import RunConfig
     from .topologies import Topology
 
 Key = TypeVar("Key")
@@ -47,6 +62,69 @@ _AUGMENTATIONS = {
 """Keras's layers that gather single numbers or do not compile, and what replaces each in the configuration."""
 
 
+def bound_of(
+    config: RunConfig,
+    topology: Topology,
+    flops: float,
+    bytes_accessed: float,
+    program: HloProgram,
+    exchanged: float | None = None,
+) -> Bound:
+    """Return the bound of a compiled step, from its operations and bytes on one device as the compiler counts them.
+
+    The compiler counts the body of a loop once; here it counts as often as the loop goes round, if that is known.
+    `bytes_accessed` includes fast memory; `exchanged` bytes go to other devices, or are read from the program if None.
+    """
+    repeated, moved = program.repeated_flops, hbm_bytes(program)
+    if bytes_accessed > 0 and not repeated:
+        moved = min(bytes_accessed, moved)
+    exchanged = exchanged_bytes(program, topology.devices) if exchanged is None else exchanged
+    return _roofline(config, topology, flops + repeated, moved, exchanged, is_partial=program.has_unknown_loops)
+
+
+def bound_of_shapes(config: RunConfig, topology: Topology, lowered_text: str, held_bytes: int, trained: int) -> Bound:
+    """Return what can be said before a step is compiled: its arithmetic, weights and slots read once, and gradients.
+
+    `lowered_text` is the step for all devices in XLA's short form; `trained` are the bytes of what is trained.
+    """
+    flops, exchanged = HloProgram(lowered_text).flops / topology.devices, ring_bytes(trained, topology.devices)
+    return _roofline(config, topology, flops, held_bytes, exchanged, is_partial=True)
+
+
+def ring_bytes(size: float, devices: int) -> float:
+    """Return the bytes that a device sends for a sum over all devices that goes round a ring."""
+    return 2.0 * size * (devices - 1) / devices
+
+
+def _roofline(
+    config: RunConfig, topology: Topology, flops: float, moved: float, exchanged: float, *, is_partial: bool
+) -> Bound:
+    seconds = {
+        "compute": flops / topology.peak_flops,
+        "memory": moved / topology.hbm_bytes_per_s,
+        "exchange": exchanged / topology.link_bytes_per_s,
+    }
+    limited_by = max(seconds, key=lambda name: seconds[name])
+    step_s = seconds[limited_by]
+    steps = config.steps_in_epoch(train_examples_of(config), topology.devices)
+    epoch_s = steps * step_s if steps else None
+    return Bound(
+        flops=flops,
+        hbm_bytes=moved,
+        all_reduce_bytes=exchanged,
+        compute_s=seconds["compute"],
+        memory_s=seconds["memory"],
+        exchange_s=seconds["exchange"],
+        limited_by=limited_by,
+        step_s=step_s,
+        images_per_s=config.batch_size * topology.devices / step_s,
+        epoch_s=epoch_s,
+        # Of a run in two phases, those of the second alone.
+        run_s=None if epoch_s is None else (config.epochs - config.fine_tuning.after_epochs) * epoch_s,
+        is_partial=is_partial,
+    )
+
+
 def pipeline_remedy(layer: Any) -> tuple[str, str]:
     """Return what to do instead of a layer that augments images, and its setting; empty if nothing replaces it."""
     key = _AUGMENTATIONS.get(type(layer).__name__, "")
@@ -56,7 +134,7 @@ def pipeline_remedy(layer: Any) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class Moved:
-    """Bytes that a step moves, by layer; those that belong to none have an empty name."""
+    """What a step moves, by layer; what belongs to none has an empty name."""
 
     by_layer: Counter[str] = field(default_factory=Counter)  # bytes of all operations
     formatting: Counter[str] = field(default_factory=Counter)  # bytes of operations that only change the layout of data
@@ -113,7 +191,7 @@ def _needed(layer: Any, batch: int) -> float:
 
 
 def moved_by(program: HloProgram, names: frozenset[str]) -> Moved:
-    """Return what a step moves by layer; the sum is the total of `bound.hbm_bytes`."""
+    """Return what a step moves by layer; the sum is the total of `program.hbm_bytes`."""
     moved, all_moves = Moved(), [*moves(program)]
     named = as_named(names, [_scope_of(move.instruction) for move in all_moves])
     parts = frozenset(named)
@@ -134,22 +212,21 @@ def best_by_layer(program: HloProgram, names: frozenset[str], optimizer: str, to
 
     As the bound of the whole step, it is the time of its operations or of its bytes, whichever is longer.
     """
-    computations = program.computations
     named = as_named(names, (_scope_of(one) for _, one in program.instructions()))
     parts = frozenset(named)
     layers: dict[str, str] = {}  # by the name of an instruction
     flops: Counter[str] = Counter()
+    moved: Counter[str] = Counter()
     for name in program.control:
-        part = computations.get(name, [])
+        part = program.computations.get(name, [])
         own = {one.name: _scope_of(one) if one.operation not in STILL else "" for one in part}
         scopes = with_neighbours(own, {one.name: one.operands[::-1] for one in part}, optimizer)
         layers |= {one.name: named.get(layer_in(scopes.get(one.name, ""), parts), "") for one in part}
         counted = flops_by_instruction(part)
         for one in part:
-            fused = [computations.get(called, []) for called in one.called if called not in program.control]
+            fused = [program.computations.get(called, []) for called in one.called if called not in program.control]
             all_of_it = counted.get(one.name, 0.0) + sum(map(flops_of, fused))
             flops[layers[one.name]] += int(program.times[name] * all_of_it)
-    moved: Counter[str] = Counter()
     for move in moves(program):
         moved[layers[move.instruction.name]] += int(move.size)
     seconds = {

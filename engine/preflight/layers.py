@@ -104,17 +104,14 @@ def products(layer: Any) -> list[Product]:
 
 def _attention(layer: Any) -> list[Product]:
     """Split attention into its projections, which multiply by weights, and the products of heads."""
+    length, other = (_length(layer, number) for number in (0, 1))
     found = []
-    inputs = shapes_of(layer, "input")
-    length = (inputs[0][1] or 1) if inputs and len(inputs[0]) > 1 else 1
-    other = (inputs[1][1] or 1) if len(inputs) > 1 and len(inputs[1]) > 1 else length
     for name, steps in (("query", length), ("key", other), ("value", other), ("output", length)):
-        dense = attention_projection(layer, name)
-        if dense is None or getattr(dense, "kernel", None) is None:
-            continue
-        shape = tuple(dense.kernel.shape)
-        contracted, columns = (shape[0], shape[1:]) if name != "output" else (math.prod(shape[:-1]), shape[-1:])
-        found.append(Product(steps, contracted, math.prod(columns), math.prod(columns)))
+        kernel = getattr(attention_projection(layer, name), "kernel", None)
+        if kernel is not None:
+            shape = tuple(kernel.shape)
+            contracted, columns = (shape[0], shape[1:]) if name != "output" else (math.prod(shape[:-1]), shape[-1:])
+            found.append(Product(steps, contracted, math.prod(columns), math.prod(columns)))
     if found:
         # Places by places, and the sums over them, for each head.
         heads = int(getattr(layer, "num_heads", None) or layer.num_query_heads)
@@ -124,13 +121,18 @@ def _attention(layer: Any) -> list[Product]:
     return found
 
 
+def _length(layer: Any, number: int = 0) -> int:
+    """Return the length of the sequences that a layer gets as one of its inputs, or else as the first."""
+    inputs = shapes_of(layer, "input")
+    shape = next((one for one in (*inputs[number : number + 1], *inputs[:1]) if len(one) > 1), (None, None))
+    return shape[1] or 1
+
+
 def _recurrent(layer: Any, cell: Any) -> list[Product]:
     """A recurrent layer multiplies its input and its state at every step."""
-    inputs = shapes_of(layer, "input")
-    steps = (inputs[0][1] or 1) if inputs and len(inputs[0]) > 1 else 1
     kernels = [getattr(cell, name, None) for name in ("kernel", "recurrent_kernel")]
     shapes = [tuple(kernel.shape) for kernel in kernels if kernel is not None and len(kernel.shape) == 2]
-    return [Product(steps, shape[0], shape[1], int(getattr(layer, "units", shape[1]))) for shape in shapes]
+    return [Product(_length(layer), one[0], one[1], int(getattr(layer, "units", one[1]))) for one in shapes]
 
 
 _LEAST_SHARE = 0.005  # waste below this share is not reported
@@ -145,26 +147,42 @@ def find_waste(model: Any, replica_batch: int, precision: str) -> tuple[Waste, .
     length are left out, except tables: how much they compute is not known.
     """
     rows = 16 if precision.endswith(("bfloat16", "float16")) else 8
-    found: list[Waste] = []
-    for layer in all_layers(model):
-        if type(layer).__name__ == "Embedding":
-            found += _of_embedding(layer)
-        elif has_open_sides(layer, "output"):
-            continue
-        elif made := products(layer):
-            found += _of_products(layer.name, made, replica_batch, rows)
-        elif "Depthwise" in type(layer).__name__ or "Separable" in type(layer).__name__:
-            found += _of_depthwise(layer, replica_batch, rows)
+    found = (waste for layer in all_layers(model) for waste in _of_layer(layer, replica_batch, rows))
     return tuple(sorted(found, key=lambda waste: (-waste.flops * waste.share, -waste.share, waste.layer)))
 
 
-def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[Waste]:
-    """Return the waste of a layer from its products in a step: one forward, and two backward."""
+def _of_layer(layer: Any, batch: int, rows: int) -> Iterator[Waste]:
+    kind = type(layer).__name__
+    if kind == "Embedding":  # it multiplies nothing, and wastes memory traffic
+        width = int(layer.output_dim)
+        yield from _of_width(layer.name, width, 1 - width / padded(width, TILE), 0.0)
+    elif has_open_sides(layer, "output"):
+        return
+    elif made := products(layer):
+        yield from _of_products(layer.name, made, batch, rows)
+    elif ("Depthwise" in kind or "Separable" in kind) and (outputs := shapes_of(layer, "output")):
+        # This is not a product: the vector unit computes it, on tiles of channels and examples.
+        channels = int(outputs[0][-1] or 1)
+        paid = min(padded(channels, TILE) * padded(batch, rows), padded(channels, rows) * padded(batch, TILE))
+        exact = min(channels * padded(batch, rows), channels * padded(batch, TILE))
+        for kernel in [weight for weight in layer.weights if len(weight.shape) >= 3][:1]:
+            flops = 6.0 * math.prod(kernel.shape[:-2]) * (count(outputs[0]) // channels) * paid
+            yield from _of_width(layer.name, channels, 1 - exact / paid, flops)
+
+
+def _of_width(name: str, size: int, share: float, flops: float) -> Iterator[Waste]:
+    if share >= _LEAST_SHARE:
+        nearest = max(TILE, (size + TILE // 2) // TILE * TILE)  # the larger one of two
+        yield Waste(name, "features", size, padded(size, TILE), share, flops, nearest)
+
+
+def _of_products(name: str, made: list[Product], batch: int, rows: int) -> Iterator[Waste]:
+    """Yield the waste of a layer from its products in a step: one forward, and two backward."""
 
     def cost(part: list[Product], batch: int, feature: int = 0, exact: str = "") -> float:
         return sum(_cost(one, batch, feature or one.feature, rows, exact) for one in part)
 
-    flops, found = cost(made, batch), []
+    flops = cost(made, batch)
     for feature in dict.fromkeys(one.feature for one in made):
         own = [one for one in made if one.feature == feature]
 
@@ -173,12 +191,11 @@ def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[
 
         if (lost := (cost(own, batch) - cost(own, batch, exact="feature")) / flops) >= _LEAST_SHARE:
             nearest = _nearest(feature, is_clean)
-            found.append(Waste(name, "features", feature, padded(feature, TILE), lost, flops, nearest))
+            yield Waste(name, "features", feature, padded(feature, TILE), lost, flops, nearest)
     if (lost := 1 - cost(made, batch, exact="batch") / flops) >= _LEAST_SHARE:
         best = _nearest(batch, lambda size: cost(made, size) <= _SAME * cost(made, size, exact="batch"))
         # Weight gradients are sums over the batch, which the unit computes in blocks of 128.
-        found.append(Waste(name, "batch", batch, padded(batch, TILE), lost, flops, best))
-    return found
+        yield Waste(name, "batch", batch, padded(batch, TILE), lost, flops, best)
 
 
 def _cost(one: Product, batch: int, feature: int, rows: int, exact: str = "") -> float:
@@ -206,41 +223,7 @@ def _cost(one: Product, batch: int, feature: int, rows: int, exact: str = "") ->
     return 2.0 * times * (forward + weights + inputs)
 
 
-def _of_depthwise(layer: Any, batch: int, rows: int) -> list[Waste]:
-    """A depthwise convolution is not a product: the vector unit computes it, on tiles of channels and examples."""
-    outputs = shapes_of(layer, "output")
-    kernel = next((weight for weight in layer.weights if len(weight.shape) >= 3), None)
-    if not outputs or kernel is None:
-        return []
-    channels = int(outputs[0][-1] or 1)
-    places = count(outputs[0]) // channels
-    paid = min(padded(channels, TILE) * padded(batch, rows), padded(channels, rows) * padded(batch, TILE))
-    exact = min(channels * padded(batch, rows), channels * padded(batch, TILE))
-    share = 1 - exact / paid
-    if share < _LEAST_SHARE:
-        return []
-    flops = 6.0 * math.prod(kernel.shape[:-2]) * places * paid
-    return [Waste(layer.name, "features", channels, padded(channels, TILE), share, flops, _whole(channels))]
-
-
-def _of_embedding(layer: Any) -> list[Waste]:
-    """An embedding multiplies nothing; it wastes memory traffic."""
-    width = int(layer.output_dim)
-    share = 1 - width / padded(width, TILE)
-    if share < _LEAST_SHARE:
-        return []
-    return [Waste(layer.name, "features", width, padded(width, TILE), share, 0.0, _whole(width))]
-
-
-def _whole(size: int) -> int:
-    """Return the nearest multiple of a tile, the larger one of two."""
-    return max(TILE, (size + TILE // 2) // TILE * TILE)
-
-
 def _nearest(size: int, is_clean: Callable[[int], bool]) -> int:
     """Return the nearest size that wastes nothing, the larger one of two."""
-    for distance in range(_FARTHEST):
-        for candidate in (size + distance, size - distance):
-            if candidate > 0 and is_clean(candidate):
-                return candidate
-    return padded(size, TILE)
+    sizes = (size + sign * distance for distance in range(_FARTHEST) for sign in (1, -1))
+    return next((one for one in sizes if one > 0 and is_clean(one)), padded(size, TILE))

@@ -1,4 +1,4 @@
-"""Reads a compiled program, and how often a step executes each of its computations.
+"""Reads a compiled program: how often a step executes each computation, its operations, and the bytes that it moves.
 
 The text is the compiler's optimised HLO for one device: every device runs the same. Shapes are written as
 ``f32[128,64]{1,0:T(8,128)S(1)}``; ``S(1)`` means that the array is in the chip's own fast memory instead of HBM.
@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from ..planning.advice import TILE, padded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +38,9 @@ _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _GROUPS = re.compile(r"(?:feature|batch)_group_count=(\d+)")
+_CHAIN = re.compile(r'channel_id=(\d+).*chain_id="(\d+)"')
+_SLICES = re.compile(r"slice_sizes=\{([\d,]*)\}")
+_NAMES_MEMORY = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast)"')  # moves nothing
 
 _COPIES = {"copy", "convert", "bitcast", "copy-done", "copy-start", "opt-barrier"}
 CONTROL = frozenset(("while", "conditional", "call"))
@@ -48,6 +54,15 @@ _ARITHMETIC = re.compile(
     "floor|ceil|sign|round-nearest-even|shift-left|shift-right-logical|shift-right-arithmetic"
 )
 """Operations that the compiler counts as one per number of the result."""
+
+_EXCHANGES = {
+    "all-reduce": 2.0,
+    "reduce-scatter": 1.0,
+    "all-gather": 1.0,
+    "all-to-all": 1.0,
+    "collective-permute": 1.0,
+}
+"""Collective operations, and how often a ring of n devices sends all of their bytes, in (n-1)/n."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,12 +265,123 @@ def _pairs(given: int, kernel: int, made: int, window: Mapping[str, str]) -> int
     low = int(window.get("pad", "0_0").split("_")[0])
     span = (given - 1) * spread + 1  # of the input with its dilation, without padding
     count = 0
-    for k in range(kernel):
-        first = k * dilation - low
-        if spread == 1:
-            begin = max(0, -(first // stride)) if first < 0 else 0
-            end = min(made, (span - 1 - first) // stride + 1)
-            count += max(0, end - begin)
-        else:
-            count += sum(1 for p in range(made) if 0 <= (at := first + p * stride) < span and at % spread == 0)
+    for first in range(-low, kernel * dilation - low, dilation):
+        places = range(first, first + made * stride, stride)
+        inside = places[bisect_left(places, 0) : bisect_left(places, span)]
+        count += len(inside) if spread == 1 else sum(at % spread == 0 for at in inside)
     return count
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What one instruction moves in a step, in all rounds of the loops around it."""
+
+    instruction: Instruction
+    size: float  # bytes read from HBM and written to it
+    singles: float  # numbers that are gathered one by one, from HBM or fast memory
+
+
+def exchanged_bytes(program: HloProgram, devices: int) -> float:
+    """Return the bytes that one device sends to others in a step, if each exchange goes round a ring."""
+    if devices == 1:
+        return 0.0
+    total = 0.0
+    chains: set[tuple[str, ...]] = set()
+    for times, one in program.instructions():
+        kind = one.operation.removesuffix("-start")
+        if kind not in _EXCHANGES:
+            continue
+        # An exchange in the background is written once for its start, each of its steps and its end.
+        if chain := _CHAIN.search(one.rest):
+            if chain.groups() in chains:
+                continue
+            chains.add(chain.groups())
+        sizes = [array.size for array in arrays_in(one.result)]
+        # The result of some starts names what goes in beside what comes out.
+        names_both = one.operation in {"all-gather-start", "collective-permute-start"}
+        size = max(sizes, default=0.0) if names_both else sum(sizes)
+        whole = size * devices if kind == "reduce-scatter" else size
+        total += times * _EXCHANGES[kind] * whole * (devices - 1) / devices
+    return total
+
+
+def hbm_bytes(program: HloProgram) -> float:
+    """Return the bytes that a program reads from HBM and writes to it, if each operation moves its arrays once.
+
+    The compiler's own "bytes accessed" also counts what stays in the chip's fast memory, which is most of a small
+    model, and counts loops as if they went round once.
+    """
+    return sum(move.size for move in moves(program))
+
+
+def moves(program: HloProgram) -> Iterator[Move]:
+    """Yield what each instruction moves, outside of fusions: what happens inside of them stays in the chip."""
+    computations = program.computations
+    for name in program.control:
+        times, known = program.times[name], dict[str, float]()
+        for one in computations.get(name, ()):
+            known[one.name] = sum(array.size for array in arrays_in(one.result) if array.is_in_hbm)
+            if one.operation in STILL | CONTROL or one.operation.endswith("-done") or _NAMES_MEMORY.search(one.rest):
+                continue
+            inside = [part for called in one.called for part in computations.get(called, ())]
+            inside = inside if one.operation == "fusion" else [one]
+            places = {of: at for at, of in enumerate(one.operands) if known.get(of)}
+            read = sum(_read(at, one, known[of], inside) for of, at in places.items())
+            written = known[one.name]
+            if one.operation in {"slice-start", "dynamic-slice-start"}:
+                # Its result repeats the array that it reads a part of, before that part.
+                part = arrays_in(one.result)[-2]
+                read, written = min(read, part.size), part.size * part.is_in_hbm
+            elif one.operation.endswith("-start"):
+                # Its result repeats what it was given: what it writes is the rest.
+                written = max(0.0, written - read)
+            elif updates := [part for part in inside if part.operation == "dynamic-update-slice"]:
+                by_name = {part.name: part for part in inside}
+                new = [by_name.get(part.operands[1], part) for part in updates]  # what replaces a part
+                written = min(written, sum(array.size for part in new for array in arrays_in(part.result)))
+            yield Move(one, times * (read + written), times * sum(map(_single_numbers, inside)))
+
+
+def _read(at: int, one: Instruction, size: float, inside: Sequence[Instruction]) -> float:
+    """Return the bytes read of an operand: less than all of it if only parts are sliced, gathered or replaced."""
+    names = {part.name for part in inside if part.operation == "parameter" and part.rest.startswith(f"{at})")}
+    if one.operation != "fusion":
+        names = {one.operands[at]}
+    total = 0.0
+    for part in inside:
+        operands = part.operands
+        if part.operation == "parameter" or not names & set(operands):
+            continue
+        if part.operation == "bitcast":
+            names.add(part.name)
+            continue
+        is_part = operands[0] in names and not names & set(operands[1:])
+        if is_part and part.operation in {"dynamic-slice", "slice"}:
+            total += sum(array.size for array in arrays_in(part.result))
+        elif is_part and part.operation == "gather":
+            total += _gathered_bytes(part)
+        elif not (is_part and part.operation == "dynamic-update-slice"):
+            return size
+    return min(size, total)
+
+
+def _slices(gather: Instruction) -> tuple[float, list[int]]:
+    """Return how many slices a gather reads, and the sides of each."""
+    found = _SLICES.search(gather.rest)
+    sides = [int(side) for side in found[1].split(",") if side] if found else []
+    return math.prod(dimensions_in(gather.result)) / max(1, math.prod(sides)), sides
+
+
+def _gathered_bytes(gather: Instruction) -> float:
+    """Return the bytes that a gather reads: whole rows of 128 numbers, the width of a tile."""
+    count, sides = _slices(gather)
+    array = next(iter(arrays_in(gather.result)), None)
+    if array is None or not sides or not count:
+        return 0.0
+    item = array.size / (count * math.prod(sides))
+    return count * math.prod(sides[:-1]) * padded(sides[-1], TILE) * item
+
+
+def _single_numbers(one: Instruction) -> float:
+    count, sides = _slices(one) if one.operation == "gather" else (0.0, [])
+    return count if sides and math.prod(sides) == 1 else 0.0

@@ -14,14 +14,12 @@ from ..findings import Finding, Severity, most_severe_first
 from ..machine.resources import free_memory_bytes
 from ..models.build import bytes_of
 from ..storage.disk_space import gib
-from .bound import bound_of_shapes
 from .build import build, least_memory
 from .cache import TpuChoice, compiler_versions
-from .compile import Compiler, DoesNotFitError, RefusedError, Subject, refusing
-from .compiling import shortage
+from .compile import Compiler, DoesNotFitError, RefusedError, Subject, refusing, shortage
 from .explain import changing_shapes, explain_refusal
 from .fitting import changes_that_fit, search_largest, what_fills, without_heavy_layer
-from .hlo import program_findings
+from .hlo import bound_of_shapes, program_findings
 from .inputs import batch_of
 from .layers import all_layers, find_waste
 from .result import Outcome, Verdict
@@ -118,8 +116,7 @@ def _compiled(empty: Verdict, subject: Subject, keep: Callable[[Verdict], None])
 
 
 def _fits(empty: Verdict, subject: Subject, made: Program) -> Verdict:
-    config, memory = subject.config, made.memory
-    best = subject.bound(made)
+    config, memory, best = subject.config, made.memory, subject.bound(made)
     findings = [*_assumptions(subject), *program_findings(made.hlo, subject.model, config.batch_size)]
     if best.is_partial:
         text = (
@@ -140,16 +137,16 @@ def _fits(empty: Verdict, subject: Subject, made: Program) -> Verdict:
 
 
 def _too_large(empty: Verdict, subject: Subject, training: Any, error: DoesNotFitError) -> Verdict:
-    memory, size = error.memory, subject.config.batch_size
-    fillings = what_fills(subject.model, size, memory, training.compiler_ir(), len(subject.compiler.devices))
+    config, model, memory = subject.config, subject.model, error.memory
+    fillings = what_fills(model, config.batch_size, memory, training.compiler_ir(), len(subject.compiler.devices))
     return replace(
         empty,
         outcome=Outcome.DOES_NOT_FIT,
         reason=f"It needs {gib(memory.peak)} of each device, which has {gib(memory.limit)}.",
         memory=memory,
         findings=tuple(_assumptions(subject)),
-        wastes=find_waste(subject.model, subject.config.batch_size, subject.config.precision),
-        compiler_says=error.words,
+        wastes=find_waste(model, config.batch_size, config.precision),
+        compiler_says=str(error),
         fillings=tuple(fillings),
     )
 

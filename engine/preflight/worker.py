@@ -12,17 +12,13 @@ import json
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..config.reading import parse_config
-from ..messages import Reporter, end_with_parent, report_result, standard_output_reporter
+from ..messages import end_with_parent, report_result, standard_output_reporter
 from .cache import TpuChoice
-from .compiling import compiler_environment_of
-from .result import Verdict, from_dict
+from .result import from_dict
 from .topologies import find_topology
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def main() -> int:
@@ -30,24 +26,20 @@ def main() -> int:
     reporter = standard_output_reporter()
     asked = json.loads(sys.stdin.readline())
     end_with_parent()  # a compilation cannot be interrupted otherwise
-    return report_result(reporter, "preflight", lambda: _verdict(asked, reporter))
 
-
-def _verdict(asked: Mapping[str, Any], reporter: Reporter) -> dict[str, Any]:
     def report(phase: str, expected_s: float | None) -> None:
         reporter.progress(phase, 0, None if expected_s is None else math.ceil(expected_s), "seconds")
 
-    report("loading Keras and JAX", None)
-    choice = TpuChoice(parse_config(asked["config"]), find_topology(asked["tpu"]))
-    os.environ.update(compiler_environment_of(choice.config))
-    from .verdict import reach_verdict
+    def compile_choice() -> dict[str, Any]:
+        report("loading Keras and JAX", None)
+        choice = TpuChoice(parse_config(asked["config"]), find_topology(asked["tpu"]))
+        from .verdict import reach_verdict
 
-    def keep(verdict: Verdict) -> None:
-        reporter.result(verdict.as_dict())
+        begun = from_dict(asked["begun"]) if asked["begun"] else None
+        asks = {"search": asked["search"], "advise": asked["advise"], "begun": begun}
+        return reach_verdict(choice, report, lambda verdict: reporter.result(verdict.as_dict()), **asks).as_dict()
 
-    begun = from_dict(asked["begun"]) if asked["begun"] else None
-    verdict = reach_verdict(choice, report, keep, search=asked["search"], advise=asked["advise"], begun=begun)
-    return verdict.as_dict()
+    return report_result(reporter, "preflight", compile_choice)
 
 
 if __name__ == "__main__":

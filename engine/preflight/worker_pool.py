@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import os
 import platform
@@ -11,6 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from ..accelerators.backend import is_installed
@@ -25,7 +27,6 @@ from ..machine.resources import free_memory_bytes, usable_cores
 from ..messages import MessageReader, error_of, exit_cause
 from ..storage.paths import runs_folder, user_path
 from .cache import TpuChoice, cached_verdict, compiler_versions, save_verdict
-from .compiling import USUAL, compiler_environment_of, quick_allocator
 from .inputs import batch_of
 from .result import Outcome, Verdict, from_dict
 
@@ -34,12 +35,26 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
 
-
 LIMIT_S = 1800.0
 """Seconds that a choice may take: compiling the largest models of `keras.applications` takes ten minutes on two cores
 that do nothing else."""
 
+_USUAL = 2.5e9  # bytes that compiling a typical model needs; it decides how many are compiled in parallel
 _POLL_S = 0.5
+
+PREFLIGHT = {
+    "KERAS_BACKEND": "jax",
+    # Only the compiler is needed: another process may be using the devices, if there are any.
+    "JAX_PLATFORMS": "cpu",
+    "CUDA_VISIBLE_DEVICES": "",
+    # Off Google Cloud libtpu would wait for a metadata server that does not exist.
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    # Otherwise only one process at a time may load libtpu, to protect a TPU that is not used here.
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+"""The variables of a worker process for a step on JAX, by name."""
 
 
 @dataclass(slots=True)
@@ -103,13 +118,9 @@ class Worker:
 
     def end(self) -> None:
         """End the process, if it still runs, and close its streams."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with suppress(BrokenPipeError):
-                    stream.close()
+        self.process.kill()
+        with suppress(BrokenPipeError), self.process:  # waits for its end, and closes its streams
+            pass
 
 
 def check_compiler() -> None:
@@ -154,7 +165,7 @@ def reach_verdicts(
     try:
         while waiting or working:
             # Compiling keeps one core busy.
-            while waiting and len(working) < max(1, min(usable_cores(), len(working) + free_memory_bytes() // USUAL)):
+            while waiting and len(working) < max(1, min(usable_cores(), len(working) + free_memory_bytes() // _USUAL)):
                 number = waiting.pop(0)
                 begun = cached_verdict(choices[number].config, choices[number].topology.name) if use_cache else None
                 working.append(_start(number, choices[number], begun, search=search, advise=advise))
@@ -211,7 +222,7 @@ def _start(number: int, choice: TpuChoice, begun: Verdict | None, **asked: bool)
             start_new_session=False,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | quick_allocator() | compiler_environment_of(choice.config),
+            env=os.environ | quick_allocator() | PREFLIGHT | {"KERAS_BACKEND": choice.config.tpu_backend},
             bufsize=0,
         )
     except OSError as error:
@@ -224,6 +235,19 @@ def _start(number: int, choice: TpuChoice, begun: Verdict | None, **asked: bool)
     with suppress(BrokenPipeError):  # it has ended already, which is noticed soon
         cast("IO[bytes]", process.stdin).write(json.dumps(values | asked).encode() + b"\n")
     return Worker(number, choice, process, MessageReader(cast("IO[bytes]", process.stdout)))
+
+
+@cache
+def quick_allocator() -> dict[str, str]:
+    """Return the variable that makes a process allocate memory with jemalloc; empty if it is not installed.
+
+    With the C library's own allocator, libtpu spends up to half of its time on allocation. tcmalloc is not used: its
+    libunwind can end a process that raises a C++ exception (taichi-dev/taichi#235).
+    """
+    if sys.platform != "linux" or "LD_PRELOAD" in os.environ:  # the user has chosen
+        return {}
+    found = ctypes.util.find_library("jemalloc")
+    return {"LD_PRELOAD": found} if found else {}
 
 
 def _read_messages(working: Sequence[Worker]) -> None:

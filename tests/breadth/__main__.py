@@ -21,10 +21,9 @@ from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.preflight.cache import TpuChoice
-from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.worker_pool import reach_verdicts
+from tpu_console.engine.preflight.worker_pool import PREFLIGHT, reach_verdicts
 from tpu_console.engine.storage.paths import HOME_VARIABLE
 
 ROOT = Path(__file__).parents[2]

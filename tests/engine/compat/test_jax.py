@@ -10,7 +10,7 @@ from jax._src.lib import _jax
 
 from tests.helpers import run_forked
 from tpu_console.engine.compat.jax import coordination_client
-from tpu_console.engine.preflight.compiling import PREFLIGHT
+from tpu_console.engine.preflight.worker_pool import PREFLIGHT
 
 if TYPE_CHECKING:
     from pathlib import Path

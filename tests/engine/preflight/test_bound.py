@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.preflight.bound import bound_of, exchanged_bytes, hbm_bytes
-from tpu_console.engine.preflight.program import HloProgram, arrays_in
+from tpu_console.engine.preflight.hlo import bound_of
+from tpu_console.engine.preflight.program import HloProgram, arrays_in, exchanged_bytes, hbm_bytes
 from tpu_console.engine.preflight.topologies import find_topology
 
 # As libtpu 0.0.51 writes a program, shortened.

@@ -13,7 +13,7 @@ from tests.made_verdicts import FITS
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.jobs.preflight import preflight_choices
 from tpu_console.engine.preflight.cache import cached_verdict, cached_verdicts, choices_of, save_verdict
-from tpu_console.engine.preflight.compiling import shortage
+from tpu_console.engine.preflight.compile import shortage
 from tpu_console.engine.preflight.result import Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.storage.paths import cache_folder

@@ -14,10 +14,9 @@ import pytest
 
 from tests.helpers import LIMIT_S, run_forked
 from tpu_console.engine.preflight.cache import choices_of, versions
-from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Memory, Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.worker_pool import reach_verdicts
+from tpu_console.engine.preflight.worker_pool import PREFLIGHT, reach_verdicts
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ import keras
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.preflight.bound import bound_of, bound_of_shapes, hbm_bytes, moves
-from tpu_console.engine.preflight.hlo import best_by_layer, moved_by, program_findings
-from tpu_console.engine.preflight.program import HloProgram, flops_of
+from tpu_console.engine.preflight.hlo import best_by_layer, bound_of, bound_of_shapes, moved_by, program_findings
+from tpu_console.engine.preflight.program import HloProgram, flops_of, hbm_bytes, moves
 from tpu_console.engine.preflight.topologies import find_topology
 
 PROGRAMS = Path(__file__).parent / "programs"

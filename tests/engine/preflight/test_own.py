@@ -15,10 +15,9 @@ from tests.made_verdicts import FITS
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input, Nested
 from tpu_console.engine.preflight.cache import choices_of, save_verdict
-from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.worker_pool import reach_verdicts
+from tpu_console.engine.preflight.worker_pool import PREFLIGHT, reach_verdicts
 
 if TYPE_CHECKING:
     from pathlib import Path

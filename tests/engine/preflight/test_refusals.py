@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import run_forked, small_config
-from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
+from tpu_console.engine.preflight.worker_pool import PREFLIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpu_console.engine.preflight.fitting import largest_fitting, next_batch, smallest_too_large, worth_choosing
+from tpu_console.engine.preflight.result import BatchFigures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,13 +33,13 @@ class Compiler:
     """Compiles for a device where each batch needs what is said here; the results are in the order of the tries."""
 
     def __init__(self, fixed: int, an_example: float, growth: str = "straight", overhead: int = 0) -> None:
-        self.results = {0: (True, fixed)}
+        self.results = {0: BatchFigures(0, fixed, 0.0)}
         self._fixed, self._an_example, self._growth = fixed + overhead, an_example, GROWTHS[growth]
 
     def compile(self, batch: int) -> None:
         assert batch not in self.results
         needs = int(self._fixed + self._an_example * self._growth(batch))
-        self.results[batch] = (needs <= LIMIT, needs)
+        self.results[batch] = BatchFigures(batch, needs, 0.0, fits=needs <= LIMIT)
 
     def search(self, first: int = 64, largest: int = 16_384) -> tuple[int, int]:
         """Return the largest batch that fits and how many were compiled after the first."""
@@ -63,7 +64,7 @@ def test_what_is_found_fits_and_little_more_does_not(
     compiler = Compiler(fixed, an_example, growth, overhead)
     found, compiles = compiler.search(first, largest)
     assert compiles <= (15 if growth == "by powers of two" else 12)
-    assert compiler.results[found][0]
+    assert compiler.results[found].fits
     assert found <= largest
     if found < largest and compiles < 15:
         above = smallest_too_large(compiler.results)

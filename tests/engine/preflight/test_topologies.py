@@ -11,8 +11,8 @@ import pytest
 from tests.helpers import run_forked
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.devices import CHIPS
-from tpu_console.engine.preflight.compiling import PREFLIGHT
 from tpu_console.engine.preflight.topologies import GENERATIONS, TOPOLOGIES, USUAL, find_topology, generation_of
+from tpu_console.engine.preflight.worker_pool import PREFLIGHT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,10 +14,10 @@ from tests.helpers import small_config
 from tests.made_verdicts import FITS, TOO_LARGE
 from tpu_console.engine.messages import MessageReader
 from tpu_console.engine.preflight.cache import TpuChoice, cached_verdict, compiler_versions, versions
-from tpu_console.engine.preflight.compiling import CompileTimes, quick_allocator
+from tpu_console.engine.preflight.compile import CompileTimes
 from tpu_console.engine.preflight.result import BatchFigures, Outcome, Verdict
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.worker_pool import Worker, progress_of
+from tpu_console.engine.preflight.worker_pool import Worker, progress_of, quick_allocator
 
 
 def worker(verdict: Verdict | None, **changes: object) -> Worker:
