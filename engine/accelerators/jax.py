@@ -140,8 +140,18 @@ class Jax(Framework):
     def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
         import jax
 
-        devices = {device.id: device for device in jax.local_devices()}
-        return [_memory(index, devices.get(number)) for index, number in numbers.items()]
+        from ..runs.events import ReplicaMemory
+
+        devices, found = {device.id: device for device in jax.local_devices()}, []
+        for index, number in numbers.items():
+            stats, why_not = dict[str, int](), "JAX reports no memory for this device"
+            try:
+                stats = (devices[number].memory_stats() if number in devices else None) or {}
+            except RuntimeError as error:  # the class of XLA's errors
+                why_not = f"JAX reports an error: {one_line(error, 100)}"
+            figures = [stats.get(name) for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_limit")]
+            found.append(ReplicaMemory(index, *figures, why_not if None in figures else "", None, NO_DUTY))
+        return found
 
     def traces_steps(self, model: Any) -> bool:
         """Return whether `fit` compiles the step: Keras does not if a layer does not allow it."""
@@ -303,21 +313,6 @@ def _topology(devices: list[Any]) -> str:
     return f"{mesh} mesh, {shared}" if mesh else shared
 
 
-def _memory(index: int, device: Any) -> ReplicaMemory:
-    """Read the memory of a `jax.Device` of this process, or of None if JAX has none with that number."""
-    from ..runs.events import ReplicaMemory
-
-    stats: dict[str, int] = {}
-    why_not = "JAX reports no memory for this device"
-    try:
-        stats = (device.memory_stats() if device is not None else None) or {}
-    except RuntimeError as error:  # the class of XLA's errors
-        why_not = f"JAX reports an error: {one_line(error, 100)}"
-    used, peak, limit = (stats.get(name) for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_limit"))
-    why_not = why_not if None in (used, peak, limit) else ""
-    return ReplicaMemory(index, used, peak, limit, why_not, None, NO_DUTY)
-
-
 class DispatchLimiter:
     """A model's compiled train function, which waits before it sends one more step than may be under way.
 
@@ -337,8 +332,17 @@ class DispatchLimiter:
 
     def __call__(self, state: Any, iterator: Any) -> tuple[Any, Any]:
         """Send a step; return its metrics and the next state, neither of which need be computed yet."""
+        import jax
+
         while len(self._sent) >= self._most:
-            self._wait_for_oldest()
+            jax.block_until_ready(self._sent.popleft())
+            now = time.monotonic()
+            if self._waited_at is not None:
+                step_s = now - self._waited_at
+                mean_s = step_s if self._step_s is None else self._step_s
+                self._step_s = mean_s + _NEW_WEIGHT * (step_s - mean_s)
+                self._most = max(_FEWEST_AHEAD, math.ceil(AHEAD_S / max(self._step_s, 1e-6)))
+            self._waited_at = now
         metrics, state = self.train_function(state, iterator)
         self._sent.append(metrics)
         return metrics, state
@@ -350,15 +354,3 @@ class DispatchLimiter:
         jax.block_until_ready(list(self._sent))
         self._sent.clear()
         self._waited_at = None  # the time until the next step is not that of a step
-
-    def _wait_for_oldest(self) -> None:
-        import jax
-
-        jax.block_until_ready(self._sent.popleft())
-        now = time.monotonic()
-        if self._waited_at is not None:
-            step_s = now - self._waited_at
-            weight = 1.0 if self._step_s is None else _NEW_WEIGHT
-            self._step_s = weight * step_s + (1 - weight) * (self._step_s or 0.0)
-            self._most = max(_FEWEST_AHEAD, math.ceil(AHEAD_S / max(self._step_s, 1e-6)))
-        self._waited_at = now

@@ -113,7 +113,24 @@ class TensorFlow(Framework):
         return lambda *given: traced(*tf.nest.map_structure(tf.constant, given)).numpy()
 
     def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
-        return [_memory(index, f"{kind.upper()}:{number}") for index, number in numbers.items()]
+        import tensorflow as tf
+
+        from ..runs.events import ReplicaMemory
+
+        found = []
+        for index, number in numbers.items():
+            used = peak = None
+            try:
+                info = tf.config.experimental.get_memory_info(f"{kind.upper()}:{number}")
+            except (ValueError, RuntimeError, tf.errors.OpError) as error:
+                why_not = f"TensorFlow reports an error: {one_line(error, 100)}"
+            else:
+                why_not = "TensorFlow has counted no memory there"
+                if info["peak"]:  # else it does not follow the device, or nothing was put there yet
+                    used, peak = int(info["current"]), int(info["peak"])
+                    why_not = "TensorFlow reports no limit: its share grows as needed"
+            found.append(ReplicaMemory(index, used, peak, None, why_not, None, NO_DUTY))
+        return found
 
     def showing_shapes(self, model: Any, step: Callable[..., Any], show: Callable[[Any], None]) -> Any:
         """Return a step that XLA compiles: it does so for each shape, while TensorFlow traces a batch of any length.
@@ -230,25 +247,6 @@ def _simulated(count: int) -> dict[str, str]:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     return dict.fromkeys((device.name for device in tf.config.list_logical_devices("CPU")), "CPU, simulated")
-
-
-def _memory(index: int, device: str) -> ReplicaMemory:
-    """Read the memory of a device, such as ``GPU:0``, from TensorFlow."""
-    import tensorflow as tf
-
-    from ..runs.events import ReplicaMemory
-
-    used = peak = None
-    try:
-        info = tf.config.experimental.get_memory_info(device)
-    except (ValueError, RuntimeError, tf.errors.OpError) as error:
-        why_not = f"TensorFlow reports an error: {one_line(error, 100)}"
-    else:
-        why_not = "TensorFlow has counted no memory there"
-        if info["peak"]:  # else it does not follow the device, or nothing was put there yet
-            used, peak = int(info["current"]), int(info["peak"])
-            why_not = "TensorFlow reports no limit: its share grows as needed"
-    return ReplicaMemory(index, used, peak, None, why_not, None, NO_DUTY)
 
 
 class _Lowered:

@@ -66,10 +66,8 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     """Make the plan of a configuration on a machine."""
     backend_choice = choose_backend(config, hardware)
     devices, auto, replicas, advice = _accelerator(config, hardware, backend_choice)
-    examples, seen = (
-        train_examples_of(config),
-        function_record_of(config) if is_user_reference(config.dataset) else None,
-    )
+    examples = train_examples_of(config)
+    seen = function_record_of(config) if is_user_reference(config.dataset) else None
     kept = seen if seen is not None and seen.keeps_batches(config.batch_size) else None
     size = known_batch(config) if kept is None else max(1, kept.batch // replicas)
     config = config.model_copy(update={"batch_size": size})
@@ -82,7 +80,12 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     remainder = 0
     if examples is not None:
         findings = list(batch_findings(config, None if kept is not None else examples, replicas))
-        advice += _own_advice(config, findings) if is_user_reference(config.dataset) else findings
+        if seen is not None:  # the user's function may return another number of examples this time
+            milder = {Severity.ERROR: Severity.WARNING}
+            findings = [replace(one, severity=milder.get(one.severity, one.severity)) for one in findings]
+            text = f"{config.dataset} returned {examples:,} examples when it was last called here, on {seen.day}"
+            findings.append(Finding(Severity.INFO, f"{text}; the plan assumes the same.", key="dataset"))
+        advice += findings
         remainder = examples % batch if is_whole and kept is None else 0
     if (download := download_of(config)) is not None:
         advice.append(Finding(Severity.WARNING, download.sentence))
@@ -213,18 +216,6 @@ def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:
             "class_weight=balanced gives rare classes more weight."
         )
         yield Finding(Severity.INFO, text, key="class_weight")
-
-
-def _own_advice(config: RunConfig, findings: list[Finding]) -> list[Finding]:
-    """Turn errors into warnings: the user's function may return another number of examples this time."""
-    seen = function_record_of(config)
-    if seen is None or seen.train_count is None:
-        return []
-    text = f"{config.dataset} returned {seen.train_count:,} examples when it was last called here, on {seen.day}"
-    milder = [
-        replace(item, severity=Severity.WARNING) if item.severity is Severity.ERROR else item for item in findings
-    ]
-    return [*milder, Finding(Severity.INFO, f"{text}; the plan assumes the same.", key="dataset")]
 
 
 def _sentence(text: str) -> str:

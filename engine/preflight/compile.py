@@ -106,7 +106,7 @@ class DoesNotFitError(Exception):
 
 
 class Compiler:
-    """Compiles steps for one TPU; raises `ConsoleError` if it cannot be started."""
+    """The compiler for one TPU; raises `ConsoleError` if it cannot be started."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -125,49 +125,8 @@ class Compiler:
             ) from error
         self.devices: list[Any] = list(described.devices)
 
-    def lower(self, model: Any, batch: Batch, replica_batch: int, *, is_training: bool = True) -> Any:
-        """Trace a step and lower it; raises anything that custom layers raise."""
 
-        def data(devices: int, sharding: Any) -> Any:
-            return specification(batch, replica_batch * devices, sharding, is_training=is_training)
-
-        return self.framework.lower(model, data, self.devices, is_training=is_training)
-
-    def compile(self, lowered: Any, model: Any, batch: Batch, replica_batch: int) -> Program:
-        """Compile a lowered step.
-
-        Raises:
-            DoesNotFitError: It needs more HBM than a device has.
-            Exception: The compiler refused it for another reason.
-        """
-        slots, limit = bytes_of(model.optimizer.variables), self.topology.usable_hbm_bytes
-        least = least_memory(model, slots, batch, replica_batch, limit)
-        began = time.perf_counter()
-        try:
-            compiled = lowered.compile()
-        except Exception as error:
-            if (figures := refused_bytes(str(error))) is None:
-                raise
-            needed, limit = figures
-            more = max(0, needed - least.peak)
-            memory = replace(least, temporaries=more, peak=needed, limit=limit, is_lower_bound=False)
-            raise DoesNotFitError(memory, str(error)) from error
-        seconds = time.perf_counter() - began
-        stats, cost = compiled.memory_analysis(), compiled.cost_analysis()
-        code, temporaries = stats.generated_code_size_in_bytes, stats.temp_size_in_bytes
-        held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
-        peak, at_once = held + temporaries + code, getattr(stats, "peak_memory_in_bytes", 0)
-        if peak > limit and held < at_once < limit:
-            # The program fits, so its temporaries are not all there at once: the compiler reuses their memory.
-            temporaries, peak = at_once - held, at_once + code
-        known = least.peak + temporaries + code
-        peak = max(peak, known)  # weights that the step does not read are in memory all the same
-        memory = replace(least, temporaries=temporaries, code=code, other=peak - known, peak=peak, is_lower_bound=False)
-        hlo = HloProgram(compiled.as_text())
-        return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, hlo, seconds)
-
-
-def refused_bytes(words: str) -> tuple[int, int] | None:
+def _refused_bytes(words: str) -> tuple[int, int] | None:
     """Read from the compiler's message how much HBM a program needs and how much there is; None if it says neither."""
     found = next(filter(None, (pattern.search(words) for pattern in _REFUSALS)), None)
     if found is None:
@@ -204,7 +163,7 @@ class Subject:
     batch: Batch
     model: Any
     compiler: Compiler
-    report: Report
+    report: Report = lambda _phase, _expected_s: None
 
     def about(self, what: str) -> Subject:
         """Return the subject with reports that begin with what is being tried."""
@@ -216,10 +175,14 @@ class Subject:
         Raises:
             RefusedError: It cannot be traced.
         """
+        is_training = step == "training"
+
+        def data(devices: int, sharding: Any) -> Any:
+            return specification(self.batch, self.config.batch_size * devices, sharding, is_training=is_training)
+
         self.report(f"tracing the {step} step", None)
         with refusing(self.model):
-            is_training = step == "training"
-            return self.compiler.lower(self.model, self.batch, self.config.batch_size, is_training=is_training)
+            return self.compiler.framework.lower(self.model, data, self.compiler.devices, is_training=is_training)
 
     def program(self, lowered: Any, step: str, if_long: str = "") -> Program:
         """Compile a lowered step; `if_long` is what else to report if that will take long.
@@ -231,9 +194,36 @@ class Subject:
         expected_s = self.compiler.times.expected_s(step, lowered)
         self.report(f"compiling the {step} step{if_long if expected_s >= _LONG_S else ''}", expected_s)
         with refusing(self.model):
-            made = self.compiler.compile(lowered, self.model, self.batch, self.config.batch_size)
+            made = self._compiled(lowered)
         self.compiler.times.note(step, made.seconds, expected_s)
         return made
+
+    def _compiled(self, lowered: Any) -> Program:
+        slots, limit = bytes_of(self.model.optimizer.variables), self.compiler.topology.usable_hbm_bytes
+        least = least_memory(self.model, slots, self.batch, self.config.batch_size, limit)
+        began = time.perf_counter()
+        try:
+            compiled = lowered.compile()
+        except Exception as error:
+            if (figures := _refused_bytes(str(error))) is None:
+                raise
+            needed, limit = figures
+            more = max(0, needed - least.peak)
+            memory = replace(least, temporaries=more, peak=needed, limit=limit, is_lower_bound=False)
+            raise DoesNotFitError(memory, str(error)) from error
+        seconds = time.perf_counter() - began
+        stats, cost = compiled.memory_analysis(), compiled.cost_analysis()
+        code, temporaries = stats.generated_code_size_in_bytes, stats.temp_size_in_bytes
+        held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+        peak, at_once = held + temporaries + code, getattr(stats, "peak_memory_in_bytes", 0)
+        if peak > limit and held < at_once < limit:
+            # The program fits, so its temporaries are not all there at once: the compiler reuses their memory.
+            temporaries, peak = at_once - held, at_once + code
+        known = least.peak + temporaries + code
+        peak = max(peak, known)  # weights that the step does not read are in memory all the same
+        memory = replace(least, temporaries=temporaries, code=code, other=peak - known, peak=peak, is_lower_bound=False)
+        hlo = HloProgram(compiled.as_text())
+        return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, hlo, seconds)
 
     def training_program(self) -> Program:
         """Trace and compile the training step; raises as `lowered` and `program` do."""

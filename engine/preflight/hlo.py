@@ -45,8 +45,7 @@ _LARGE_SHARE, _LARGE = 0.1, 50e6  # the least share of all bytes, and the least 
 _FORMATTING_SHARE = 0.25
 
 _SCOPE = re.compile(r'op_name="([^"]*)"')
-_TARGET = re.compile(r'custom_call_target="([^"]*)"')
-_TO_HOST = re.compile(r"callback|host", re.IGNORECASE)
+_TO_HOST = re.compile(r'custom_call_target="[^"]*(?:callback|host)', re.IGNORECASE)
 
 _FORMATTING = ("copy", "transpose", "reshape")
 _MOST_LAYERS = 100  # whose least time is kept
@@ -262,12 +261,11 @@ def _scope_of(one: Instruction) -> str:
 
 
 def _calls_host(one: Instruction) -> bool:
-    if one.operation in {"infeed", "outfeed"}:
-        return True
     if one.operation in {"send", "recv"}:
         return "is_host_transfer=true" in one.rest
-    target = _TARGET.search(one.rest) if one.operation == "custom-call" else None
-    return target is not None and _TO_HOST.search(target[1]) is not None
+    if one.operation == "custom-call":
+        return _TO_HOST.search(one.rest) is not None
+    return one.operation in {"infeed", "outfeed"}
 
 
 def layer_in(scope: str, names: frozenset[str]) -> str:

@@ -55,13 +55,7 @@ _ARITHMETIC = re.compile(
 )
 """Operations that the compiler counts as one per number of the result."""
 
-_EXCHANGES = {
-    "all-reduce": 2.0,
-    "reduce-scatter": 1.0,
-    "all-gather": 1.0,
-    "all-to-all": 1.0,
-    "collective-permute": 1.0,
-}
+_EXCHANGES = {"all-reduce": 2.0, "reduce-scatter": 1.0, "all-gather": 1.0, "all-to-all": 1.0, "collective-permute": 1.0}
 """Collective operations, and how often a ring of n devices sends all of their bytes, in (n-1)/n."""
 
 
@@ -339,7 +333,8 @@ def moves(program: HloProgram) -> Iterator[Move]:
                 by_name = {part.name: part for part in inside}
                 new = [by_name.get(part.operands[1], part) for part in updates]  # what replaces a part
                 written = min(written, sum(array.size for part in new for array in arrays_in(part.result)))
-            yield Move(one, times * (read + written), times * sum(map(_single_numbers, inside)))
+            singles = sum(_gathered(part)[1] for part in inside if part.operation == "gather")
+            yield Move(one, times * (read + written), times * singles)
 
 
 def _read(at: int, one: Instruction, size: float, inside: Sequence[Instruction]) -> float:
@@ -359,29 +354,18 @@ def _read(at: int, one: Instruction, size: float, inside: Sequence[Instruction])
         if is_part and part.operation in {"dynamic-slice", "slice"}:
             total += sum(array.size for array in arrays_in(part.result))
         elif is_part and part.operation == "gather":
-            total += _gathered_bytes(part)
+            total += _gathered(part)[0]
         elif not (is_part and part.operation == "dynamic-update-slice"):
             return size
     return min(size, total)
 
 
-def _slices(gather: Instruction) -> tuple[float, list[int]]:
-    """Return how many slices a gather reads, and the sides of each."""
+def _gathered(gather: Instruction) -> tuple[float, float]:
+    """Return the bytes that a gather reads, which are whole rows of 128 numbers, and its slices of a single number."""
     found = _SLICES.search(gather.rest)
     sides = [int(side) for side in found[1].split(",") if side] if found else []
-    return math.prod(dimensions_in(gather.result)) / max(1, math.prod(sides)), sides
-
-
-def _gathered_bytes(gather: Instruction) -> float:
-    """Return the bytes that a gather reads: whole rows of 128 numbers, the width of a tile."""
-    count, sides = _slices(gather)
-    array = next(iter(arrays_in(gather.result)), None)
-    if array is None or not sides or not count:
-        return 0.0
-    item = array.size / (count * math.prod(sides))
-    return count * math.prod(sides[:-1]) * padded(sides[-1], TILE) * item
-
-
-def _single_numbers(one: Instruction) -> float:
-    count, sides = _slices(one) if one.operation == "gather" else (0.0, [])
-    return count if sides and math.prod(sides) == 1 else 0.0
+    each, count = math.prod(sides), math.prod(dimensions_in(gather.result)) / max(1, math.prod(sides))
+    if not sides or not count * each:
+        return 0.0, 0.0
+    item = arrays_in(gather.result)[0].size / (count * each)
+    return count * math.prod(sides[:-1]) * padded(sides[-1], TILE) * item, count if each == 1 else 0.0

@@ -84,89 +84,59 @@ class Topology:
 
     name: str
     generation: Generation
-    shape: tuple[int, ...]  # chips along each side
-
-    @property
-    def compiler_name(self) -> str:
-        """What the compiler calls it, such as ``v5e:2x4``."""
-        return f"{self.generation.name}:{'x'.join(map(str, self.shape))}"
-
-    @property
-    def chips(self) -> int:
-        """The number of chips."""
-        return math.prod(self.shape)
-
-    @property
-    def devices(self) -> int:
-        """Devices that a framework sees, which are the replicas of a run."""
-        return self.chips * self.generation.devices_per_chip
-
-    @property
-    def host_shape(self) -> tuple[int, ...]:
-        """Chips of one host along each side."""
-        whole = self.generation.whole_host
-        fits = all(side <= most for side, most in zip(self.shape, whole, strict=True))
-        return self.shape if fits else self.generation.part_host
-
-    @property
-    def hosts(self) -> int:
-        """The number of host machines."""
-        return self.chips // math.prod(self.host_shape)
-
-    @property
-    def compiler_options(self) -> dict[str, object]:
-        """Options of the compiler besides the name."""
-        bounds = (*self.host_shape, 1)[:3]
-        config = {"chip_config_name": self.generation.chip_config} if self.generation.chip_config else {}
-        return {"chips_per_host_bounds": bounds, **config}
-
-    @property
-    def peak_flops(self) -> float:
-        """Peak bf16 operations per second of one device."""
-        return self.generation.flops / self.generation.devices_per_chip
-
-    @property
-    def hbm_bytes_per_s(self) -> float:
-        """HBM bandwidth of one device, in bytes per second."""
-        return self.generation.hbm / self.generation.devices_per_chip
-
-    @property
-    def link_bytes_per_s(self) -> float:
-        """Most bytes per second that one device can send: all links of its chip, as if the other core were idle."""
-        return self.generation.link
-
-    @property
-    def usable_hbm_bytes(self) -> int:
-        """What a program may use of one device's HBM, in bytes."""
-        return round(self.generation.usable_hbm * 2**30)
+    compiler_name: str  # what the compiler calls it, such as ``v5e:2x4``
+    compiler_options: dict[str, object]  # options of the compiler besides the name
+    chips: int
+    devices: int  # devices that a framework sees, which are the replicas of a run
+    hosts: int  # host machines
+    peak_flops: float  # bf16 operations per second of one device
+    hbm_bytes_per_s: float  # HBM bandwidth of one device
+    link_bytes_per_s: float  # what one device can send: over all links of its chip, as if the other core were idle
+    usable_hbm_bytes: int  # what a program may use of one device's HBM
 
 
-TOPOLOGIES: dict[str, Topology] = {
-    f"{generation.name}-{number}": Topology(f"{generation.name}-{number}", generation, shape)
+def _topology(generation: Generation, number: int, shape: tuple[int, ...]) -> Topology:
+    """Return the TPU with a number in its name and this many chips along each side."""
+    chips, per_chip = math.prod(shape), generation.devices_per_chip
+    is_whole = all(side <= most for side, most in zip(shape, generation.whole_host, strict=True))
+    host = shape if is_whole else generation.part_host
+    config = {"chip_config_name": generation.chip_config} if generation.chip_config else {}
+    return Topology(
+        name=f"{generation.name}-{number}",
+        generation=generation,
+        compiler_name=f"{generation.name}:{'x'.join(map(str, shape))}",
+        compiler_options={"chips_per_host_bounds": (*host, 1)[:3], **config},
+        chips=chips,
+        devices=chips * per_chip,
+        hosts=chips // math.prod(host),
+        peak_flops=generation.flops / per_chip,
+        hbm_bytes_per_s=generation.hbm / per_chip,
+        link_bytes_per_s=generation.link,
+        usable_hbm_bytes=round(generation.usable_hbm * 2**30),
+    )
+
+
+TOPOLOGIES = {
+    topology.name: topology
     for generation in GENERATIONS.values()
-    for number, shape in generation.shapes.items()
+    for topology in (_topology(generation, number, shape) for number, shape in generation.shapes.items())
 }
 """Every TPU by its usual name."""
 
 USUAL = ("v2-8", "v3-8", "v4-8", "v5e-1", "v5e-4", "v5e-8", "v5p-8", "v6e-1", "v6e-4", "v6e-8", "tpu7x-8")
 """The most common ones, on one host each."""
 
-# Google Cloud's accelerator types, the names in JAX's device kinds, and what people write.
 _ALIASES = {
-    "v5litepod": "v5e",
-    "v5-lite": "v5e",
-    "v5-litepod": "v5e",
-    "v6-lite": "v6e",
-    "tpu-7x": "tpu7x",
-    "v5lite": "v5e",
-    "v6lite": "v6e",
-    "v6litepod": "v6e",
-    "trillium": "v6e",
-    "7x": "tpu7x",
-    "v7x": "tpu7x",
-    "ironwood": "tpu7x",
-    "v5": "v5p",
+    alias: name
+    for name, aliases in {
+        "v5e": "v5litepod v5-litepod v5-lite v5lite",
+        "v5p": "v5",
+        "v6e": "v6litepod v6-lite v6lite trillium",
+        "tpu7x": "tpu-7x 7x v7x ironwood",
+    }.items()
+    for alias in aliases.split()
 }
+"""Google Cloud's accelerator types, the names in JAX's device kinds, and what people write."""
 
 
 def generation_of(name: str) -> str:
@@ -200,11 +170,8 @@ def find_topology(name: str) -> Topology:
         raise ConsoleError(f"There is no TPU '{name}'{hint}", remedy=f"The usual ones: {', '.join(USUAL)}.")
     if not number:
         return max((one for one in sizes if one.hosts == 1), key=lambda one: one.devices)
-    wanted = int(number)
-    closest = min(sizes, key=lambda one: (abs(_number(one) - wanted), -_number(one))).name
+    closest = min(sizes[0].generation.shapes, key=lambda size: (abs(size - int(number)), -size))
     listed = ", ".join(one.name for one in sizes)
-    raise ConsoleError(f"There is no TPU '{name}'; did you mean '{closest}'? Of {generation} there are: {listed}.")
-
-
-def _number(topology: Topology) -> int:
-    return int(topology.name.rpartition("-")[2])
+    raise ConsoleError(
+        f"There is no TPU '{name}'; did you mean '{generation}-{closest}'? Of {generation} there are: {listed}."
+    )

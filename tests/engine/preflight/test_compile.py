@@ -236,7 +236,7 @@ from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.preflight.build import build
 from tpu_console.engine.preflight.inputs import Batch
-from tpu_console.engine.preflight.compile import Compiler
+from tpu_console.engine.preflight.compile import Compiler, Subject
 from tpu_console.engine.preflight.topologies import find_topology
 
 given = {"user": Input((), "int32"), "item": Input((), "int32")}
@@ -245,8 +245,8 @@ config = parse_config({"dataset": "ratings-csv", "data": {"options": {"path": "a
                        "loss": "mean_squared_error", "metrics": [], "batch_size": 64, "epochs": 1,
                        "model_options": {"width": 50}})
 example = given, Input((), "float32")
-(model, batch), compiler = build(config, Batch(signature, example, example), 1), Compiler(find_topology("v5e-1"))
-program = compiler.compile(compiler.lower(model, batch, 64), model, batch, 64)
+model, batch = build(config, Batch(signature, example, example), 1)
+program = Subject(config, batch, model, Compiler(find_topology("v5e-1"))).training_program()
 try:
     _stable(b"no program")
 except NotPossibleError as error:

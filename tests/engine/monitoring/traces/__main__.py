@@ -29,14 +29,15 @@ def _write_program(precision: str) -> None:
     from tests.helpers import small_config
     from tpu_console.engine.compat.tensorflow import trace_messages
     from tpu_console.engine.preflight.build import build
-    from tpu_console.engine.preflight.compile import Compiler
+    from tpu_console.engine.preflight.compile import Compiler, Subject
     from tpu_console.engine.preflight.inputs import batch_of
     from tpu_console.engine.preflight.topologies import find_topology
 
     config = small_config(model="cnn", model_options=_OPTIONS, batch_size=256, precision=precision, backend="jax")
     topology = find_topology("v5e-1")
     model, batch = build(config, batch_of(config), topology.devices)
-    (module,) = Compiler(topology).lower(model, batch, config.batch_size).compile().runtime_executable().hlo_modules()
+    lowered = Subject(config, batch, model, Compiler(topology)).lowered("training")
+    (module,) = lowered.compile().runtime_executable().hlo_modules()
     program = trace_messages()[1].HloProto()
     program.hlo_module.ParseFromString(module.as_serialized_hlo_module_proto())
     program.hlo_module.ClearField("stack_frame_index")
