@@ -149,8 +149,9 @@ class Jax(Framework):
                 stats = (devices[number].memory_stats() if number in devices else None) or {}
             except RuntimeError as error:  # the class of XLA's errors
                 why_not = f"JAX reports an error: {one_line(error, 100)}"
-            figures = [stats.get(name) for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_limit")]
-            found.append(ReplicaMemory(index, *figures, why_not if None in figures else "", None, NO_DUTY))
+            used, peak, limit = (stats.get(name) for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_limit"))
+            why_not = why_not if None in (used, peak, limit) else ""
+            found.append(ReplicaMemory(index, used, peak, limit, why_not, None, NO_DUTY))
         return found
 
     def traces_steps(self, model: Any) -> bool:
