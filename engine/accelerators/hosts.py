@@ -6,7 +6,6 @@ JAX aborts them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -27,6 +26,7 @@ from ..runs.control import Request, StoppedError
 from ..runs.events import Event, HostSampled, MemorySampled, Phase, RunFailed, RunSource
 from ..runs.journal import decode, encode
 from ..runs.run_directory import discard_cache
+from ..storage.keyed_store import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -178,8 +178,7 @@ def join(membership: Membership, config: RunConfig, recorder: Recorder, start: s
     """
     recorder.enter(Phase.CONNECTING, f"waiting for {membership.count} hosts at {membership.where}")
     _connect(membership, recorder.should_stop)
-    values = json.dumps(config.model_dump(mode="json", exclude={"name", "hosts"}), sort_keys=True)
-    digest = hashlib.sha256(values.encode()).hexdigest()
+    digest = key_of(config.model_dump(mode="json", exclude={"name", "hosts"}))
     card = Card(socket.gethostname(), installed_versions(_PACKAGES), digest, start)
     cards = [Card(**json.loads(text)) for text in _gather(json.dumps(asdict(card)))]
     for index, other in enumerate(cards):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..data.survey.survey import train_examples_of
 from ..findings import Finding, Severity, most_severe_first
 from ..storage.disk_space import size_text
-from .layers import all_layers, count, has_open_sides, products, shapes_of, subject
+from .layers import all_layers, count, has_open_sides, layer_text, products, shapes_of
 from .program import (
     STILL,
     HloProgram,
@@ -149,7 +149,7 @@ def program_findings(program: HloProgram, model: Any, replica_batch: int) -> tup
     found = []
 
     def who(name: str) -> str:
-        return subject(layers[name]) if name in layers else "The step"
+        return layer_text(layers[name]) if name in layers else "The step"
 
     for name in moved.host:
         text = f"{who(name)} calls the host in every step, and the TPU waits for it."

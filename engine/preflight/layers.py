@@ -59,7 +59,7 @@ def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
     return [tuple(tensor.shape) for tensor in (end if isinstance(end, list | tuple) else [end]) if tensor is not None]
 
 
-def subject(layer: Any) -> str:
+def layer_text(layer: Any) -> str:
     """Return a layer as the subject of a sentence."""
     return f"The layer '{layer.name}' ({type(layer).__name__})"
 

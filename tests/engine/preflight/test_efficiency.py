@@ -11,9 +11,9 @@ import pytest
 from tests.helpers import small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.preflight.cache import save_verdict
-from tpu_console.engine.preflight.explain import changing_shapes
 from tpu_console.engine.preflight.layers import Product, find_waste, products
 from tpu_console.engine.preflight.likely import best_case_of, efficiency_of
+from tpu_console.engine.preflight.verdict import changing_shapes
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     EpochEnded,
