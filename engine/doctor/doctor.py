@@ -30,25 +30,17 @@ def word_of(result: Finding) -> str:
     return _WORDS[result.severity]
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Results that belong together."""
-
-    name: str
-    results: tuple[Finding, ...]
-
-
 @dataclass(frozen=True)
 class Report:
     """What the doctor reports."""
 
-    header: tuple[tuple[str, str], ...]  # the place, its accelerators, cores and software, as names and values
-    groups: tuple[Group, ...]
+    header: dict[str, str]  # the place, its accelerators, cores and software, by name
+    groups: dict[str, tuple[Finding, ...]]  # the results that belong together, by the group's name
 
     @property
     def results(self) -> tuple[Finding, ...]:
         """Every result, in order."""
-        return tuple(result for group in self.groups for result in group.results)
+        return tuple(result for group in self.groups.values() for result in group)
 
     @property
     def is_well(self) -> bool:
@@ -69,28 +61,25 @@ class Report:
 
     def as_dict(self) -> dict[str, object]:
         """Return it as ``--json`` writes it."""
-        return {
-            "ok": self.is_well,
-            "environment": dict(self.header),
-            "findings": [
-                {
-                    "group": group.name,
-                    "check": result.key,
-                    "title": result.title,
-                    "verdict": word_of(result),
-                    "text": result.text,
-                    "evidence": list(result.evidence),
-                    "command": result.remedy,
-                }
-                for group in self.groups
-                for result in group.results
-            ],
-        }
+        findings = [
+            {
+                "group": group,
+                "check": result.key,
+                "title": result.title,
+                "verdict": word_of(result),
+                "text": result.text,
+                "evidence": list(result.evidence),
+                "command": result.remedy,
+            }
+            for group, results in self.groups.items()
+            for result in results
+        ]
+        return {"ok": self.is_well, "environment": self.header, "findings": findings}
 
 
 def examine(facts: Environment) -> Report:
     """Run every check."""
-    groups = []
+    groups = {}
     for group, checks in CHECKS.items():
         results: list[Finding] = []
         for key, title, check in checks:
@@ -101,22 +90,15 @@ def examine(facts: Environment) -> Report:
             several = found if isinstance(found, list) else [found] if found is not None else []
             results += [replace(one, key=one.key or key, title=one.title or title) for one in several]
         if results:
-            groups.append(Group(group, tuple(results)))
-    return Report(_header(facts), tuple(groups))
-
-
-def _header(facts: Environment) -> tuple[tuple[str, str], ...]:
-    rows = [("where", str(facts.place))]
-    seen = [str(facts.tpu)] if facts.tpu is not None else []
-    seen += [str(facts.gpus)] if facts.gpus is not None else []
-    if not seen and "gpus" not in facts.unanswered:
-        seen = ["none found"]
-    if seen:
-        rows.append(("accelerator", "; ".join(seen)))
+            groups[group] = tuple(results)
+    header = {"where": str(facts.place)}
+    seen = [str(one) for one in (facts.tpu, facts.gpus) if one is not None]
+    if seen or "gpus" not in facts.unanswered:
+        header["accelerator"] = "; ".join(seen) or "none found"
     if (resources := facts.resources) is not None:
         memory = f", {resources.memory_bytes / 1e9:.1f} GB of memory" if resources.memory_bytes else ""
-        rows.append(("cores", f"{resources.cores:g}{memory}"))
-    if (found := facts.packages) is not None:
-        versions = [f"{name} {found.version(name)}" for name in _SHOWN if found.version(name)]
-        rows.append(("software", ", ".join([f"Python {found.python}", *versions])))
-    return tuple(rows)
+        header["cores"] = f"{resources.cores:g}{memory}"
+    if (packages := facts.packages) is not None:
+        versions = [f"{name} {packages.version(name)}" for name in _SHOWN if packages.version(name)]
+        header["software"] = ", ".join([f"Python {packages.python}", *versions])
+    return Report(header, groups)

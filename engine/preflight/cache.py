@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_file
@@ -29,14 +29,11 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from .topologies import Topology
 
-
 _PACKAGES = ("jax", "jaxlib", "libtpu", "keras", *TF_BUILDS, "tpu-console")
 # What a program and its bound do not depend on.
 _ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "sinks", "profile"}
 _OWN_SOURCES = ("preflight", "models", "accelerators")
 _MOST_NEIGHBOURS = 200
-
-
 _VERDICTS = KeyedStore[Verdict]("preflight.json", Verdict, cache_folder)
 
 
@@ -73,30 +70,28 @@ def save_verdict(config: RunConfig, verdict: Verdict, *, search: bool = False) -
 def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
     found = survey(config)
     record = function_record_of(config) if is_user_reference(config.dataset) else None
-    values: list[Any] = [
-        config.model_dump(mode="json", exclude=_ELSEWHERE),
-        tpu,
-        search,
-        config.tpu_backend,
-        versions(),
-        _our_sources(),
-        train_examples_of(config),
-        len(found.classes) if found is not None else None,
-        asdict(record) if record is not None else None,
-        [hashlib.sha256(file.read_bytes()).hexdigest() for file in _own_files(config)],
-    ]
-    return key_of(values)
+    return key_of(
+        [
+            config.model_dump(mode="json", exclude=_ELSEWHERE),
+            tpu,
+            search,
+            config.tpu_backend,
+            versions(),
+            _our_sources(),
+            train_examples_of(config),
+            len(found.classes) if found is not None else None,
+            asdict(record) if record is not None else None,
+            [hashlib.sha256(file.read_bytes()).hexdigest() for file in _own_files(config)],
+        ]
+    )
 
 
 @cache
 def _our_sources() -> str:
     """Return a digest of the modules that build and judge: they may change while the version stays the same."""
-    digest = hashlib.sha256()
-    for folder in _OWN_SOURCES:
-        for file in sorted((Path(__file__).parent.parent / folder).iterdir()):
-            if file.is_file():
-                digest.update(file.read_bytes())
-    return digest.hexdigest()
+    engine = Path(__file__).parent.parent
+    files = sorted(file for folder in _OWN_SOURCES for file in (engine / folder).iterdir() if file.is_file())
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _own_files(config: RunConfig) -> Iterator[Path]:

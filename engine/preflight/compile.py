@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .result import Bound, Memory
     from .topologies import Topology
 
-
 _SIZE = r"([\d.]+)([KMGTP]?)"
 # As worded by libtpu 0.0.42 to 0.0.51, and by earlier versions. What it calls the need of "HLO temporaries" is all that
 # a step needs: a table of 4.96 GiB with two slots and its gradient is refused with 19.84 GiB.

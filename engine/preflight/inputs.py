@@ -1,8 +1,7 @@
 """The shapes of a batch, from the configuration and without loading data.
 
 Built-in datasets are in the catalog; a kind of the user's files gives its own, from its options and, if the files
-exist, the survey of them. For the user's own function,
-`engine.data.cached_facts` has the shapes of its last call.
+exist, the survey of them. For the user's own function, `engine.data.cached_facts` has the shapes of its last call.
 """
 
 from __future__ import annotations
@@ -47,10 +46,8 @@ def batch_of(config: RunConfig) -> Batch:
     else:
         signature, assumed = KINDS[config.dataset].signature(config, survey(config) or Survey())
     inputs: dict[str, Nested] = dict(signature.inputs)
-    element: tuple[Nested, ...] = (
-        inputs if len(inputs) > 1 else next(iter(inputs.values())),
-        _label(config, signature),
-    )
+    first = inputs if len(inputs) > 1 else next(iter(inputs.values()))
+    element: tuple[Nested, ...] = (first, _label(config, signature))
     if signature.task is Task.TRANSLATION:
         element = (*element, Input((int(signature.sizes["length"]),)))
     top = _DIGITS_TOP if config.dataset == "digits" else _PIXEL_TOP

@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..runs.state import RunState
 
-
 WEEK_S = 20 * 3600.0
 SESSION_S = 9 * 3600.0
-
 KAGGLE = ("v3-8", "v5e-8")  # TPUs that Kaggle offers; v3-8 until 2025
-
 MOST_CORES = 240
 """Cores of the largest TPU host, of v4: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus"""
+_MOST_RUNS = 200  # newest runs whose results are read
+_LARGEST = 1 << 20  # bytes of a result
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,7 @@ class QuotaShare:
 
 def kaggle_share(tpu: str, run_s: float | None) -> QuotaShare | None:
     """Return the share of Kaggle's time; None for a TPU that Kaggle does not have, or a run of unknown length."""
-    if tpu not in KAGGLE or run_s is None:
-        return None
-    return QuotaShare(run_s / WEEK_S, run_s / SESSION_S)
+    return None if tpu not in KAGGLE or run_s is None else QuotaShare(run_s / WEEK_S, run_s / SESSION_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +69,11 @@ def input_throughput_of(config: RunConfig, verdict: Verdict) -> InputThroughput 
     speed = input_speed_of(config)
     if speed is None or verdict.bound is None:
         return None
-    cores = usable_cores()
-    measured = speed.later or speed.first
-    wanted = verdict.bound.images_per_s
+    cores, measured, wanted = usable_cores(), speed.later or speed.first, verdict.bound.images_per_s
     if host_step_s := FRAMEWORKS[config.tpu_backend].host_step_s:
         wanted = min(wanted, verdict.global_batch / host_step_s)
     needed = math.ceil(wanted * cores / measured / max(1, verdict.hosts))
     return InputThroughput(wanted, measured, cores, needed)
-
-
-_MOST_RUNS = 200  # newest runs whose results are read
-_LARGEST = 1 << 20  # bytes of a result
 
 
 def likely_of(config: RunConfig, verdict: Verdict) -> Likely | None:
@@ -98,11 +89,9 @@ def likely_of(config: RunConfig, verdict: Verdict) -> Likely | None:
     waits = {"host": FRAMEWORKS[config.tpu_backend].host_step_s}
     if speed is not None:
         waits["input"] = verdict.global_batch / max(1, verdict.hosts) / (speed.later or speed.first)
-    slowest = max(waits, key=lambda name: waits[name])
-    if waits[slowest] <= low:
-        slowest = "device"
-    floor = max(waits.values())
-    likely = Likely(max(low, floor), None if high is None else max(high, floor), slowest, source)
+    slowest, floor = max(waits.items(), key=lambda one: one[1])
+    limited_by = slowest if floor > low else "device"
+    likely = Likely(max(low, floor), None if high is None else max(high, floor), limited_by, source)
     run_low, run_high = replace(verdict, likely=likely).expected(bound.run_s)
     return replace(likely, run_low_s=run_low, run_high_s=run_high)
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from .compile import Program, Report
 
-
 _INTERNAL_ERROR = "RET_CHECK failure"
 """How XLA reports a failed check of its own, such as jaxlib's when it reads a program from libtpu."""
 

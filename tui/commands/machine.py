@@ -79,7 +79,7 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bo
     report, test, folder = examine(look_around()), None, None
     if train:
         test, folder = _trained(report, accelerators, limit)
-        report = replace(report, groups=(*report.groups, *test.groups))
+        report = replace(report, groups=report.groups | test.groups)
     if as_json:
         say_json(report.as_dict() | ({"trainings": test.figures} if test is not None else {}))
     else:
@@ -109,7 +109,7 @@ def _trained(report: Report, accelerators: Sequence[str], limit: float) -> tuple
     complain([f"{plural(len(legs), 'training')}, each of at most {duration(limit)}; Ctrl-C stops."])
     test = SelfTest(legs, hardware, limit)
     test.run()
-    if test.was_interrupted or not replace(report, groups=tuple(test.groups)).is_well:
+    if test.was_interrupted or not replace(report, groups=test.groups).is_well:
         return test, folder
     shutil.rmtree(folder, ignore_errors=True)
     return test, None

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.accelerators.backend import choose_backend, is_installed
-from tpu_console.engine.doctor.doctor import Group
 from tpu_console.engine.doctor.self_test import Leg, Trained, figures, judge, not_run
 from tpu_console.engine.errors import ConsoleError, one_line
 from tpu_console.engine.messages import exit_cause
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
 
+    from tpu_console.engine.findings import Finding
     from tpu_console.engine.machine.devices import Hardware
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -39,7 +39,7 @@ class SelfTest:
             missing = f"{choice.missing} {choice.remedy}" if choice.missing else ""
             self._legs.append(replace(leg, missing=leg.missing or missing))
         self._limit_s = limit_s
-        self.groups: list[Group] = []  # the results so far, one group for each leg
+        self.groups: dict[str, tuple[Finding, ...]] = {}  # the results so far, one group for each leg
         self.figures: list[dict[str, Any]] = []  # what the legs did, as JSON holds it
         self.was_interrupted = False  # by Ctrl-C or SIGTERM
 
@@ -57,7 +57,7 @@ class SelfTest:
                     result = judge(leg, trained)
                     self.figures.append(figures(leg, trained))
                     end = f"{'failed' if result.severity == 'error' else 'passed'} in {duration(trained.seconds)}"
-                self.groups.append(Group(f"Training: {leg.name}", (result,)))
+                self.groups[f"Training: {leg.name}"] = (result,)
                 complain([f"{name}: {end}"])
                 if self.was_interrupted:
                     return

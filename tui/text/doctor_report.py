@@ -30,10 +30,12 @@ class ReportLine:
 def report_lines(report: Report, width: int | None) -> list[ReportLine]:
     """Return the report in lines of at most `width` cells, None for no limit; commands to copy are never wrapped."""
     room = sys.maxsize if width is None else max(30, width - _LABEL_CELLS)
-    lines = [ReportLine(line) for name, value in report.header for line in wrapped(name, value, width or sys.maxsize)]
-    for group in report.groups:
-        lines += [ReportLine(""), ReportLine(group.name, look=GROUP)]
-        for result in group.results:
+    lines = [
+        ReportLine(line) for name, value in report.header.items() for line in wrapped(name, value, width or sys.maxsize)
+    ]
+    for group, results in report.groups.items():
+        lines += [ReportLine(""), ReportLine(group, look=GROUP)]
+        for result in results:
             read, is_ok = "; ".join(result.evidence), result.severity is Severity.OK
             label = "unknown" if result.severity is Severity.UNKNOWN else word_of(result)
             aside = f" ({read})" if is_ok and read else ""

@@ -134,8 +134,8 @@ def test_what_kaggle_ships_is_no_problem(kaggle: Environment) -> None:
     assert finding_of(kaggle, "tensorflow").severity is Severity.OK
     assert finding_of(kaggle, "tpu-tensorflow").severity is Severity.INFO
     assert finding_of(kaggle, "tpu-jax").severity is Severity.OK
-    packages = next(group for group in examine(kaggle).groups if group.name == "Packages")
-    assert all(result.severity is not Severity.ERROR for result in packages.results)
+    packages = examine(kaggle).groups["Packages"]
+    assert all(result.severity is not Severity.ERROR for result in packages)
 
 
 def test_tensorflows_of_different_versions_are_a_problem(kaggle: Environment) -> None:
