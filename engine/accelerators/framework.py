@@ -158,10 +158,7 @@ class Framework(ABC):
         return None
 
     def cached_programs(self) -> int | None:
-        """Return how many programs came from a cache on the disk until now; counts from the first call on.
-
-        None if the framework has no such cache.
-        """
+        """Return how many programs came from a cache on the disk since the first call; None without such a cache."""
         return None
 
     @abstractmethod

@@ -196,10 +196,7 @@ class TensorFlow(Framework):
     def lower(
         self, model: Any, data: Callable[[int, Any], Any], devices: Sequence[Any], *, is_training: bool = True
     ) -> Any:
-        """Trace a step for one device: TensorFlow gives it as HLO, and jaxlib turns that into StableHLO.
-
-        The calls of jaxlib are private (`engine.compat.jax`).
-        """
+        """Trace a step for one device: TensorFlow gives it as HLO, and jaxlib turns that into StableHLO."""
         import jax
         import tensorflow as tf
 
@@ -278,11 +275,7 @@ class _Lowered:
 
 
 def _stable(program: bytes) -> Any:
-    """Convert XLA's form of a program to StableHLO.
-
-    Raises:
-        NotPossibleError: jaxlib cannot do it, or not for this TensorFlow's programs.
-    """
+    """Convert XLA's form of a program to StableHLO."""
     from ..compat.jax import stablehlo
 
     try:

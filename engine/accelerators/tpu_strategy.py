@@ -98,10 +98,7 @@ def _initialized(address: str) -> tuple[Any, Any]:
 
 
 def replicas(coordinates: Any, kind: str, host: str) -> tuple[Replica, ...]:
-    """List the devices of a topology.
-
-    `coordinates` are those of TensorFlow's `Topology`, shape ``(tasks, devices per task, 4)``: x, y, z and core.
-    """
+    """List a topology's devices; `coordinates` has shape ``(tasks, devices per task, 4)``: x, y, z and core."""
     places = [(task, number, place) for task, devices in enumerate(coordinates) for number, place in enumerate(devices)]
     return tuple(
         Replica(index, f"/task:{task}/device:TPU:{number}", kind, host, f"{x},{y},{z}", int(core), task)

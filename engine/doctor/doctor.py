@@ -1,7 +1,4 @@
-"""Runs every check on the facts about this machine.
-
-Every check is a pure function of `engine.machine.environment.Environment`; nothing on the machine is changed.
-"""
+"""Runs every check on the facts about this machine, and reports."""
 
 from __future__ import annotations
 

@@ -45,8 +45,7 @@ def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
     found = [
         *batch_findings(config, examples, devices),
         *scaling_findings(config, devices),
-        *_placement_findings(config),
-        *_precision_findings(config),
+        *_setting_findings(config),
         *_size_findings(config),
         *_step_findings(config, examples, devices),
     ]
@@ -172,20 +171,15 @@ def mirror_findings(config: RunConfig) -> Iterator[Finding]:
         yield Finding(Severity.INFO, text, key="mirror")
 
 
-def _placement_findings(config: RunConfig) -> Iterator[Finding]:
+def _setting_findings(config: RunConfig) -> Iterator[Finding]:
+    """Check the placement of augmentation, and the precision."""
     options, key = config.augmentation, "augmentation.placement"
-    if not options.is_active or options.placement != "model":
-        return
-    remedy = "Set augmentation.placement=pipeline"
-    if options.moving:
-        text = f"augmentation.{options.moving[0]} cannot be in the model: a TPU would read each image a thousand times."
-        yield Finding(Severity.ERROR, text, remedy=remedy, key=key)
-    else:
-        text = "Augmentation in the model uses TPU time, which costs more than host time."
-        yield Finding(Severity.WARNING, text, remedy=remedy, key=key)
-
-
-def _precision_findings(config: RunConfig) -> Iterator[Finding]:
+    if options.is_active and options.placement == "model":
+        severity, text = Severity.WARNING, "Augmentation in the model uses TPU time, which costs more than host time."
+        if options.moving:
+            severity, moving = Severity.ERROR, f"augmentation.{options.moving[0]}"
+            text = f"{moving} cannot be in the model: a TPU would read each image a thousand times."
+        yield Finding(severity, text, remedy="Set augmentation.placement=pipeline", key=key)
     remedy = "Set precision=mixed_bfloat16"
     if config.precision == "float32":
         text = "Activations in float32 take twice the memory and bandwidth of bfloat16."

@@ -1,12 +1,10 @@
-"""The plan of a run: replicas, batches, steps, learning rate, time and advice, before anything is loaded.
-
-It is fast enough to run at every key press.
-"""
+"""The plan of a run, before anything is loaded: fast enough to run at every key press."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..accelerators.backend import BackendChoice, choose_backend
@@ -33,6 +31,7 @@ _UNEVEN = 5  # how many times as large as the smallest class the largest one is 
 _NAMED = 5  # most classes that one sentence names
 _CROWDED = 4  # most simulated replicas per core without a warning
 _USUAL_DEVICES = 8  # devices of a v2-8 or v3-8, the TPUs that another machine usually serves
+_finding = partial(Finding, key="accelerator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,69 +127,63 @@ def _accelerator(
     config: RunConfig, hardware: Hardware, backend_choice: BackendChoice
 ) -> tuple[str, str, int, list[Finding]]:
     """Return the devices in words, why these if nobody asked for them, their number, and problems with the choice."""
-    gpus = hardware.gpus
+    gpus, requested = hardware.gpus, config.requested
     hosts = 1 if config.hosts.count == "auto" else config.hosts.count
-    refusals = []
+    problems = []
     if backend_choice.missing:
         key = "" if backend_choice.lacks_tensorflow else "backend"
-        refusals.append(Finding(Severity.ERROR, f"{backend_choice.missing} {backend_choice.remedy}".strip(), key=key))
-    requested = config.requested
-    platforms = os.environ.get("JAX_PLATFORMS", "")
+        problems.append(Finding(Severity.ERROR, f"{backend_choice.missing} {backend_choice.remedy}".strip(), key=key))
     if gpus and (why := backend_choice.framework.why_no_gpu(os.environ)):
-        refusals.append(Finding(Severity.INFO, why, key="accelerator"))
+        problems.append(_finding(Severity.INFO, why))
         gpus = ()
     if count := requested.simulated:
-        among = f" on {hosts} hosts" if hosts > 1 else ""
         each, cores = max(1, count // hosts), usable_cores()
         if each > _CROWDED * cores:
             text = (
                 f"{each} simulated replicas share {cores} core{'s' if cores > 1 else ''}, which makes steps much "
                 f"slower; sim:{max(2, cores)} behaves the same."
             )
-            refusals.append(Finding(Severity.WARNING, text, key="accelerator"))
-        return f"{count} simulated replicas on the CPU{among}", "", count, refusals
+            problems.append(_finding(Severity.WARNING, text))
+        return f"{count} simulated replicas on the CPU{_among(hosts)}", "", count, problems
     if parse_accelerator(backend_choice.accelerator).is_tpu:
-        return _tpu(config, hardware, hardware.tpu_hosts if config.hosts.count == "auto" else hosts, refusals)
+        name, count, problem = _tpu(config, hardware, hardware.tpu_hosts if config.hosts.count == "auto" else hosts)
+        is_chosen = hardware.tpu_chips and not requested.is_tpu
+        return name, "auto" if is_chosen else "", count, [*problems, *problem]
     if requested.kind is AcceleratorKind.GPU and not gpus:
-        refusal = Finding(Severity.ERROR, "No GPU was found on this machine; available: cpu, sim:N.", key="accelerator")
-        return "gpu", "", 1, [*refusals, refusal]
+        text = "No GPU was found on this machine; available: cpu, sim:N."
+        return "gpu", "", 1, [*problems, _finding(Severity.ERROR, text)]
     if requested.kind is AcceleratorKind.CPU or not gpus:
         if hardware.tpu and requested.kind is AcceleratorKind.AUTO:
             text = (
-                f"The TPU ({hardware.tpu}) is not used: "
-                "neither JAX's TPU packages nor tensorflow-tpu are installed. "
+                f"The TPU ({hardware.tpu}) is not used: neither JAX's TPU packages nor tensorflow-tpu are installed. "
                 f"To use it: {install_line(JAX_ON_TPU)}"
             )
-            if platforms:
+            if platforms := os.environ.get("JAX_PLATFORMS"):
                 text = f"JAX_PLATFORMS={platforms} hides the TPU ({hardware.tpu})."
-            refusals.append(Finding(Severity.WARNING, text, key="accelerator"))
+            problems.append(_finding(Severity.WARNING, text))
         auto = "" if requested.kind is AcceleratorKind.CPU else "auto: no GPU found"
-        return (f"{hosts} × CPU" if hosts > 1 else "CPU"), auto, hosts, refusals
+        return (f"{hosts} × CPU" if hosts > 1 else "CPU"), auto, hosts, problems
     count = len(gpus) * hosts
     name = gpus[0] if count == 1 else f"{count} × {gpus[0]}"
-    return name, "" if requested.kind is AcceleratorKind.GPU else "auto", count, refusals
+    return name, "" if requested.kind is AcceleratorKind.GPU else "auto", count, problems
 
 
-def _tpu(
-    config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Finding]
-) -> tuple[str, str, int, list[Finding]]:
+def _tpu(config: RunConfig, hardware: Hardware, hosts: int) -> tuple[str, int, list[Finding]]:
     """Count the devices of a TPU; for a TPU on another machine, assume the usual number."""
-    if not hardware.tpu_chips:
-        asked = FRAMEWORKS.get(config.backend)
-        may_be_elsewhere = asked is not None and asked.reaches_other_machines
-        if config.requested.address or not config.requested.is_tpu or may_be_elsewhere:
-            text = (
-                f"The number of TPU devices is unknown until the TPU is connected; the plan assumes {_USUAL_DEVICES}."
-            )
-            finding = Finding(Severity.INFO, text, key="accelerator")
-            return "TPU on another machine", "", _USUAL_DEVICES, [*refusals, finding]
-        text = "No TPU was found on this machine; available: cpu, sim:N."
-        return "tpu", "", 1, [*refusals, Finding(Severity.ERROR, text, key="accelerator")]
-    count = hardware.tpu_devices * hosts
-    auto = "" if config.requested.is_tpu else "auto"
-    among = f" on {hosts} hosts" if hosts > 1 else ""
-    name = f"TPU {hardware.tpu_kind}".strip()
-    return f"{name}, {count} device{'s' if count > 1 else ''}{among}", auto, count, refusals
+    if hardware.tpu_chips:
+        count = hardware.tpu_devices * hosts
+        name = f"TPU {hardware.tpu_kind}".strip()
+        return f"{name}, {count} device{'s' if count > 1 else ''}{_among(hosts)}", count, []
+    asked = FRAMEWORKS.get(config.backend)
+    may_be_elsewhere = asked is not None and asked.reaches_other_machines
+    if config.requested.address or not config.requested.is_tpu or may_be_elsewhere:
+        text = f"The number of TPU devices is unknown until the TPU is connected; the plan assumes {_USUAL_DEVICES}."
+        return "TPU on another machine", _USUAL_DEVICES, [_finding(Severity.INFO, text)]
+    return "tpu", 1, [_finding(Severity.ERROR, "No TPU was found on this machine; available: cpu, sim:N.")]
+
+
+def _among(hosts: int) -> str:
+    return f" on {hosts} hosts" if hosts > 1 else ""
 
 
 def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:

@@ -84,12 +84,8 @@ def build(
 
 
 def as_trained(model: Any, config: RunConfig, batch: Batch) -> Batch:
-    """Return the batch that a model's steps get: a task of KerasHub prepares in `fit` what the dataset gives.
-
-    Raises:
-        UnknownShapesError: A step would get texts.
-    """
-    if hasattr(model, "preprocess_samples"):
+    """Return the batch that a model's steps get; raise `UnknownShapesError` if they would get texts."""
+    if hasattr(model, "preprocess_samples"):  # a task of KerasHub prepares in `fit` what the dataset gives
         prepared = [_prepared(model, element) for element in (batch.train, batch.validation)]
         batch = replace(batch, train=prepared[0], validation=prepared[1])
     refuse_texts(config.dataset, batch.train)
@@ -176,9 +172,7 @@ def _limited_weights(why: str, remedy: str, *, are_kept: bool = True) -> Iterato
     """Refuse to make the values of weights that this machine has too little memory for.
 
     `why` values are made begins the sentence about it; those that the user's code only reads are not kept in memory.
-
-    Raises:
-        NotPossibleError: A weight is too large, whatever Keras and the user's code made of that.
+    The refusal is raised at the end, too, whatever Keras and the user's code made of it.
     """
     free, kept = free_memory_bytes(), 0
     refusals: list[NotPossibleError] = []

@@ -169,11 +169,7 @@ class Subject:
         return replace(self, report=lambda phase, expected_s: self.report(f"{what}: {phase}", expected_s))
 
     def lowered(self, step: str) -> Any:
-        """Trace the ``training`` or ``validation`` step and lower it.
-
-        Raises:
-            RefusedError: It cannot be traced.
-        """
+        """Trace the ``training`` or ``validation`` step and lower it; raise `RefusedError` if it cannot be traced."""
         is_training = step == "training"
 
         def data(devices: int, sharding: Any) -> Any:
@@ -184,11 +180,9 @@ class Subject:
             return self.compiler.framework.lower(self.model, data, self.compiler.devices, is_training=is_training)
 
     def program(self, lowered: Any, step: str, if_long: str = "") -> Program:
-        """Compile a lowered step; `if_long` is what else to report if that will take long.
+        """Compile a lowered step, or raise `DoesNotFitError` or `RefusedError`.
 
-        Raises:
-            DoesNotFitError: It needs more memory than a device has.
-            RefusedError: It cannot be compiled.
+        `if_long` is what else to report if that will take long.
         """
         expected_s = self.compiler.times.expected_s(step, lowered)
         self.report(f"compiling the {step} step{if_long if expected_s >= _LONG_S else ''}", expected_s)
@@ -225,7 +219,7 @@ class Subject:
         return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, hlo, seconds)
 
     def training_program(self) -> Program:
-        """Trace and compile the training step; raises as `lowered` and `program` do."""
+        """Trace and compile the training step; raise as `lowered` and `program` do."""
         return self.program(self.lowered("training"), "training")
 
     def bound(self, program: Program) -> Bound:

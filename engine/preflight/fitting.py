@@ -151,10 +151,7 @@ def why_no_batch_fits(memory: Memory, gradient: int = 0) -> tuple[str, str]:
 
 
 def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int = 0) -> Iterator[Change]:
-    """Yield changes with which a step that does not fit may fit, the cheapest first, other kinds of TPU last.
-
-    `gradient` has the bytes of the largest table's, which any batch needs.
-    """
+    """Yield changes with which a step may fit, the cheapest first, other kinds of TPU last; `gradient` is a table's."""
 
     def change(text: str, key: str, remark: str = "", **new: Any) -> Change:
         return Change(text, config.model_copy(update=new), topology, key, remark)
@@ -214,10 +211,7 @@ def _most_examples(place: Topology, fixed: float, each: float) -> int:
 
 
 def _places(config: RunConfig, topology: Topology, fixed: float, each: float) -> list[tuple[Topology, int]]:
-    """Return the smallest TPU of each kind that has room for the same step, and the examples per device there.
-
-    The first has more chips of the same kind, if that helps; the others are sorted by how similar they are.
-    """
+    """Return the smallest TPU of each kind that has room for the same step, and the examples per device there."""
     wanted = config.batch_size * topology.devices
     enough: dict[str, tuple[Topology, int]] = {}
     for one in sorted(TOPOLOGIES.values(), key=lambda one: one.devices):
@@ -253,7 +247,10 @@ def next_batch(tried: Tried, limit: int, largest: int = LARGEST) -> int | None:
     low, high = largest_fitting(tried), smallest_too_large(tried)
     if low >= largest or tried[0].peak >= limit or len(tried) > _MOST:
         return None
-    aim = _meeting(tried, limit)
+    # The batch at which a line meets the limit: through the batches beside it, or the largest two that fit.
+    left, right = sorted(batch for batch, one in tried.items() if one.fits or batch == high)[-2:]
+    below, above = tried[left].peak, tried[right].peak
+    aim = left + (limit - below) * (right - left) / (above - below) if above > below else math.inf
     step = MULTIPLE if high is None or high > MULTIPLE else 1
     while step >= MULTIPLE and 2 * step * _FINE <= min(aim, largest):
         step *= 2
@@ -285,15 +282,6 @@ def worth_choosing(largest: int, wanted: int) -> list[int]:
     multiple = next((largest // tile * tile for tile in (TILE, MULTIPLE) if largest >= tile), largest)
     smaller = wanted if 0 < wanted < largest and wanted != multiple else multiple // 2
     return sorted({batch for batch in (largest, multiple, smaller) if batch > 0}, reverse=True)
-
-
-def _meeting(tried: Tried, limit: int) -> float:
-    """Return the batch at which a line meets the limit: through the batches beside it, or the largest two that fit."""
-    fitting = sorted(batch for batch, one in tried.items() if one.fits)
-    high = smallest_too_large(tried)
-    left, right = [0, *fitting, *([] if high is None else [high])][-2:]
-    below, above = tried[left].peak, tried[right].peak
-    return left + (limit - below) * (right - left) / (above - below) if above > below else math.inf
 
 
 def search_largest(subject: Subject, found: Verdict, memory: Memory) -> Iterator[Verdict]:
@@ -349,8 +337,7 @@ def _figures(subject: Subject, size: int) -> BatchFigures:
 def changes_that_fit(subject: Subject, memory: Memory) -> Iterator[Finding]:
     """Compile the step with each change that may make it fit, and report those that do.
 
-    Of other kinds of TPU, which need about the same memory for the same step, one that fits is enough: the rest are
-    named.
+    Other kinds of TPU need about the same memory for the same step: once one fits, the rest are only named.
     """
     topology, gradient = subject.compiler.topology, table_gradient(subject.model)
     reason, remedy = why_no_batch_fits(memory, gradient)
@@ -406,10 +393,9 @@ def without_heavy_layer(subject: Subject, verdict: Verdict) -> Iterator[Finding]
 
 
 def pipeline_s(key: str, shapes: Sequence[tuple[int | None, ...]], examples: int) -> float | None:
-    """Measure how long the input pipeline takes to change a batch as an augmentation does, such as by its rotation.
+    """Measure how long the input pipeline takes to change a batch as an augmentation does, a large one by a part of it.
 
-    A large batch is measured by a part of it. None if it is no augmentation or not of images, or if TensorFlow, which
-    does it, would take the TPU of this machine.
+    None if it is no augmentation or not of images, or if TensorFlow, which does it, would take this machine's TPU.
     """
     shape = [side for side in shapes[0][1:] if side] if len(shapes) == 1 else []
     if not key or not shape or installed_versions(("tensorflow-tpu",)):

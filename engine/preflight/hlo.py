@@ -276,11 +276,8 @@ def layer_in(scope: str, names: frozenset[str]) -> str:
 
 
 def as_named(layers: frozenset[str], scopes: Iterable[str]) -> dict[str, str]:
-    """Return the layers by their names in scopes.
-
-    TensorFlow adds a number to a name that it has used before, so that ``conv2d_1`` may be the layer ``conv2d`` if
-    there is a ``conv2d_1_2``.
-    """
+    """Return the layers by their names in scopes."""
+    # TensorFlow numbers a name that it has used before: ``conv2d_1`` may be ``conv2d`` if there is a ``conv2d_1_2``.
     parts = {part for scope in scopes for part in re.split(r"[/();]", scope)}
     named, taken = {}, set()
     for part in sorted(parts, key=len, reverse=True):

@@ -34,11 +34,7 @@ class Batch:
 
 
 def batch_of(config: RunConfig) -> Batch:
-    """Return what the batches of a configuration look like, as `engine.input.pipeline` makes them.
-
-    Raises:
-        UnknownShapesError: The data has to be loaded first.
-    """
+    """Return what `engine.input.pipeline` gives a step; raise `UnknownShapesError` if data has to be loaded first."""
     if is_user_reference(config.dataset):
         return _recorded_batch(config)
     if (info := DATASETS.get(config.dataset)) is not None:

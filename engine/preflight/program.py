@@ -31,7 +31,7 @@ _CALLS = re.compile(
     r"(?:body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.-]+)|branch_computations=\{([^}]*)\}"
 )
 _TIMES = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-_BODY, _CONDITION = re.compile(r"body=%?([\w.-]+)"), re.compile(r"condition=%?([\w.-]+)")
+_LOOP = re.compile(r"(body|condition)=%?([\w.-]+)")
 _INDEX = re.compile(r"index=(\d+)")
 _NUMBER = re.compile(r"^(-?\d+)\)")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
@@ -127,11 +127,9 @@ class HloProgram:
         """Return how often a loop in a computation goes round; None if that depends on values."""
         if known := _TIMES.search(loop.rest):
             return int(known[1])
-        body, condition = _BODY.search(loop.rest), _CONDITION.search(loop.rest)
-        if body is None or condition is None:
-            return None
-        parts = self.computations.get(condition[1], ()), self.computations.get(body[1], ()), around
-        test, inside, outside = ({one.name: one for one in part} for part in parts)
+        called = dict(_LOOP.findall(loop.rest))
+        parts = (self.computations.get(called.get(part, ""), ()) for part in ("condition", "body"))
+        test, inside, outside = ({one.name: one for one in part} for part in (*parts, around))
         root = next(reversed(test.values()), None)
         if root is None or root.operation != "compare":
             return None

@@ -66,10 +66,7 @@ def reach_verdict(
 
     With `search` the largest batch is searched, and with `advise` changes that may make a step fit are compiled too.
     `begun` is the verdict of an earlier preflight, which a search goes on from. Whenever more is known, `keep` gets the
-    verdict as it is by then.
-
-    Raises:
-        ConsoleError: The compiler cannot be started.
+    verdict as it is by then. Raises `ConsoleError` if the compiler cannot be started.
     """
     empty, config, topology = choice.undecided(), choice.config, choice.topology
     try:
@@ -280,11 +277,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _owner_of(chain: list[BaseException], model: Any) -> Any:
-    """Return the innermost layer, loss or metric that was being called, or None.
-
-    The exceptions' stack frames show it; else Keras's message, by the layer's class or name, or the line of a layer's
-    `call`: JAX rebuilds some exceptions without the frames' variables.
-    """
+    """Return the innermost layer, loss or metric that was being called, or None."""
+    # The stack frames show it; else Keras's message, by the layer's class or name, or the line of a layer's `call`: JAX
+    # rebuilds some exceptions without the frames' variables.
     outer = None
     for error in reversed(chain):
         for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):

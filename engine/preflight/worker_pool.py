@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from ..accelerators.backend import is_installed
 from ..children import start_module
@@ -33,7 +33,6 @@ from .result import Outcome, Verdict, from_dict
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..config.run_config import RunConfig
 
 LIMIT_S = 1800.0
 """Seconds that a choice may take: compiling the largest models of `keras.applications` takes ten minutes on two cores
@@ -72,16 +71,20 @@ class Worker:
     verdict: Verdict | None = None
     error: ConsoleError | None = None
 
-    def take_in(self, message: dict[str, Any]) -> None:
-        """Keep what the process reports."""
-        match message.pop("kind"):
-            case "progress":
-                self.phase, self.phase_began = message["what"], time.monotonic()
-                self.expected_s = message["total"]
-            case "result":
-                self.verdict = from_dict(message)
-            case "error":
-                self.error = error_of(message, _log())
+    def read(self) -> None:
+        """Wait for what the process reports, or else for its end."""
+        messages = self.reader.read()
+        if messages is None:
+            self.process.wait()
+        for message in messages or ():
+            match message.pop("kind"):
+                case "progress":
+                    self.phase, self.phase_began = message["what"], time.monotonic()
+                    self.expected_s = message["total"]
+                case "result":
+                    self.verdict = from_dict(message)
+                case "error":
+                    self.error = error_of(message, _log())
 
     def is_over(self, deadline: float, limit_s: float) -> bool:
         """Return whether the process has ended; ends it at the deadline, and says what a crash was."""
@@ -152,12 +155,11 @@ def reach_verdicts(
 
     With `advise`, changes that may make a step fit are compiled too. `report` is called about twice per second with
     what is being done, for how many seconds, and how many that will probably take, if known. When the limit for all
-    choices is over, those that are not done are undecided; it is `LIMIT_S` for each by default.
-
-    Raises:
-        ConsoleError: The compiler cannot be started.
+    choices is over, those that are not done are undecided; it is `LIMIT_S` for each by default. Raises `ConsoleError`
+    if the compiler cannot be started.
     """
-    verdicts = _known(choices, search=search, use_cache=use_cache)
+    known = (_known(choice, search=search, use_cache=use_cache) for choice in choices)
+    verdicts = {number: verdict for number, verdict in enumerate(known) if verdict is not None}
     waiting = [number for number in range(len(choices)) if number not in verdicts]
     working: list[Worker] = []
     limit_s = limit_s or LIMIT_S * max(1, len(waiting))
@@ -169,7 +171,9 @@ def reach_verdicts(
                 number = waiting.pop(0)
                 begun = cached_verdict(choices[number].config, choices[number].topology.name) if use_cache else None
                 working.append(_start(number, choices[number], begun, search=search, advise=advise))
-            _read_messages(working)
+            workers = {worker.reader: worker for worker in working}
+            for reader in select.select([*workers], [], [], _POLL_S)[0]:
+                workers[reader].read()
             if working:
                 report(*progress_of(working, time.monotonic()))
             if time.monotonic() >= deadline:
@@ -188,31 +192,20 @@ def reach_verdicts(
     return [verdicts[number] for number in range(len(choices))]
 
 
-def _known(choices: Sequence[TpuChoice], *, search: bool, use_cache: bool) -> dict[int, Verdict]:
-    """Return the verdicts that need no compiler, by the number of the choice."""
-    verdicts: dict[int, Verdict] = {}
-    for number, choice in enumerate(choices):
-        if reason := _why_not_buildable(choice.config):
-            verdicts[number] = choice.undecided(reason)
-        elif use_cache and (cached := cached_verdict(choice.config, choice.topology.name, search=search)):
-            verdicts[number] = cached
-    return verdicts
-
-
-def _why_not_buildable(config: RunConfig) -> str:
-    """Say why a model cannot be built without downloading it or calling a dataset function; empty if it can."""
+def _known(choice: TpuChoice, *, search: bool, use_cache: bool) -> Verdict | None:
+    """Return the verdict that needs no compiler; a model that needs a download or a call of a function has one, too."""
+    config, path = choice.config, str(choice.config.model_options.get("path", ""))
     if is_user_reference(config.dataset):
         try:
             batch_of(config)
         except UnknownShapesError as error:
-            return str(error)
-    path = str(config.model_options.get("path", ""))
-    if config.model != "hub" or not is_remote(path):
-        return ""
-    return (
-        f"The SavedModel {path} has to be downloaded first, which a preflight does not do. "
-        "Download and unpack it, and set model_options.path to its folder."
-    )
+            return choice.undecided(str(error))
+    if config.model == "hub" and is_remote(path):
+        return choice.undecided(
+            f"The SavedModel {path} has to be downloaded first, which a preflight does not do. "
+            "Download and unpack it, and set model_options.path to its folder."
+        )
+    return cached_verdict(config, choice.topology.name, search=search) if use_cache else None
 
 
 def _start(number: int, choice: TpuChoice, begun: Verdict | None, **asked: bool) -> Worker:
@@ -248,17 +241,6 @@ def quick_allocator() -> dict[str, str]:
         return {}
     found = ctypes.util.find_library("jemalloc")
     return {"LD_PRELOAD": found} if found else {}
-
-
-def _read_messages(working: Sequence[Worker]) -> None:
-    """Read what the workers have reported; wait a moment if there is nothing yet."""
-    workers = {worker.reader: worker for worker in working}
-    for reader in select.select(list(workers), [], [], _POLL_S)[0]:
-        messages = reader.read()
-        if messages is None:
-            workers[reader].process.wait()
-        for message in messages or ():
-            workers[reader].take_in(message)
 
 
 def _more_time(limit_s: float) -> str:
