@@ -71,9 +71,6 @@ def reach_verdict(
     empty, config, topology = choice.undecided(), choice.config, choice.topology
     try:
         batch = batch_of(config)
-    except UnknownShapesError as error:
-        return replace(empty, reason=str(error))
-    try:
         report("building the model", None)
         with refusing():
             model, batch = build(config, batch, topology.devices)
@@ -90,12 +87,10 @@ def reach_verdict(
                 keep(verdict := searched)
         if verdict.memory is not None and advise and begun is None:
             fits = verdict.outcome is Outcome.FITS
-            tried = without_heavy_layer(subject, verdict) if fits else changes_that_fit(subject, verdict.memory)
-            for one in tried:
-                verdict = replace(verdict, findings=(*verdict.findings, one))
-                keep(verdict)
+            for one in without_heavy_layer(subject, verdict) if fits else changes_that_fit(subject, verdict.memory):
+                keep(verdict := replace(verdict, findings=(*verdict.findings, one)))
         return verdict
-    except NotPossibleError as error:
+    except (UnknownShapesError, NotPossibleError) as error:
         return replace(empty, reason=str(error))
     except RefusedError as refusal:
         return _refused(empty, refusal)
