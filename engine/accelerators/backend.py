@@ -203,8 +203,7 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
 def connect(config: RunConfig, backend_choice: BackendChoice) -> Accelerator:
     """Connect the accelerator of a configuration, once in a process and before anything is built.
 
-    Raises:
-        AcceleratorError: It is missing, or this process has already connected another one.
+    Raises `AcceleratorError` if it is missing, or this process has already connected another one.
     """
     if backend_choice.missing:
         raise AcceleratorError(

@@ -107,8 +107,7 @@ class Framework(ABC):
     def connect(self, config: RunConfig, name: str) -> Accelerator:
         """Connect the devices of ``auto``, ``cpu``, ``gpu``, ``tpu``, ``tpu:ADDRESS`` or ``sim:N``.
 
-        Raises:
-            AcceleratorError: They are missing, or this process has set the framework up for others already.
+        Raises `AcceleratorError` if they are missing, or this process has set the framework up for others already.
         """
 
     def why_no_gpu(self, environ: Mapping[str, str]) -> str:
@@ -165,8 +164,7 @@ class Framework(ABC):
     def start_trace(self, folder: Path) -> None:
         """Begin to write a trace of everything that is executed to ``plugins/profile/TIME/HOST.xplane.pb``.
 
-        Raises:
-            Exception: Another profiler is running.
+        Raises an exception if another profiler is running.
         """
 
     @abstractmethod
@@ -175,10 +173,7 @@ class Framework(ABC):
 
     @abstractmethod
     def code(self, accelerator: str, replicas: int) -> tuple[dict[str, str], list[str]]:
-        """Return what a script does before it builds a model: variables to set first, and lines for the devices.
-
-        The lines make ``strategy`` if `uses_scope`.
-        """
+        """Return the variables that a script sets first, and its lines for the devices, such as for ``strategy``."""
 
     @abstractmethod
     def lower(
@@ -186,9 +181,6 @@ class Framework(ABC):
     ) -> Any:
         """Trace a training or validation step, and lower it for TPU devices as JAX does.
 
-        `data` returns the shapes of a batch for a number of devices, with a sharding.
-
-        Raises:
-            NotPossibleError: The installed versions do not allow it.
-            Exception: Anything that custom layers raise.
+        `data` returns the shapes of a batch for a number of devices, with a sharding. Raises `NotPossibleError` if the
+        installed versions do not allow it, and anything that custom layers raise.
         """

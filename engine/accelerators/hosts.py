@@ -68,9 +68,7 @@ def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
     """Return this machine's place among the hosts of a run; None if it trains alone.
 
     What the configuration leaves open comes from the machine's variables and, on a TPU VM, from the metadata server.
-
-    Raises:
-        AcceleratorError: Something that is needed is missing or wrong.
+    Raises `AcceleratorError` if something that is needed is missing or wrong.
     """
     hosts = config.hosts
     if hosts.count == 1:
@@ -134,16 +132,14 @@ def _index(pod: Tpu, slices: int, environ: Mapping[str, str]) -> int:
 
 
 def _first_worker(sources: Sources, metadata: Mapping[str, str]) -> str:
-    """Return host 0's address from a pod's variables or metadata, which lists addresses or ``name:number:address``.
-
-    Ports in the variables belong to libtpu.
-    """
+    """Return host 0's address from a pod's variables, whose ports are libtpu's, or its metadata."""
     if count_slices(sources.environ) > 1:
         address = sources.environ.get("MEGASCALE_COORDINATOR_ADDRESS", "")
         return address if address.count(":") > 1 else address.partition(":")[0]
     names = sources.environ.get("TPU_PROCESS_ADDRESSES") or sources.environ.get("TPU_WORKER_HOSTNAMES")
     if names:
         return names.split(",")[0].strip().partition(":")[0]
+    # It lists addresses or ``name:number:address``.
     return metadata.get("worker-network-endpoints", "").split(",")[0].strip().rpartition(":")[2]
 
 

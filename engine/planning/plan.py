@@ -64,7 +64,7 @@ class Plan:
 def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     """Make the plan of a configuration on a machine."""
     backend_choice = choose_backend(config, hardware)
-    devices, auto, replicas, advice = _accelerator(config, hardware, backend_choice)
+    devices, auto, replicas, advice = devices_of(config, hardware, backend_choice)
     examples = train_examples_of(config)
     seen = function_record_of(config) if is_user_reference(config.dataset) else None
     kept = seen if seen is not None and seen.keeps_batches(config.batch_size) else None
@@ -118,12 +118,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     )
 
 
-def devices_of(config: RunConfig, hardware: Hardware, backend_choice: BackendChoice) -> str:
-    """Return the devices that a run will train on, in a few words."""
-    return _accelerator(config, hardware, backend_choice)[0]
-
-
-def _accelerator(
+def devices_of(
     config: RunConfig, hardware: Hardware, backend_choice: BackendChoice
 ) -> tuple[str, str, int, list[Finding]]:
     """Return the devices in words, why these if nobody asked for them, their number, and problems with the choice."""

@@ -148,12 +148,7 @@ def specification(batch: Batch, size: int, sharding: Any = None, *, is_training:
 
 
 def built_from_shapes(config: RunConfig, batch: Batch) -> Any:
-    """Return the model without values for its weights, if its code allows that.
-
-    Raises:
-        NotPossibleError: This machine has too little memory for weights whose values have to be made.
-        Exception: Anything that custom layers raise.
-    """
+    """Return the model without values for its weights, if its code allows that; raise as `build` does."""
     # Layers that create values fail in many ways. The second try is outside the handler, so that its errors do not
     # carry those of the first.
     try:

@@ -151,12 +151,9 @@ def _plain(name: str) -> str:
 
 
 def find_topology(name: str) -> Topology:
-    """Return the TPU with a name as people type it.
+    """Return the TPU with a name as people type it, or raise a `ConsoleError` that names the nearest.
 
     Case, spaces, ``_`` for ``-`` and ``tpu`` in front do not matter; a generation alone is its usual TPU on one host.
-
-    Raises:
-        ConsoleError: There is no such TPU; the nearest is named.
     """
     plain = _plain(name)
     generation, _, number = plain.rpartition("-") if re.search(r"-\d+$", plain) else (plain, "", "")

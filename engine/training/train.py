@@ -112,7 +112,7 @@ def _train(
     check_started(run_id, config)  # whoever started this process
     hardware = detect_hardware()
     backend_choice = choose_backend(config, hardware)
-    stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
+    stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice)[0])
     if seconds := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
         recorder.keep_to(Deadline(config.budget, seconds, counts_from(config.budget)))
     if (membership := find_membership(config, this_machine())) is not None:
