@@ -289,7 +289,7 @@ _TAB = "Go to the next part of the screen."
 
 
 def help_dialog(
-    keys: Sequence[tuple[str, str]], panes: Sequence[LivePane[Any]] = (), figures: Sequence[tuple[str, str]] = ()
+    keys: Sequence[tuple[str, str]], panes: Sequence[LivePane] = (), figures: Sequence[tuple[str, str]] = ()
 ) -> TextDialog:
     """Make the help screen, from keys as they are shown and what they do, and the panes and figures of the screen."""
     texts = dict.fromkeys(text for _, text in keys if text)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..widgets.epoch_table import EpochTable
 from ..widgets.replica_panel import ReplicaPanel
-from ..widgets.rows_pane import RowsPane
 from ..widgets.side_panes import LogPane, ProfilePane, SamplesPane
 from ..widgets.system_pane import SystemPane
 
@@ -16,52 +15,49 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.state import RunState
 
+    from ..widgets.rows_pane import RowsPane
     from ..widgets.run_header import HeaderView
-
-_Pane = TypeVar("_Pane", bound=RowsPane)
 
 
 @dataclass(frozen=True, slots=True)
-class LivePane(Generic[_Pane]):
+class LivePane:
     """One pane, which is made when the screen is composed."""
 
     key: int  # the number key that zooms it
     name: str  # its id, and its name on the screen
     help: str  # what it shows
-    make: Callable[[str], _Pane]  # from its id
-    show: Callable[[_Pane, HeaderView], None]  # passes it its part of the latest snapshot
+    make: Callable[[str], RowsPane]  # from its id
     has_data: Callable[[RunState], bool] = lambda _: True  # until then, it is not there
+    show: Callable[[Any, HeaderView], None] = lambda pane, view: pane.show(view.state)  # its part of a snapshot
 
     @property
     def label(self) -> str:
         return f"{self.key} {self.name}"
 
 
-LEFT: tuple[LivePane[Any], ...] = (
+LEFT: tuple[LivePane, ...] = (
     LivePane(
         3,
         "epochs",
         "Times, speed, learning rate and metrics of each epoch; the best one is marked.",
         EpochTable,
-        lambda pane, view: pane.show(view.state, view.pace),
+        show=lambda pane, view: pane.show(view.state, view.pace),
     ),
 )
 """Under the left charts."""
 
-RIGHT: tuple[LivePane[Any], ...] = (  # from top to bottom
+RIGHT: tuple[LivePane, ...] = (  # from top to bottom
     LivePane(
         4,
         "replicas",
         "The devices with their speed and memory, lost and slow hosts, and why a figure is missing.",
         ReplicaPanel,
-        lambda pane, view: pane.show(view.state),
     ),
     LivePane(
         6,
         "system",
         "What the input, the processor, the memory and the disk of a host do, along the axis of the charts.",
         SystemPane,
-        lambda pane, view: pane.show(view.state),
         lambda state: bool(state.hosts) or state.input is not None,
     ),
     LivePane(
@@ -69,15 +65,14 @@ RIGHT: tuple[LivePane[Any], ...] = (  # from top to bottom
         "samples",
         "Translations of a few sentences after the last epoch.",
         SamplesPane,
-        lambda pane, view: pane.show(view.state.translated),
         lambda state: state.translated is not None,
+        lambda pane, view: pane.show(view.state.translated),
     ),
     LivePane(
         8,
         "profile",
         "Where the time of traced steps went, what compiled a step again, and what to do; S traces steps.",
         ProfilePane,
-        lambda pane, view: pane.show(view.state),
         lambda state: bool(state.profiled) or any(one.part for one in state.compiled),
     ),
     LivePane(
@@ -85,7 +80,7 @@ RIGHT: tuple[LivePane[Any], ...] = (  # from top to bottom
         "log",
         "What the training process and your code print; errors are marked.",
         LogPane,
-        lambda pane, view: pane.show(view.snapshot.log),
+        show=lambda pane, view: pane.show(view.snapshot.log),
     ),
 )
 

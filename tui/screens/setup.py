@@ -358,7 +358,7 @@ class SetupScreen(Screen[None]):
     def action_preflight(self) -> None:
         config = self._described(self.action_preflight, "No preflight")
         if config is not None and self._draft is not None:
-            from .preflight import PreflightScreen
+            from .checks import PreflightScreen
 
             self.app.push_screen(PreflightScreen(config, self._draft.preset.name), self._take_choice)
 
@@ -406,6 +406,6 @@ class SetupScreen(Screen[None]):
         self.app.push_screen(RunsScreen())
 
     def action_doctor(self) -> None:
-        from .doctor import DoctorScreen
+        from .checks import DoctorScreen
 
         self.app.push_screen(DoctorScreen())

@@ -14,7 +14,7 @@ from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import until
 from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.screens.doctor import DoctorScreen
+from tpu_console.tui.screens.checks import DoctorScreen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,6 +25,7 @@ from tpu_console.engine.machine.environment import look_around
 from tpu_console.engine.runs.control import take_requests
 from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.screens.checks import DoctorScreen, PreflightScreen
 from tpu_console.tui.screens.compare import CompareScreen
 from tpu_console.tui.screens.dialogs import (
     Asking,
@@ -35,10 +36,8 @@ from tpu_console.tui.screens.dialogs import (
     ValueDialog,
     error_dialog,
 )
-from tpu_console.tui.screens.doctor import DoctorScreen
 from tpu_console.tui.screens.live import LiveScreen, details_dialog
 from tpu_console.tui.screens.parts import KeysFooter
-from tpu_console.tui.screens.preflight import PreflightScreen
 from tpu_console.tui.screens.report import ReportScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen

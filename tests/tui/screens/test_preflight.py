@@ -16,7 +16,7 @@ from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.forms.field_row import FieldRow
 from tpu_console.tui.jobs.job_process import log_file
-from tpu_console.tui.screens.preflight import PreflightScreen, VerdictTable
+from tpu_console.tui.screens.checks import PreflightScreen, VerdictTable
 from tpu_console.tui.widgets.setup_parts import PlanPanel
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""The preflight screen: compares choices in the background and can apply one to the form."""
+"""The screens that check: settings, with the TPU compiler, and this machine."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import TYPE_CHECKING
 
-from textual import on
+from textual import on, work
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import Resize
@@ -13,7 +13,9 @@ from textual.screen import Screen
 from textual.widgets import Checkbox, DataTable, Input, Static
 
 from tpu_console.engine.data.cached_facts import known_batch
+from tpu_console.engine.doctor.doctor import Report, examine
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
+from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.engine.preflight.topologies import TOPOLOGIES
 
 from ..forms.field_row import NameSuggester, TickBox
@@ -28,15 +30,18 @@ from ..jobs.preflights import (
     read_verdicts,
     remembered,
 )
+from ..text.doctor_report import GROUP, report_lines
 from ..text.keys import bind
 from ..text.tables import NAME_CELLS
 from ..text.verdicts import SCREEN_COLUMNS, advice_lines, choice_text, detail_lines
-from ..widgets.basics import ScrollingText
+from ..widgets.basics import ScrollingText, call_back
 from ..widgets.record_table import RecordTable
-from .parts import HELP, QUIT, KeysFooter, Title
+from .parts import BACK, HELP, QUIT, KeysFooter, Title
 from .run_jobs import JobDialog, JobOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual.app import ComposeResult
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -226,3 +231,64 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         """Go back and put the batch and precision under the cursor into the form."""
         if (verdict := self.query_one(VerdictTable).record) is not None:
             self.dismiss((verdict.replica_batch, verdict.precision))
+
+
+_STYLES = {
+    "ok": "$text-success",
+    "note": "$text-accent",
+    "warning": "bold $text-warning",
+    "problem": "bold $text-error",
+    "could not tell": "$foreground 60%",
+    GROUP: "bold $text-accent",
+}
+
+
+class DoctorScreen(Screen[None]):
+    """Checks the machine in a thread with what `look` gathers, and shows the same report as `tpu-console doctor`."""
+
+    CSS = """
+    DoctorScreen {
+        #report { padding: 1 1 0 1; background: $background; }
+        #report > Static { height: auto; }
+    }
+    """
+    AUTO_FOCUS = "#report"
+    BINDINGS = [bind("reload", "look_again", "Check again"), BACK, HELP, QUIT]
+
+    def __init__(self, look: Callable[[], Environment] = look_around) -> None:
+        super().__init__()
+        self._look = look
+        self._report: Report | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Title()
+        with ScrollingText(id="report"):
+            yield Static()
+        yield KeysFooter()
+
+    def on_mount(self) -> None:
+        self.action_look_again()
+
+    @work(thread=True, exclusive=True, name="doctor")
+    def action_look_again(self) -> None:
+        call_back(self, self._say, "checking …")
+        self._report = examine(self._look())
+        call_back(self, self._draw)
+
+    def _say(self, text: str) -> None:
+        self.query_one(Title).show(f"doctor: {text}")
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._draw)
+
+    def _draw(self) -> None:
+        if self._report is None:
+            return
+        self._say(self._report.summary)
+        box = self.query_one("#report", ScrollingText)
+        lines = report_lines(self._report, max(40, box.content_size.width - 1))[:-2]  # the title has the summary
+        colored = []
+        for line in lines:
+            look = _STYLES.get(line.look, "")
+            colored.append(Content.assemble((line.label, look), (line.text, "" if line.label else look)))
+        box.query_one(Static).update(Content("\n").join(colored))
