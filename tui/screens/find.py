@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..forms.field_row import FieldSpec
 
 _LABEL = 9
+_LISTING = "Find · loading dataset names …"
 _LONGEST_LISTING_S = 5.0
 _MOST_HERE, _MOST = 20, 50
 
@@ -116,7 +117,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         self._given = [*settings, *found] if fields_first else [*found, *settings]
         self._folder = KAGGLE_INPUT if KAGGLE_INPUT.is_dir() else Path.cwd()
         self._here: list[Offer] = []  # what lies in the folder
-        self._names: list[Offer] = []  # names of data
+        self._names: list[Offer] | None = None  # names of data; None until they are known
         self._offers: list[Offer] = []  # those that fit what was typed
         self._preset: Preset | None = None  # for what is in the field
         self._answers: dict[str, Any] = {}
@@ -124,7 +125,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
 
     def compose(self) -> ComposeResult:
         with Vertical() as box:
-            box.border_title = "Find · loading dataset names …"
+            box.border_title = _LISTING
             box.border_subtitle = "↑↓: offers · enter: choose · →: complete · escape: back"
             words = "words of a preset, setting or dataset; or ./photos, reviews.csv, hf:USER/NAME"
             yield Input(placeholder=words, suggester=PathSuggester(), compact=True)
@@ -141,36 +142,36 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         from tpu_console.engine.data.kinds.table import known_names
         from tpu_console.engine.data.survey.formats import lying_in
 
-        ends_at, here, found = time.monotonic() + _LONGEST_LISTING_S, f"{Path.cwd()}{os.sep}", list[Offer]()
+        ends_at, here = time.monotonic() + _LONGEST_LISTING_S, f"{Path.cwd()}{os.sep}"
         with suppress(RuntimeError, OSError):  # the console was left meanwhile, or the folder cannot be read
             depth = 1 if self._folder == Path.cwd() else 3  # Kaggle's datasets have folders in folders
             for path, what in islice(lying_in(self._folder, depth), _MOST_HERE):
-                found.append(Offer(path.removeprefix(here), what))
-                call_back(self, self._take_offers, [*found])
+                self._here = [*self._here, Offer(path.removeprefix(here), what)]
+                call_back(self, self._offer)
                 if time.monotonic() > ends_at:
                     break
         with suppress(RuntimeError):
-            names = [Offer(*each) for each in known_names().items()]
-            names.sort(key=lambda offer: ON_THIS_MACHINE not in offer.about)
-            call_back(self, self._take_offers, found, names)
+            names = (Offer(*each) for each in known_names().items())
+            self._names = sorted(names, key=lambda offer: ON_THIS_MACHINE not in offer.about)
+            call_back(self, self._offer)
 
-    def _take_offers(self, here: list[Offer], names: list[Offer] | None = None) -> None:
-        self._here, self._names = here, names or []
-        if names is not None:
-            self.query_one(Vertical).border_title = "Find"
-        self._offer()
+    @property
+    def _typed(self) -> str:
+        return self.query_one(Input).value.strip()
 
     def _offer(self) -> None:
         """Offer what lies here for an empty field, and else what has all of the words in it."""
-        text = self.query_one(Input).value.strip()
-        words, everything = text.casefold().split(), (*self._given, *self._here, *self._names)
-        offers = [one for one in everything if all(word in one.text for word in words)][:_MOST] if words else self._here
-        if self._question is None and self._preset is None:
-            self._offers, listed = offers, self.query_one(OptionList)
-            listed.set_options(Content.assemble(offer.name, "  ", (offer.about, "dim")) for offer in offers)
-            listed.display = bool(offers)
-            # What is typed may be data itself.
-            listed.highlighted = 0 if offers and not (":" in text or (text and Path(locate(text)).exists())) else None
+        self.query_one(Vertical).border_title = _LISTING if self._names is None else "Find"
+        if self._question is not None or self._preset is not None:
+            return
+        text, listed, self._offers = self._typed, self.query_one(OptionList), self._here
+        if words := text.casefold().split():
+            everything = (*self._given, *self._here, *(self._names or ()))
+            self._offers = [one for one in everything if all(word in one.text for word in words)][:_MOST]
+        listed.set_options(Content.assemble(offer.name, "  ", (offer.about, "dim")) for offer in self._offers)
+        listed.display = bool(self._offers)
+        may_be_data = ":" in text or (text and Path(locate(text)).exists())
+        listed.highlighted = 0 if self._offers and not may_be_data else None
 
     def action_move(self, step: int) -> None:
         if self._offers:
@@ -191,7 +192,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         elif self._offers and offered is not None:
             self._choose(self._offers[offered])
         else:
-            self._look_at(self.query_one(Input).value.strip())
+            self._look()
 
     def _choose(self, offer: Offer) -> None:
         if offer.taken is None:
@@ -210,7 +211,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
             line.value = data
         self._preset, self._answers = None, {}
         self._ask(None)
-        self._look_at(data)
+        self._look()
 
     @on(OptionList.OptionSelected)
     def _answer(self, event: OptionList.OptionSelected) -> None:
@@ -219,10 +220,10 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         else:
             answers = [*self._question.answers.values()]
             self._answers[f"data.options.{self._question.option}"] = answers[event.option_index]
-            self._look_at(self.query_one(Input).value.strip())
+            self._look()
 
-    def _look_at(self, data: str) -> None:
-        if not data:
+    def _look(self) -> None:
+        if not (data := self._typed):
             return
         self._say([PlanLine("", "looking …")])
         answers = tuple(self._answers.items())
@@ -247,7 +248,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         threading.Thread(target=look, name="look at data", daemon=True).start()
 
     def _show(self, given: tuple[str, dict[str, Any]], found: Preset | ConsoleError, question: Question | None) -> None:
-        if given != (self.query_one(Input).value.strip(), self._answers):
+        if given != (self._typed, self._answers):
             return
         self._ask(question)
         if question is not None:
