@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +30,14 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
     from textual.screen import Screen
 
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.machine.devices import Hardware
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
 
     from .charts.legend import Marker
     from .screens.compare import CompareScreen
     from .screens.live import LiveScreen
-    from .screens.parts import CompareRuns, MarkerChosen, NewRunLike, OpenRun, ResumeRun
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
@@ -127,9 +127,9 @@ class ConsoleApp(App[int]):
         filters = super().get_line_filters()
         return (*filters, self._ascii_only) if self._marker == "ascii" else filters
 
-    def on_marker_chosen(self, message: MarkerChosen) -> None:
-        """Use the live screen's marker for everything, later screens included."""
-        self._marker = message.marker
+    def draw_with(self, marker: Marker) -> None:
+        """Use a screen's marker for everything, later screens included."""
+        self._marker = marker
         for screen in self.screen_stack:
             screen.query("*").refresh()
 
@@ -202,9 +202,9 @@ class ConsoleApp(App[int]):
         self._tend()
         return next((hosted for hosted in self._hosted if isinstance(hosted, InProcessRun)), None)
 
-    def on_setup_screen_start_requested(self, message: SetupScreen.StartRequested) -> None:
+    def start_run(self, config: RunConfig) -> None:
         """Start the form's run; a second press while it starts does nothing."""
-        config, in_process = message.config, self._in_process
+        in_process = self._in_process
         if in_process and self._own_run is not None:
             what, why = "A run is already training inside this console.", "One process can train only one run."
             remedy = "Wait for it or stop it. Without --in-process, several runs can train at the same time."
@@ -215,10 +215,9 @@ class ConsoleApp(App[int]):
         start = self._launcher or partial(launch, prewarmer=self._prewarmer)
         self._start(partial(start, config, in_process=in_process))
 
-    def on_resume_run(self, message: ResumeRun) -> None:
-        run = message.run
+    def resume_run(self, run: RunDirectory, *, is_finished: bool) -> None:
         what, then, yes = f"Resume {run.run_id}?", "It goes on from its newest checkpoint.", "Resume"
-        if message.is_finished:
+        if is_finished:
             what, yes = f"Go on training {run.run_id}?", "Go on"
             then = (
                 f"{then[:-1]}, for as many epochs again, or with twice the patience if it ended early. "
@@ -268,10 +267,10 @@ class ConsoleApp(App[int]):
             own.end(name)
         self.exit(return_code=128 + number)
 
-    def on_setup_screen_settled(self, message: SetupScreen.Settled) -> None:
+    def warm_up(self, config: RunConfig, hardware: Hardware) -> None:
         """Import the framework for the form's run in a process that waits for it."""
         if not self._in_process and self._launcher is None:
-            prepare = partial(self._prewarmer.want, message.config, message.hardware)
+            prepare = partial(self._prewarmer.want, config, hardware)
             self.run_worker(prepare, name="warm up", group="warm up", thread=True, exit_on_error=False)
 
     async def _launched(self, hosted: HostedRun | InProcessRun) -> None:
@@ -286,14 +285,14 @@ class ConsoleApp(App[int]):
             await self.pop_screen()
         self.push_screen(self._live_screen(hosted.run))
 
-    def on_open_run(self, message: OpenRun) -> None:
-        self.push_screen(self._live_screen(message.run))
+    def open_run(self, run: RunDirectory) -> None:
+        self.push_screen(self._live_screen(run))
 
-    def on_compare_runs(self, message: CompareRuns) -> None:
-        if len(message.runs) < 2:
+    def compare_runs(self, runs: Sequence[RunDirectory]) -> None:
+        if len(runs) < 2:
             self.notify("No other run of this preset to compare with.", markup=False)
         else:
-            self.push_screen(self._compare_screen(message.runs))
+            self.push_screen(self._compare_screen(runs))
 
     def action_sweeps(self) -> None:
         from .screens.sweep import SweepsScreen
@@ -305,22 +304,23 @@ class ConsoleApp(App[int]):
         form.set_focus(None)  # the list of presets takes it
         self.push_screen(form)
 
-    def on_new_run_like(self, message: NewRunLike) -> None:
+    def new_run_like(self, run: RunDirectory, changes: Sequence[str] = (), *, is_trusted: bool = False) -> None:
+        """Go to the form, filled in as a run was; trusted is one that may run even if the user did not start it."""
         from tpu_console.engine.config.reading import load_config, parse_assignment, with_changes
         from tpu_console.engine.config.trust import check_started
 
         try:
-            config = load_config(message.run.config)
-            if not message.is_trusted:
-                check_started(message.run.run_id, config)
-            config = with_changes(config, [parse_assignment(change) for change in message.changes])
+            config = load_config(run.config)
+            if not is_trusted:
+                check_started(run.run_id, config)
+            config = with_changes(config, [parse_assignment(change) for change in changes])
         except ConsoleError as error:
-            show_error(self, error, lambda: self.on_new_run_like(replace(message, is_trusted=True)))
+            show_error(self, error, lambda: self.new_run_like(run, changes, is_trusted=True))
             return
         self.action_new_run()
         self._setup_screen().begin_like(config)
-        if message.changes:
-            self.notify(f"As {message.run.run_id}, but {', '.join(message.changes)}.", markup=False)
+        if changes:
+            self.notify(f"As {run.run_id}, but {', '.join(changes)}.", markup=False)
 
     def action_help(self) -> None:
         active = self.screen.active_bindings.values()

@@ -27,7 +27,7 @@ from ..widgets.basics import PaneTabs, ScrollingText, call_back
 from ..widgets.chart_grid import ComparedGrid, compared_curves, reading_line, run_pen
 from ..widgets.record_table import RecordTable
 from .live_charts import CHART_KEYS, CURSOR_KEYS, ChartedScreen
-from .parts import HELP, QUIT, KeysFooter, OpenRun, Title
+from .parts import HELP, QUIT, KeysFooter, Title, console_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -211,4 +211,4 @@ class CompareScreen(ChartedScreen):
 
     @on(DataTable.RowSelected)
     def _open(self) -> None:
-        self.post_message(OpenRun(self.query_one(ResultTable).record.overview.run))
+        console_of(self).open_run(self.query_one(ResultTable).record.overview.run)

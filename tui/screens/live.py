@@ -48,7 +48,7 @@ from .dialogs import TextDialog, in_blocks, show_error
 from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen
 from .live_panes import LEFT, PANES, RIGHT
 from .live_steering import RunControls
-from .parts import HELP, CompareRuns, KeysFooter, NewRunLike, ResumeRun, after
+from .parts import HELP, KeysFooter, after, console_of
 from .report import ReportScreen
 from .run_jobs import export, predict
 
@@ -308,12 +308,12 @@ class LiveScreen(ChartedScreen):
             show_error(self.app, error)
 
     def action_again(self) -> None:
-        self.post_message(NewRunLike(self.run_directory))
+        console_of(self).new_run_like(self.run_directory)
 
     def on_profile_pane_change_chosen(self, message: ProfilePane.ChangeChosen) -> None:
         """Go to the form, filled in as this run was but for what its profile says to change."""
         changes = (*message.changes, f"profile.before={self.run_directory.run_id}")
-        self.post_message(NewRunLike(self.run_directory, changes=changes))
+        console_of(self).new_run_like(self.run_directory, changes)
 
     @work(thread=True, exclusive=True, group="compare", name="find similar runs")
     def action_compare(self) -> None:
@@ -324,7 +324,7 @@ class LiveScreen(ChartedScreen):
         lists = [screen for screen in self.app.screen_stack if isinstance(screen, RunsScreen)]
         selected = [run for screen in lists for run in screen.selected if run != self.run_directory]
         runs = [self.run_directory, *selected] if selected else similar_runs(self.run_directory)
-        self.post_message(CompareRuns(runs))
+        self.app.call_from_thread(console_of(self).compare_runs, runs)
 
     def action_predict(self) -> None:
         predict(self.app, self.run_directory)
@@ -333,7 +333,7 @@ class LiveScreen(ChartedScreen):
         export(self.app, self.run_directory)
 
     def action_resume(self) -> None:
-        self.post_message(ResumeRun(self.run_directory, is_finished(self.snapshot.state)))
+        console_of(self).resume_run(self.run_directory, is_finished=is_finished(self.snapshot.state))
 
     def on_resize(self, event: Resize) -> None:
         self.set_class(event.size.height < _TINY, "-tiny")

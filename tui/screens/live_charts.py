@@ -28,7 +28,7 @@ from ..widgets.basics import PaneTabs
 from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, read_curves
 from ..widgets.system_pane import SystemPane
 from .dialogs import ValueDialog, ask_user
-from .parts import MarkerChosen, after
+from .parts import after, console_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -285,7 +285,7 @@ class ChartedScreen(Screen[None]):
             self.keep_view()
 
     def watch_marker(self, marker: Marker) -> None:
-        self.post_message(MarkerChosen(marker))
+        console_of(self).draw_with(marker)
 
     def action_page(self, pages: int) -> None:
         self.grid.turn(pages)

@@ -1,13 +1,11 @@
-"""Parts shared by several screens: the title line, the footer, common keys, and messages to the app."""
+"""Parts shared by several screens: the title line, the footer, common keys, and what screens ask of the app."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from rich.cells import cell_len
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Footer, Static
 
 from ..text.keys import bind
@@ -16,7 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from textual.app import ComposeResult
+    from textual.screen import Screen
 
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.machine.devices import Hardware
     from tpu_console.engine.runs.run_directory import RunDirectory
 
     from ..charts.legend import Marker
@@ -75,42 +76,21 @@ class Title(Static):
         self.update(Content.assemble(("tpu-console", "bold $text-primary"), f"  {text}"))
 
 
-@dataclass
-class OpenRun(Message):
-    """Asks the app to open a run."""
+class Console(Protocol):
+    """What screens ask of the app."""
 
-    run: RunDirectory
-
-
-@dataclass
-class ResumeRun(Message):
-    """Asks the app to resume a run that is over."""
-
-    run: RunDirectory
-    is_finished: bool = False  # whether it did all that it was asked to
+    def open_run(self, run: RunDirectory) -> None: ...
+    def resume_run(self, run: RunDirectory, *, is_finished: bool) -> None: ...  # finished: all that it was asked to
+    def new_run_like(self, run: RunDirectory, changes: Sequence[str] = ()) -> None: ...  # in the form
+    def compare_runs(self, runs: Sequence[RunDirectory]) -> None: ...  # one if there is no other to compare it with
+    def start_run(self, config: RunConfig) -> None: ...
+    def warm_up(self, config: RunConfig, hardware: Hardware) -> None: ...  # for a run that is likely to start
+    def draw_with(self, marker: Marker) -> None: ...
 
 
-@dataclass
-class NewRunLike(Message):
-    """Asks the app for the form, filled in as a run was."""
-
-    run: RunDirectory
-    is_trusted: bool = False  # whether it may run even if the user did not start it
-    changes: Sequence[str] = ()  # settings to change, such as ``precision=mixed_bfloat16``
-
-
-@dataclass
-class CompareRuns(Message):
-    """Asks the app to compare runs."""
-
-    runs: Sequence[RunDirectory]  # the runs, up to 20; one if there is no other to compare it with
-
-
-@dataclass
-class MarkerChosen(Message):
-    """Asks the app to draw all charts with a marker that the user chose."""
-
-    marker: Marker
+def console_of(screen: Screen[Any]) -> Console:
+    """Return the app of a screen."""
+    return cast("Console", screen.app)
 
 
 _T = TypeVar("_T")

@@ -25,7 +25,7 @@ from ..text.tables import Column
 from ..widgets.basics import call_back
 from ..widgets.record_table import RecordTable
 from .dialogs import Confirmation, ValueDialog, ask_user, show_error
-from .parts import BACK, HELP, QUIT, CompareRuns, KeysFooter, NewRunLike, OpenRun, ResumeRun, Title, after
+from .parts import BACK, HELP, QUIT, KeysFooter, Title, after, console_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ _WRITTEN = {"tags": "separated by spaces", "title": "shown instead of the name",
 
 
 class RunsScreen(Screen[None]):
-    """A table of runs; enter opens one, which posts `OpenRun` to the app.
+    """A table of runs; enter opens one.
 
     With `is_first`, it was opened from the first screen of the console, and leads to the form.
     """
@@ -193,7 +193,7 @@ class RunsScreen(Screen[None]):
 
     @on(DataTable.RowSelected)
     def _open(self) -> None:
-        self.post_message(OpenRun(self._runs[self._table.chosen]))
+        console_of(self).open_run(self._runs[self._table.chosen])
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
@@ -235,7 +235,7 @@ class RunsScreen(Screen[None]):
         if len(runs) > MOST_RUNS:
             self.notify(f"Select at most {MOST_RUNS} runs to compare; {len(runs)} are selected.", markup=False)
         else:
-            self.post_message(CompareRuns(runs))
+            self.app.call_from_thread(console_of(self).compare_runs, runs)
 
     def action_sort(self) -> None:
         self._sort = after(tuple(Sort), self._sort)
@@ -247,11 +247,11 @@ class RunsScreen(Screen[None]):
 
     def action_again(self) -> None:
         if (run := self._runs.get(self._table.chosen)) is not None:
-            self.post_message(NewRunLike(run))
+            console_of(self).new_run_like(run)
 
     def action_resume(self) -> None:
         overview = self._known[self._table.chosen]
-        self.post_message(ResumeRun(overview.run, overview.status is Status.FINISHED))
+        console_of(self).resume_run(overview.run, is_finished=overview.status is Status.FINISHED)
 
     def action_write(self, what: str) -> None:
         """Ask for the tags of the runs that are meant, or for the title or the note of one."""

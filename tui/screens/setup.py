@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, Static
 from textual.worker import get_current_worker
@@ -28,7 +27,7 @@ from ..text.keys import bind
 from ..widgets.basics import call_back
 from ..widgets.setup_parts import PlanPanel, PresetDetail, PresetList, RunningLine, file_name
 from .dialogs import SavePreset, show_error
-from .parts import HELP, QUIT, KeysFooter, OpenRun, Title
+from .parts import HELP, QUIT, KeysFooter, Title, console_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,19 +75,6 @@ class SetupScreen(Screen[None]):
         bind("sweeps", "app.sweeps", show=False),
         QUIT,
     ]
-
-    @dataclass
-    class StartRequested(Message):
-        """The user asked to start a run."""
-
-        config: RunConfig
-
-    @dataclass
-    class Settled(Message):
-        """The form has described the same run for a while."""
-
-        config: RunConfig
-        hardware: Hardware
 
     def __init__(self, preset_files: Sequence[Path] = (), detect: Callable[[], Hardware] = detect_hardware) -> None:
         super().__init__()
@@ -261,7 +247,7 @@ class SetupScreen(Screen[None]):
     def _settle(self) -> None:
         self._settling = self.set_timer(_SETTLED_AGAIN_S, self._settle)
         if self.is_current and self._config is not None and not self._problems:
-            self.post_message(self.Settled(self._config, self._hardware))
+            console_of(self).warm_up(self._config, self._hardware)
 
     @work(exclusive=True, name="start")
     async def action_start(self) -> None:
@@ -271,7 +257,7 @@ class SetupScreen(Screen[None]):
             return
         self._replan()
         if self._config is not None and not self._problems:
-            self.post_message(self.StartRequested(self._config))
+            console_of(self).start_run(self._config)
         elif self._config is not None and (lasting := [one.message for one in self._problems if not one.key]):
             remedy = "Install it, then quit and open tpu-console again."
             show_error(self.app, ConsoleError("The run cannot start.", why=lasting[0], remedy=remedy))
@@ -396,7 +382,7 @@ class SetupScreen(Screen[None]):
         if len(running.sweeps) == 1:
             self.app.push_screen(SweepScreen(running.sweeps[0]))
         elif len(running.runs) == 1 and not running.sweeps:
-            self.post_message(OpenRun(running.runs[0]))
+            console_of(self).open_run(running.runs[0])
         else:
             self.action_runs()
 

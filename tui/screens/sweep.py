@@ -34,7 +34,7 @@ from ..text.keys import bind
 from ..widgets.basics import ScrollingText, call_back
 from ..widgets.record_table import RecordTable
 from .dialogs import Confirmation, ValueDialog, ask_user, show_error
-from .parts import BACK, HELP, QUIT, KeysFooter, OpenRun, Title
+from .parts import BACK, HELP, QUIT, KeysFooter, Title, console_of
 from .run_jobs import export
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class SweepScreen(Screen[None]):
     def _open(self) -> None:
         cell = self._chosen
         if cell is not None and cell.run is not None:
-            self.post_message(OpenRun(cell.run.overview.run))
+            console_of(self).open_run(cell.run.overview.run)
         elif cell is not None:
             self.notify(cell.refused or "This run has not started yet.", markup=False)
 

@@ -19,6 +19,7 @@ from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.jobs.run_process import HostedRun, InProcessRun
 from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.screens.parts import console_of
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.setup_parts import PresetList
 
@@ -45,7 +46,7 @@ def is_on(pilot: Pilot[int], kind: type[Any]) -> bool:
 
 async def start(pilot: Pilot[int]) -> None:
     await until(pilot, lambda: is_on(pilot, SetupScreen))
-    pilot.app.screen.post_message(SetupScreen.StartRequested(CONFIG))
+    console_of(pilot.app.screen).start_run(CONFIG)
 
 
 async def test_start_opens_the_live_screen_and_quitting_names_the_attach_command(

@@ -18,7 +18,7 @@ from tpu_console.engine.runs.events import EpochEnded, FitStarted, RunFailed, Ru
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
-from tpu_console.tui.screens.parts import CompareRuns, NewRunLike, OpenRun, ResumeRun, Title
+from tpu_console.tui.screens.parts import Title
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.record_table import RecordTable
 
@@ -35,17 +35,17 @@ class Host(App[None]):
     def action_help(self) -> None:
         pass
 
-    def on_open_run(self, message: OpenRun) -> None:
-        self.opened.append(message.run)
+    def open_run(self, run: RunDirectory) -> None:
+        self.opened.append(run)
 
-    def on_compare_runs(self, message: CompareRuns) -> None:
-        self.posted.append([run.run_id for run in message.runs])
+    def compare_runs(self, runs: list[RunDirectory]) -> None:
+        self.posted.append([run.run_id for run in runs])
 
-    def on_resume_run(self, message: ResumeRun) -> None:
-        self.posted.append(message.run)
+    def resume_run(self, run: RunDirectory, *, is_finished: bool) -> None:
+        self.posted.append(run)
 
-    def on_new_run_like(self, message: NewRunLike) -> None:
-        self.posted.append(message.run)
+    def new_run_like(self, run: RunDirectory) -> None:
+        self.posted.append(run)
 
     @property
     def table(self) -> RecordTable:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.tui.screens.parts import OpenRun
 
 DIGITS = find_preset("digits-cnn").config
 
@@ -48,11 +47,14 @@ class Host(App[None]):
     def action_help(self) -> None:
         pass
 
-    def on_setup_screen_start_requested(self, message: SetupScreen.StartRequested) -> None:
-        self.started.append(message.config)
+    def start_run(self, config: RunConfig) -> None:
+        self.started.append(config)
 
-    def on_open_run(self, message: OpenRun) -> None:
-        self.opened.append(message.run)
+    def open_run(self, run: RunDirectory) -> None:
+        self.opened.append(run)
+
+    def warm_up(self, config: RunConfig, hardware: Hardware) -> None:
+        pass
 
     @property
     def panel(self) -> PlanPanel:
