@@ -176,30 +176,29 @@ class RunsScreen(Screen[None]):
     @on(DataTable.RowHighlighted)
     def _describe(self) -> None:
         """Show the folder of the run under the cursor, and what does not fit into its row."""
-        run, lines = self._runs.get(self._table.chosen), []
-        if run is None and not self._runs:
-            lines = [f"No runs in {user_path(runs_folder())} yet. Press escape to go back and start one."]
-        elif run is None:
+        chosen: Overview | None = self._table.record
+        if chosen is not None:
+            written, remark = chosen.annotations, chosen.remark or chosen.problem
+            best = f"best {chosen.best[0]} {metric(chosen.best[1])}" if chosen.best is not None else ""
+            changed = f"changed {chosen.changes}" if chosen.changes else ""
+            marks = [*(["archived"] if written.archived else []), *(f"#{tag}" for tag in written.tags)]
+            lines = [user_path(chosen.run.path), f"{remark[:1].upper()}{remark[1:]}"]
+            lines += [" · ".join(filter(None, parts)) for parts in ((best, changed), (*marks, written.note))]
+        elif self._runs:
             lines = ["No run matches."] if self._known else []
-        elif (overview := self._known.get(run.run_id)) is not None:
-            annotations, remark = overview.annotations, overview.remark or overview.problem
-            best = f"best {overview.best[0]} {metric(overview.best[1])}" if overview.best is not None else ""
-            changed = f"changed {overview.changes}" if overview.changes else ""
-            marks = [*(["archived"] if annotations.archived else []), *(f"#{tag}" for tag in annotations.tags)]
-            lines = [user_path(run.path), f"{remark[:1].upper()}{remark[1:]}"]
-            lines += [" · ".join(filter(None, parts)) for parts in ((best, changed), (*marks, annotations.note))]
+        else:
+            lines = [f"No runs in {user_path(runs_folder())} yet. Press escape to go back and start one."]
         self.query_one("#chosen", Static).update("\n".join(filter(None, lines)))
         self.refresh_bindings()
 
     @on(DataTable.RowSelected)
     def _open(self) -> None:
-        console_of(self).open_run(self._runs[self._table.chosen])
+        console_of(self).open_run(self._table.record.run)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
             case "resume":
-                chosen = self._known.get(self._table.chosen)
-                return chosen is not None and chosen.status in _OVER
+                return self._table.record is not None and self._table.record.status in _OVER
             case "compare":
                 return len(self._runs) > 1
             case "restore":
@@ -208,8 +207,8 @@ class RunsScreen(Screen[None]):
 
     def _meant(self, *, is_one: bool = False) -> list[RunDirectory]:
         """Return the selected runs unless one is wanted, or else the one under the cursor; none of an empty list."""
-        run = self._runs.get(self._table.chosen)
-        return (not is_one and self.selected) or ([] if run is None else [run])
+        chosen = self._table.record
+        return (not is_one and self.selected) or ([] if chosen is None else [chosen.run])
 
     @property
     def selected(self) -> list[RunDirectory]:
@@ -246,12 +245,12 @@ class RunsScreen(Screen[None]):
         self._arrange()
 
     def action_again(self) -> None:
-        if (run := self._runs.get(self._table.chosen)) is not None:
-            console_of(self).new_run_like(run)
+        if (chosen := self._table.record) is not None:
+            console_of(self).new_run_like(chosen.run)
 
     def action_resume(self) -> None:
-        overview = self._known[self._table.chosen]
-        console_of(self).resume_run(overview.run, is_finished=overview.status is Status.FINISHED)
+        chosen = self._table.record
+        console_of(self).resume_run(chosen.run, is_finished=chosen.status is Status.FINISHED)
 
     def action_write(self, what: str) -> None:
         """Ask for the tags of the runs that are meant, or for the title or the note of one."""
