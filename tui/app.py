@@ -223,23 +223,21 @@ class ConsoleApp(App[int]):
                 f"{then[:-1]}, for as many epochs again, or with twice the patience if it ended early. "
                 f"For another number of epochs: tpu-console resume {run.run_id} --epochs N"
             )
-        ask_user(self, Confirmation(what, then, yes=yes, no="Leave it"), lambda _: self._resume(run))
+        question = Confirmation(what, then, yes=yes, no="Leave it")
+        ask_user(self, question, lambda _: self._start(partial(launch_resumed, run)))
 
-    def _resume(self, run: RunDirectory, *, trust: bool = False) -> None:
-        """Resume a run in its own process, unless another one is being started."""
-        self._start(partial(launch_resumed, run, trust=trust), partial(self._resume, run, trust=True))
+    def _start(self, start: Callable[..., HostedRun | InProcessRun]) -> None:
+        """Start a run, unless one is being started, in a thread: creating a folder may be slow on a network disk.
 
-    def _start(
-        self, start: Callable[[], HostedRun | InProcessRun], when_trusted: Callable[[], object] | None = None
-    ) -> None:
-        """Start a run, unless one is being started, in a thread: creating a folder may be slow on a network disk."""
+        If it needs to be trusted, ask, and start it with ``trust``.
+        """
 
         def launch_it() -> None:
             try:
                 hosted = start()
             except (ConsoleError, OSError) as error:
-                show = partial(show_error, what="The run cannot be started.")
-                self.call_from_thread(show, self, error, when_trusted)
+                trusted = partial(self._start, partial(start, trust=True))
+                self.call_from_thread(partial(show_error, what="The run cannot be started."), self, error, trusted)
             else:
                 self.call_from_thread(self._launched, hosted)  # type: ignore[arg-type]  # a coroutine: Textual awaits it
             finally:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import shlex
 import threading
+from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from textual.app import App
@@ -23,7 +24,7 @@ from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.setup_parts import PlanPanel, PresetList
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -82,9 +83,16 @@ def _no_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
 
 
-async def ready(pilot: Pilot[None], app: Host) -> None:
-    await until(pilot, lambda: app.panel.command != "" and "accelerator" in app.keys)
-    await until(pilot, lambda: any("auto (" in one.labels["auto"] for one in app.row("accelerator").query(Choice)))
+@asynccontextmanager
+async def opened(
+    size: tuple[int, int], *, notifications: bool = False, **options: Any
+) -> AsyncIterator[tuple[Pilot[None], Host]]:
+    """The form, with its plan and what it knows of this machine."""
+    app = Host(**options)
+    async with app.run_test(size=size, notifications=notifications) as pilot:
+        await until(pilot, lambda: app.panel.command != "" and "accelerator" in app.keys)
+        await until(pilot, lambda: any("auto (" in one.labels["auto"] for one in app.row("accelerator").query(Choice)))
+        yield pilot, app
 
 
 async def type_into(pilot: Pilot[None], app: Host, key: str, text: str) -> None:
@@ -100,9 +108,7 @@ ESSENTIAL = {"dataset", "model", "batch_size", "epochs", "optimizer.learning_rat
 
 
 async def test_every_size_shows_the_essential_fields_and_the_plan_and_keeps_what_was_typed() -> None:
-    app = Host()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await ready(pilot, app)
+    async with opened((80, 24)) as (pilot, app):
         assert app.keys == ESSENTIAL
         assert app.options == ["digits-cnn"]
         assert f"global batch of {DIGITS.batch_size} images" in app.figures()
@@ -133,9 +139,7 @@ def essential_fields_are_seen(app: Host) -> bool:
 
 
 async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
-    app = Host()
-    async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await ready(pilot, app)
+    async with opened((80, 24), notifications=True) as (pilot, app):
         await type_into(pilot, app, "epochs", "3")
         await type_into(pilot, app, "batch_size", "-1")
         row = app.row("batch_size")
@@ -166,9 +170,7 @@ async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
 
 
 async def test_a_run_starts_with_all_that_was_typed_before() -> None:
-    app = Host()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await ready(pilot, app)
+    async with opened((120, 40)) as (pilot, app):
         await pilot.press("ctrl+y")
         await until(pilot, lambda: app.clipboard == "tpu-console run digits-cnn")
         await pilot.press("tab")
@@ -188,9 +190,7 @@ async def test_a_run_starts_with_all_that_was_typed_before() -> None:
 async def test_keys_move_between_presets_and_fields_whose_help_is_whole() -> None:
     names = [preset.name for preset in all_presets()[0]]
     last = find_preset(names[names.index("digits-cnn") + 2])
-    app = Host()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await ready(pilot, app)
+    async with opened((80, 24)) as (pilot, app):
         await pilot.press("down", "down", "up", "down", "up", "up", "down", "down")
         await until(pilot, lambda: app.panel.command == f"tpu-console run {last.name}")
         assert app.row("batch_size").text == str(last.config.batch_size)
@@ -225,9 +225,7 @@ async def test_keys_that_are_pressed_before_the_presets_are_read_wait_for_them(m
 
 
 async def test_a_field_with_a_problem_is_shown_and_stays_when_the_others_are_hidden_again() -> None:
-    app = Host()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await ready(pilot, app)
+    async with opened((120, 40)) as (pilot, app):
         draft = app.setup._draft
         assert draft is not None
         draft.set(next(spec for spec in draft.fields() if spec.key == "checkpoint.monitor"), "speed")
@@ -273,9 +271,7 @@ async def a_key_toggles_a_switch(pilot: Pilot[None], app: Host) -> None:
 
 async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Path) -> None:
     photos = write_image_folder(tmp_path / "p", per_class=20)
-    app = Host()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await ready(pilot, app)
+    async with opened((80, 24)) as (pilot, app):
         app.row("dataset").query_one(Choice).value = "image-folder"
         first = ["dataset", "data.options.path"]
         await until(pilot, lambda: [row.spec.key for row in app.setup.query(FieldRow)][:2] == first)
@@ -292,9 +288,7 @@ async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Pat
 
 
 async def test_simulated_replicas_are_counted_and_devices_are_named() -> None:
-    app = Host(hardware=Hardware(gpus=("NVIDIA H200", "NVIDIA H200")))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await ready(pilot, app)
+    async with opened((120, 40), hardware=Hardware(gpus=("NVIDIA H200", "NVIDIA H200"))) as (pilot, app):
         row = app.row("accelerator")
         labels = row.query_one(Choice).labels
         assert (labels["gpu"], labels["tpu"]) == ("gpu (2 × NVIDIA H200)", "tpu (none found)")
@@ -314,9 +308,7 @@ async def test_simulated_replicas_are_counted_and_devices_are_named() -> None:
 
 
 async def test_each_preset_keeps_its_edits() -> None:
-    app = Host()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await ready(pilot, app)
+    async with opened((80, 24)) as (pilot, app):
         await type_into(pilot, app, "batch_size", "24")
         app.setup.query_one(PresetList).focus()
         await pilot.press("down")
@@ -347,9 +339,7 @@ async def test_a_running_run_is_named_and_one_key_opens_it() -> None:
 
 
 async def test_saved_presets_load_back(tmp_path: Path) -> None:
-    app = Host()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await ready(pilot, app)
+    async with opened((80, 24)) as (pilot, app):
         await type_into(pilot, app, "batch_size", "64")
         await pilot.press("ctrl+s")
         await until(pilot, lambda: isinstance(app.screen, SavePreset))
@@ -371,9 +361,7 @@ async def test_saved_presets_load_back(tmp_path: Path) -> None:
 async def test_while_a_broken_preset_file_is_highlighted_nothing_is_chosen(tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text('dataset = "digit"\n')
-    app = Host([path])
-    async with app.run_test(size=(80, 24)) as pilot:
-        await ready(pilot, app)
+    async with opened((80, 24), preset_files=[path]) as (pilot, app):
         await type_into(pilot, app, "batch_size", "24")
         app.setup.query_one(PresetList).focus()
         await pilot.press("end")
@@ -419,9 +407,7 @@ async def find(pilot: Pilot[None], app: Host, words: str, offered: str) -> None:
 
 @pytest.mark.usefixtures("known_names")
 async def test_presets_and_fields_are_found_by_words_and_stay() -> None:
-    app = Host()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await ready(pilot, app)
+    async with opened((80, 24)) as (pilot, app):
         await find(pilot, app, "cifar aug", "cifar10-vgg-augmented  ")
         await until(pilot, lambda: "tpu-console run cifar10-vgg-augmented" in app.panel.command)
         assert app.setup.query_one(PresetList).has_focus
@@ -453,9 +439,7 @@ async def test_what_lies_here_and_names_are_offered(tmp_path: Path, monkeypatch:
     (tmp_path / "notes.txt").write_text("nothing to train on")
     write_image_folder(tmp_path / "photos", per_class=2)
     monkeypatch.chdir(tmp_path)
-    app = Host()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await ready(pilot, app)
+    async with opened((80, 24)) as (pilot, app):
         await pilot.press("slash")
         await until(pilot, lambda: isinstance(app.screen, Find))
         line, listed = app.screen.query_one(Input), app.screen.query_one(OptionList)
@@ -479,9 +463,7 @@ async def test_what_lies_here_and_names_are_offered(tmp_path: Path, monkeypatch:
 async def test_your_data_is_looked_at_asked_about_and_listed_as_a_preset(tmp_path: Path) -> None:
     table = tmp_path / "digits-cnn.csv"  # the name of a preset, too
     table.write_text("rooms,price\n" + "".join(f"{n % 7},{n * 1.5}\n" for n in range(60)))
-    app = Host()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await ready(pilot, app)
+    async with opened((80, 24)) as (pilot, app):
         await pilot.press("slash")
         await until(pilot, lambda: isinstance(app.screen, Find))
         line, found = app.screen.query_one(Input), app.screen.query_one("#found", Static)
