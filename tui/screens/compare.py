@@ -40,11 +40,7 @@ if TYPE_CHECKING:
     from ..charts.curve import Axis, Curve
     from ..charts.legend import Marker
 
-_LOOK_S = 2.0
-"""Seconds between two looks at runs that still train."""
-
-_WIDTHS = [(0, "-narrow"), (150, "-wide")]
-_HEIGHTS = [(0, "-short"), (30, "-medium")]
+_LOOK_S = 2.0  # between two looks at runs that still train
 _FAINT = "$foreground 60%"
 _MOST_CURVES = 6
 
@@ -89,19 +85,18 @@ class CompareScreen(ChartedScreen):
         ChartPane { background: $background; &:focus { outline-left: thick $accent; } }
     }
     """
-    HORIZONTAL_BREAKPOINTS = _WIDTHS
-    VERTICAL_BREAKPOINTS = _HEIGHTS
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (150, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-medium")]
     AUTO_FOCUS = "ResultTable"
     BINDINGS = [
         *CURSOR_KEYS,
         bind("select", "hide", "Hide"),
         HELP,
-        bind("pane", "pane"),
+        bind("pane"),
         bind("zoom", "zoom_chart"),
-        bind("back", "back"),
+        bind("back"),
         *CHART_KEYS,
-        bind("relative", "relative"),
-        bind("reload", "reload"),
+        *map(bind, ("relative", "reload")),
         QUIT,
     ]
 

@@ -189,7 +189,7 @@ class TextDialog(ModalScreen[None]):
         bind("back", "dismiss"),
         bind("enter", "dismiss"),
         bind("ask to quit", "app.ask_to_leave"),
-        bind("help", "help"),
+        bind("help"),
     ]
     CSS = """
     TextDialog { align: center middle; background: $background; }

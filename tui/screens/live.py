@@ -64,10 +64,6 @@ if TYPE_CHECKING:
 
 _SPIN_S = 0.25
 _CLOCK_S = 0.9
-
-# Classes that `live.tcss` lays the screen out by, from so many columns and rows on.
-_WIDTHS = [(0, "-narrow"), (120, "-wide"), (170, "-roomy")]
-_HEIGHTS = [(0, "-short"), (30, "-medium"), (42, "-tall")]
 _DETAIL = 21  # cells of a label in the details
 _TINY = 16  # with fewer rows, a chart needs those of the panes below it
 
@@ -77,8 +73,8 @@ class LiveScreen(ChartedScreen):
 
     CSS_PATH = "live.tcss"
     AUTO_FOCUS = ""
-    HORIZONTAL_BREAKPOINTS = _WIDTHS
-    VERTICAL_BREAKPOINTS = _HEIGHTS
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide"), (170, "-roomy")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-medium"), (42, "-tall")]
     BINDINGS = [
         bind("stop", "steer('stop')"),
         bind("pause", "steer('pause')"),
@@ -87,23 +83,19 @@ class LiveScreen(ChartedScreen):
         bind("epochs", "steer('epochs')"),
         bind("rate", "steer('learning_rate')"),
         bind("profile", "steer('profile')"),
-        bind("resume", "resume"),
-        bind("predict", "predict"),
-        bind("matrix", "classes"),
-        bind("compare", "compare"),
+        *map(bind, ("resume", "predict", "matrix", "compare")),
         HELP,  # with the keys before it, all that a narrow footer has room for
         *CURSOR_KEYS,
-        bind("pane", "pane"),
-        bind("zoom", "zoom"),
+        *map(bind, ("pane", "zoom")),
         bind("info", "details"),
         bind("detach", "app.leave"),
-        bind("again", "again"),
+        bind("again"),
         bind("new", "app.new_run"),
         *CHART_KEYS,
-        bind("export", "export"),
+        bind("export"),
         *(bind(f"number {pane.key}", f"zoom('{pane.name}')") for pane in PANES),
-        bind("host", "host", show=False),
-        bind("back", "back", show=False),
+        bind("host", show=False),
+        bind("back", show=False),
     ]
     PANES = PANES
     """What the help explains besides keys and figures."""
@@ -274,7 +266,7 @@ class LiveScreen(ChartedScreen):
                 return self.is_over and bool(self._settings)
             case "compare":
                 return self.is_over
-            case "classes":
+            case "matrix":
                 return has_classes(self.snapshot.state)
             case "predict":
                 return self.is_over and has_model(run)
@@ -298,7 +290,7 @@ class LiveScreen(ChartedScreen):
         snapshot = self.snapshot
         self.app.push_screen(details_dialog(self.run_directory, snapshot, notices_of(snapshot), self._settings))
 
-    def action_classes(self) -> None:
+    def action_matrix(self) -> None:
         try:
             report = read_report(self.run_directory)
             if report is None:

@@ -35,23 +35,25 @@ if TYPE_CHECKING:
 
 _PANES = ("matrix", "classes", "mistakes", "pictures")
 _FIGURES = (
-    ("matrix", "Each row is a true class; its cells say what its examples were predicted as. Right ones are green."),
+    (
+        "matrix",
+        "Each row is a true class; its cells say what its examples were predicted as. Right ones are green.",
+    ),
     ("precision", "Of the examples predicted as a class, the share that belongs to it."),
     ("recall", "Of the examples of a class, the share predicted as it."),
     ("F1", "The harmonic mean of precision and recall; 1.0 is the best."),
     ("balanced", "The mean of the recalls: every class counts the same, however many examples it has."),
 )
-_WIDTHS = [(0, "-narrow"), (120, "-wide")]
 
 
 class ReportScreen(Screen[None]):
     """Shows the class report of a run; escape goes back to the run."""
 
     AUTO_FOCUS = "#matrix"
-    HORIZONTAL_BREAKPOINTS = _WIDTHS
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
     BINDINGS = [
         BACK,
-        bind("pane", "pane"),
+        bind("pane"),
         bind("host", "output", "Output", about="Show the next of several outputs of the model."),
         *(
             bind(f"number {number}", f"choose('{name}')", about="Go to the pane with this number.")

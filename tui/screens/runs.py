@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
     from ..following.overview import Overview, RunReader
 
-_LOOK_S = 3.0
-"""Seconds between two looks at running runs, and for new ones."""
-
+_LOOK_S = 3.0  # between two looks at running runs, and for new ones
 _SHOW_S = 0.3
 _OVER = {Status.FINISHED, Status.STOPPED, Status.FAILED, Status.CRASHED}
 _WRITTEN = {"tags": "separated by spaces", "title": "shown instead of the name", "note": "found by the filter, too"}
@@ -59,20 +57,17 @@ class RunsScreen(Screen[None]):
     """
     AUTO_FOCUS = "RecordTable"
     BINDINGS = [
-        bind("select", "select", about="Select the run, or deselect it."),
-        bind("compare", "compare"),
-        bind("filter", "filter", about="List only the runs that contain some words."),
+        bind("select", about="Select the run, or deselect it."),
+        bind("compare"),
+        bind("filter", about="List only the runs that contain some words."),
         HELP,
-        bind("sort", "sort"),
-        bind("again", "again"),
-        bind("resume", "resume"),
-        bind("delete", "delete"),
+        *map(bind, ("sort", "again", "resume", "delete")),
         BACK,
         bind("sweeps", "app.sweeps"),
         bind("tags", "write('tags')"),
         bind("title", "write('title')"),
         bind("note", "write('note')"),
-        bind("archive", "archive"),
+        bind("archive"),
         bind("all", "show_archived"),
         bind("undo", "restore"),
         bind("reload", "refresh_runs"),

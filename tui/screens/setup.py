@@ -60,18 +60,13 @@ class SetupScreen(Screen[None]):
     DEFAULT_CSS = Path(__file__).with_name("setup.tcss").read_text(encoding="utf-8")
     AUTO_FOCUS = "PresetList"
     BINDINGS = [
-        bind("start", "start", priority=True),
-        bind("save", "save"),
-        bind("copy", "copy"),
+        bind("start", priority=True),
+        *map(bind, ("save", "copy")),
         bind("fields", "toggle_all"),
         bind("filter", "find", "Find", about=_FIND, priority=True),  # before fields of numbers, which do not need it
         HELP,
-        bind("reset", "reset"),
-        bind("watch", "watch"),
-        bind("runs", "runs"),
-        bind("preflight", "preflight"),
-        bind("doctor", "doctor"),
-        bind("back", "back", about="Go to the list of presets, and from there back.", show=False),
+        *map(bind, ("reset", "watch", "runs", "preflight", "doctor")),
+        bind("back", about="Go to the list of presets, and from there back.", show=False),
         bind("sweeps", "app.sweeps", show=False),
         QUIT,
     ]

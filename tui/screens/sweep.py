@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 
 _LOOK_S = 1.0
-_HEIGHTS = [(0, "-short"), (20, "-tall")]
 _NO_RESULTS = {
     True: "Speeds and the best result appear here as runs finish. Enter opens a run that has started. "
     "You can leave: the sweep goes on.",
@@ -67,12 +66,12 @@ class SweepScreen(Screen[None]):
         #results Static { width: 1fr; }
     }
     """
-    VERTICAL_BREAKPOINTS = _HEIGHTS
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]
     AUTO_FOCUS = "RecordTable"
     BINDINGS = [
-        bind("stop", "stop", about="Stop the sweep after its current run (asks first)."),
+        bind("stop", about="Stop the sweep after its current run (asks first)."),
         bind("resume", "retry", about="Go on with the sweep, or train a run again (asks first)."),
-        bind("export", "export", about="Write the best run as code or in another format."),
+        bind("export", about="Write the best run as code or in another format."),
         HELP,
         BACK,
         QUIT,
@@ -211,7 +210,7 @@ class SweepsScreen(Screen[None]):
     }
     """
     AUTO_FOCUS = "RecordTable"
-    BINDINGS = [bind("new", "new", about="Set up a sweep."), HELP, BACK, QUIT]
+    BINDINGS = [bind("new", about="Set up a sweep."), HELP, BACK, QUIT]
 
     def __init__(self) -> None:
         super().__init__()

@@ -123,13 +123,16 @@ KEYS: dict[str, Key] = {
 
 
 def bind(
-    name: str, action: str, label: str = "", *, about: str = "", show: bool = True, priority: bool = False
+    name: str, action: str = "", label: str = "", *, about: str = "", show: bool = True, priority: bool = False
 ) -> Binding:
-    """Bind the keys with a meaning to an action; a label, and what the help says about it, replace the usual ones."""
+    """Bind the keys with a meaning to an action, by default that of the same name.
+
+    A label, and what the help says about it, replace the usual ones.
+    """
     key = KEYS[name]
     return Binding(
         key.keys,
-        action,
+        action or name,
         label or key.label,
         show=show and bool(key.label),
         key_display=key.shown,
