@@ -235,7 +235,8 @@ def show_error(
     `what` says what an error of the system has prevented.
     """
     if isinstance(error, OSError):
-        error = ConsoleError(what, why=f"{error.strerror or error}.")
+        place = f"{user_path(Path(error.filename))}: " if isinstance(error.filename, str) else ""
+        error = ConsoleError(what, why=f"{place}{error.strerror or error}.")
     if when_trusted is not None and isinstance(error, UntrustedCodeError):
         explanation = f"{error.what}\n\n{error.why}".strip()
         question = Confirmation("Allow it to run?", explanation, yes="Allow", no="Leave it", is_careful=True)
@@ -246,9 +247,9 @@ def show_error(
 
 def error_dialog(error: ConsoleError) -> TextDialog:
     """Make the dialog that says what happened, why, and what to do next."""
-    more = {"Why: ": error.why, "What to do: ": error.remedy}
-    parts = [Content.assemble((label, "dim"), text) for label, text in more.items() if text]
-    parts.insert(0, Content.styled(error.what, "bold"))
+    more = (("Why: ", error.why), ("What to do: ", error.remedy))
+    parts = [Content.styled(error.what, "bold")]
+    parts += [Content.assemble((label, "dim"), text) for label, text in more if text]
     return TextDialog("Error", lambda _columns: Content("\n\n").join(parts), kind="error")
 
 
