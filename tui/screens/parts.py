@@ -80,11 +80,11 @@ class Console(Protocol):
     """What screens ask of the app."""
 
     def open_run(self, run: RunDirectory) -> None: ...
-    def resume_run(self, run: RunDirectory, *, is_finished: bool) -> None: ...  # finished: all that it was asked to
-    def new_run_like(self, run: RunDirectory, changes: Sequence[str] = ()) -> None: ...  # in the form
-    def compare_runs(self, runs: Sequence[RunDirectory]) -> None: ...  # one if there is no other to compare it with
+    def resume_run(self, run: RunDirectory, *, is_finished: bool) -> None: ...  # finished: it did what it was asked to
+    def new_run_like(self, run: RunDirectory, changes: Sequence[str] = ()) -> None: ...  # ``precision=float32``
+    def compare_runs(self, runs: Sequence[RunDirectory]) -> None: ...  # at least two, or it says so
     def start_run(self, config: RunConfig) -> None: ...
-    def warm_up(self, config: RunConfig, hardware: Hardware) -> None: ...  # for a run that is likely to start
+    def warm_up(self, config: RunConfig, hardware: Hardware) -> None: ...  # imports what a likely run needs
     def draw_with(self, marker: Marker) -> None: ...
 
 
