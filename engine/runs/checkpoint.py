@@ -73,6 +73,11 @@ class Header:
     best_loss: float | None = None  # loss of the best epoch; None if it had none, and in older checkpoints
     schedule_epochs: int = 0  # epochs that the learning rate's schedule is made for; 0 in older checkpoints
 
+    @property
+    def place(self) -> tuple[int, int, int, float]:
+        """Where the run goes on, as the event `RunResumed` begins."""
+        return self.epoch, self.epoch_step, self.step, self.elapsed_s
+
 
 def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray[Any]]) -> Path:
     """Write a checkpoint of contiguous arrays whole or not at all, and remove all but the newest `KEPT`.

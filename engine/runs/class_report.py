@@ -1,7 +1,4 @@
-"""Scores per class on the validation data, as in a run's ``report.json``.
-
-The console reads them without loading a framework; `engine.training.class_scoring` computes them.
-"""
+"""Scores per class on the validation data, as in a run's ``report.json``; `training.class_scoring` computes them."""
 
 from __future__ import annotations
 
@@ -83,46 +80,38 @@ class ClassReport:
         """The reports of all outputs, this one first."""
         return (replace(self, others=()), *self.others)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, without the pictures."""
+    def as_dict(self, *, is_brief: bool = False) -> dict[str, Any]:
+        """Return plain values without the pictures, and for a brief summary without single classes of very many."""
         values = asdict(replace(self, pictures=(), others=()))
-        del values["pictures"], values["others"]
-        if not self.output:
-            del values["output"]
-        if not self.epoch:
-            del values["epoch"], values["is_best"], values["is_last"]
-        return {**values, "others": [one.as_dict() for one in self.others]} if self.others else values
-
-    def brief(self) -> dict[str, Any]:
-        """Return plain values for a summary, without single classes if there are very many."""
-        values = self.as_dict()
-        if len(self.classes) > LARGEST_SUMMARY:
-            del values["matrix"], values["classes"]
-        return {**values, "others": [one.brief() for one in self.others]} if self.others else values
+        missing = ["pictures", "others", *(["output"] if not self.output else [])]
+        missing += ["epoch", "is_best", "is_last"] if not self.epoch else []
+        missing += ["matrix", "classes"] if is_brief and len(self.classes) > LARGEST_SUMMARY else []
+        values = {name: value for name, value in values.items() if name not in missing}
+        return {**values, "others": [one.as_dict(is_brief=is_brief) for one in self.others]} if self.others else values
 
 
 def read_report(run: RunDirectory) -> ClassReport | None:
     """Return a run's report; None if there is none. Raises `ConsoleError` if it exists and cannot be read."""
-    path = run.report
+    damaged = f"{run.report.name} of {run.run_id} is damaged"
     try:
-        report: ClassReport = adapter_of(ClassReport).validate_python(printable_values(read_json(path, _LARGEST)))
+        values = printable_values(read_json(run.report, _LARGEST))
+        report: ClassReport = adapter_of(ClassReport).validate_python(values)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise ConsoleError(f"{path.name} of {run.run_id} is damaged or cannot be read.") from error
+        raise ConsoleError(f"{damaged} or cannot be read.") from error
     for one in report.of_outputs:
         if not one.classes or {len(one.classes)} != {len(one.matrix), *map(len, one.matrix)}:
-            raise ConsoleError(f"{path.name} of {run.run_id} is damaged: its matrix does not fit its classes.")
+            raise ConsoleError(f"{damaged}: its matrix does not fit its classes.")
         counts = [count for row in one.matrix for count in (min(row), max(row))]
         if not is_plausible(replace(one, matrix=(), others=())) or not 0 <= min(counts) <= max(counts) <= MOST_COUNT:
-            raise ConsoleError(f"{path.name} of {run.run_id} is damaged: it has impossible numbers.")
+            raise ConsoleError(f"{damaged}: it has impossible numbers.")
     try:  # the scores do not need the pictures
-        values = printable_values(read_json(run.mistakes, _LARGEST_PICTURES))[:MOST_PICTURES]
         pictures = tuple(
-            Picture(str(one["caption"]), int(one["height"]), int(one["width"]), b64decode(one["rgb"])) for one in values
+            Picture(str(one["caption"]), int(one["height"]), int(one["width"]), b64decode(one["rgb"]))
+            for one in printable_values(read_json(run.mistakes, _LARGEST_PICTURES))[:MOST_PICTURES]
         )
     except (OSError, ValueError, TypeError, KeyError, OverflowError):
         pictures = ()
-    if any(min(one.height, one.width) < 1 or len(one.rgb) != 3 * one.height * one.width for one in pictures):
-        pictures = ()
-    return replace(report, pictures=pictures)
+    is_whole = all(min(one.height, one.width) > 0 and len(one.rgb) == 3 * one.height * one.width for one in pictures)
+    return replace(report, pictures=pictures if is_whole else ())

@@ -15,11 +15,12 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..sanitize import printable
 from ..storage.files import is_disk_full, open_private, read_json, require_real, write_whole
+from ..storage.keyed_store import typed
 from .events import RunFailed, RunFinished, Steering, StopAfter, StopRequested
 
 if TYPE_CHECKING:
@@ -42,15 +43,12 @@ class Request:
 
     action: str  # a `Steering`
     by: str  # who asks, and how, such as ``requested with tpu-console pause``
-    value: str = ""  # the new value as text; empty if the action has none
+    value: str = ""  # the new value, such as ``+5`` epochs or a rate of ``1e-4``; empty if the action has none
     number: str = ""  # its number, which the answer repeats; empty before it is written
 
 
 def ask(run: RunDirectory, action: Steering, by: str, value: str = "") -> str:
-    """Write a request for a run; return its number. Raise `OSError` if it cannot be written.
-
-    `by` says who asks, and how; the value is such as ``+5`` epochs or a learning rate of ``1e-4``.
-    """
+    """Write a request for a run, as in `Request`; return its number. Raise `OSError` if it cannot be written."""
     require_real(run.path)
     run.control.mkdir(mode=0o700, exist_ok=True)
     number = STOP if action is Steering.STOP else f"{time.time_ns():020}-{secrets.token_hex(4)}"
@@ -66,10 +64,9 @@ def ask(run: RunDirectory, action: Steering, by: str, value: str = "") -> str:
 
 def is_waiting(run: RunDirectory, number: str) -> bool:
     """Return whether the run has not read a request yet."""
-    try:
+    with suppress(OSError):  # its folder is a link
         return (run.control / f"{number}.json").exists()
-    except OSError:  # its folder is a link
-        return False
+    return False
 
 
 def take_requests(run: RunDirectory) -> list[Request]:
@@ -87,19 +84,19 @@ def take_requests(run: RunDirectory) -> list[Request]:
             except OSError:
                 if not file.exists() or file.stem != STOP:  # a stop may be carried out again
                     continue
-            requests.append(request)
-    return [request for request in requests if request is not None]
+            if request is not None:
+                requests.append(request)
+    return requests
 
 
 def _read(path: Path) -> Request | None:
-    try:
+    found: Any = None
+    with suppress(OSError, ValueError):
         found = read_json(path, LARGEST_REQUEST)
-        if path.stem == STOP and "reason" in found:  # of a console of the version before
-            found = {"action": Steering.STOP, "by": str(found["reason"])}
-        request = Request(found["action"], found["by"], found.get("value", ""))
-        if not all(isinstance(text, str) for text in asdict(request).values()) or request.action not in {*Steering}:
-            raise ValueError
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    if path.stem == STOP and isinstance(found, dict) and "reason" in found:  # of a console of the version before
+        found = {"action": Steering.STOP, "by": found["reason"]}
+    request = typed(Request, found)
+    if request is None or request.action not in {*Steering}:
         return Request(Steering.STOP, "asked by a control file", number=STOP) if path.stem == STOP else None
     return Request(request.action, printable(request.by)[:200], printable(request.value)[:100], path.stem)
 

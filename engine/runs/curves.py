@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .events import Progress
 
     Values = Sequence[float] | NDArray[Any]
+    ValuesOrNone = Values | Sequence[float | None]  # NaN for None
 
 
 class Samples:
@@ -33,12 +34,10 @@ class Samples:
     values: NDArray[np.float64]
     """The values, shape ``(len,)``, as a read-only view."""
 
-    def __init__(self, values: Values = ()) -> None:
-        # The length of the newest column in the buffer is shared by all of them.
-        self._set(np.array(values, np.float64), [len(values)])
-
-    def _set(self, buffer: NDArray[np.float64], newest: list[int]) -> None:
-        self._buffer, self._newest, self.values = buffer, newest, buffer[: newest[0]]
+    def __init__(self, values: ValuesOrNone = (), newest: list[int] | None = None) -> None:
+        self._buffer = np.array(values, np.float64, copy=newest is None)
+        self._newest = newest or [len(values)]  # the length of the newest column in the buffer, shared by all of them
+        self.values = self._buffer[: self._newest[0]]
         self.values.flags.writeable = False
 
     def __len__(self) -> int:
@@ -58,7 +57,7 @@ class Samples:
         """The newest value, or None when there is none."""
         return float(self.values[-1]) if len(self) else None
 
-    def extended(self, values: Values) -> Samples:
+    def extended(self, values: ValuesOrNone) -> Samples:
         """Return a series with the values appended; this one stays as it is."""
         buffer, newest, length = self._buffer, self._newest, len(self) + len(values)
         if newest[0] != len(self) or length > len(buffer):
@@ -66,9 +65,7 @@ class Samples:
             buffer[: len(self)] = self.values
         buffer[len(self) : length] = values
         newest[0] = length
-        new = Samples.__new__(Samples)
-        new._set(buffer, newest)  # noqa: SLF001  another instance of this class
-        return new
+        return Samples(buffer, newest)
 
 
 def interval_means(
@@ -127,7 +124,7 @@ class Curves:
         step: Values,
         epoch: Values,
         elapsed_s: Values,
-        logs: Mapping[str, Values],
+        logs: Mapping[str, ValuesOrNone],
         running: frozenset[str] | None = None,
     ) -> Curves:
         """Return the curves with points appended; all arguments have one entry per point.
@@ -144,20 +141,17 @@ class Curves:
     def until(self, step: int) -> Curves:
         """Return the curves without the points after a step."""
         count = int(np.searchsorted(self.step.values, step, side="right"))
-
-        def cut(column: Samples) -> Samples:
-            return Samples(column.values[:count])
-
-        metrics = {name: cut(column) for name, column in self.metrics.items()}
-        return Curves(cut(self.step), cut(self.epoch), cut(self.elapsed_s), metrics, self.running)
+        at, epoch, elapsed_s, *columns = (
+            Samples(column.values[:count]) for column in (self.step, self.epoch, self.elapsed_s, *self.metrics.values())
+        )
+        return Curves(at, epoch, elapsed_s, dict(zip(self.metrics, columns, strict=True)), self.running)
 
     def means_since(self, step: int) -> dict[str, float]:
         """Return the mean of each metric over the steps after a step; the newest value where the column is running."""
         begin = int(np.searchsorted(self.step.values, step, side="right"))
         steps = np.diff(self.step.values[begin:], prepend=step)
-        means = {}
-        for name, column in self.metrics.items():
-            values = column.values[begin:]
-            if len(values):
-                means[name] = float(values[-1] if name in self.running else values @ steps / steps.sum())
-        return means
+        columns = {name: column.values[begin:] for name, column in self.metrics.items() if len(steps)}
+        return {
+            name: float(values[-1] if name in self.running else values @ steps / steps.sum())
+            for name, values in columns.items()
+        }

@@ -1,7 +1,4 @@
-"""Follows a run from its directory: its state, whether it is alive, and its log.
-
-It does not depend on Textual: the screen and the plain lines use the same follower.
-"""
+"""Follows a run from its directory: its state, whether it is alive, and its log."""
 
 from __future__ import annotations
 
@@ -103,19 +100,20 @@ class RunFollower:
         has_more = self.states.advance()
         if life.liveness is Liveness.DEAD:
             self._left_at = self.states.state
+        state, journal = self.states.state, self.states.journal
         self.snapshot = Snapshot(
-            state=self.states.state,
+            state=state,
             liveness=life.liveness,
             log=self._log.read(),
-            newer_version=self.states.journal.newer,
+            newer_version=journal.newer,
             silent_s=life.silent_s,
             stop_waits=life.stop_waits,
-            stall=stall_of(self.states.state, life),
+            stall=stall_of(state, life),
             waiting=life.waiting,
             is_removed=life.liveness is Liveness.DEAD and is_removed(self.run),
-            is_resuming=life.liveness is Liveness.ALIVE and self.states.state is self._left_at,
+            is_resuming=life.liveness is Liveness.ALIVE and state is self._left_at,
             is_reading=has_more,
-            damaged=self.states.journal.skipped + self.states.state.skipped,
+            damaged=journal.skipped + state.skipped,
         )
         return has_more
 
@@ -129,9 +127,7 @@ class RunFollower:
 
 def stall_of(state: RunState, life: Life) -> Stall | None:
     """Return how long training has made no progress; None if it does, or if its process does not respond."""
-    if life.liveness is not Liveness.ALIVE or life.waiting is not None:
-        return None
-    return stall(state, life.beat_at)
+    return stall(state, life.beat_at) if life.liveness is Liveness.ALIVE and life.waiting is None else None
 
 
 class LogTail:
@@ -154,7 +150,7 @@ class LogTail:
                 file.seek(start)
                 new = file.read(_LARGEST_PART)
         except OSError:
-            return self._lines
+            new = b""
         if not new:
             return self._lines
         self._offset = start + len(new)

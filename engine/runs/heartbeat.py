@@ -1,8 +1,5 @@
 """The heartbeat of a run: who writes it, and whether the run is alive by it.
 
-Whatever trains owns one `Heartbeat`, which also reads requests. The main thread of a training process calls it; a
-notebook and the console run it in a `HeartbeatThread`.
-
 Whether a run is alive follows from the file's modification time and the process it names. A heartbeat's age at the
 first look is that by the clocks; machines that share a disk should agree on the time within a minute. From then on only
 this machine's monotonic clock counts: a heartbeat that changes is fresh, whatever its time.
@@ -15,6 +12,7 @@ import os
 import re
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -33,9 +31,7 @@ if TYPE_CHECKING:
 REMOVED = "its folder was removed or renamed"
 """Why a run stops whose folder is gone."""
 
-BEAT_S = 1.0
-TICK_S = 0.1
-_DIGITS = 9
+BEAT_S, TICK_S = 1.0, 0.1
 
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
@@ -50,12 +46,12 @@ def _beat(pid: int, since: float, waiting: int | None) -> bytes:
     Its length does not depend on the number of waiting events: on a full disk it is overwritten in place, which needs
     no space, and a reader always finds valid JSON.
     """
-    digits = "-" * _DIGITS if waiting is None else f"{waiting:0{_DIGITS}}"
+    digits = "---------" if waiting is None else f"{waiting:09}"
     return json.dumps(identify(pid) | {"since": int(since), "waiting": digits}).encode()
 
 
 class Heartbeat:
-    """Writes the heartbeat, flushes the journal and reads requests, once per `tick`.
+    """Writes the heartbeat, flushes the journal and reads requests, once per `tick`, which whatever trains calls.
 
     It announces a stop in the journal as soon as it is requested, even while nothing else can be written, such as
     during a compilation. `on_removed` is called when the run's folder is gone; by default the run is asked to stop.
@@ -68,9 +64,7 @@ class Heartbeat:
         control: Control,
         on_removed: Callable[[str], object] | None = None,
     ) -> None:
-        self._run = run
-        self._journal = journal
-        self._control = control
+        self._run, self._journal, self._control = run, journal, control
         self._on_removed = on_removed or control.stop
         self._next_beat = 0.0
         run.control.mkdir(mode=0o700, exist_ok=True)
@@ -118,10 +112,8 @@ class HeartbeatThread(threading.Thread):
     def run(self) -> None:
         """Tick until stopped, whatever happens to the folder or the disk."""
         while not self._stopped.wait(TICK_S):
-            try:
+            with suppress(OSError):
                 self._heartbeat.tick()
-            except OSError:
-                continue
 
     def stop(self, timeout: float = 2.0) -> None:
         """Stop and wait at most `timeout` seconds."""
@@ -176,8 +168,7 @@ class HeartbeatWatch:
         self, run: RunDirectory, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
     ) -> None:
         self.run = run
-        self._clock = clock
-        self._now = now
+        self._clock, self._now = clock, now
         self._beat: dict[str, Any] = {}
         self._beat_ns: int | None = None
         self._opened_at = self._fresh_at = self._clock()
@@ -227,13 +218,13 @@ class HeartbeatWatch:
         )
 
 
+def liveness_of(run: RunDirectory) -> Liveness:
+    """Return whether something trains in a run's folder."""
+    return HeartbeatWatch(run).look().liveness
+
+
 def runs_with_old_caches() -> list[RunDirectory]:
     """Return the runs with decoded examples that no process uses any more."""
     caches = {run: inside(run.path, "cache") for run in list_runs()}
     runs = [run for run, cache in caches.items() if cache.is_dir() and not cache.is_symlink()]
     return [run for run in runs if liveness_of(run) is Liveness.DEAD]
-
-
-def liveness_of(run: RunDirectory) -> Liveness:
-    """Return whether something trains in a run's folder."""
-    return HeartbeatWatch(run).look().liveness

@@ -1,7 +1,6 @@
 """What is known of a metric: which direction is better, and what its values are.
 
-The engine decides it once, in `FitStarted`. Where it did not, as in journals of earlier versions and for what a custom
-loop logs, the name has to tell.
+The engine decides it once, in `FitStarted`. In journals of earlier versions and for custom loops, the name says it.
 """
 
 from __future__ import annotations
@@ -9,12 +8,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import NDArray
+
+    Values = Sequence[float | None] | NDArray[Any]
 
 
 class MetricKind(StrEnum):
@@ -76,13 +77,13 @@ def loss_beside(name: str) -> str:
     return "val_loss" if name.startswith("val_") else "loss"
 
 
-def best_of(values: ArrayLike, losses: ArrayLike, *, lowest: bool) -> int | None:
+def best_of(values: Values, losses: Values, *, lowest: bool) -> int | None:
     """Return the place of the best finite value; of equal ones, that with the lowest loss, then the first."""
     import numpy as np  # commands that show no run do without it
 
-    ranks, losses = np.asarray(values, dtype=float), np.asarray(losses, dtype=float)
+    ranks, losses = np.array(values, dtype=float), np.array(losses, dtype=float)
     ranks = np.where(np.isfinite(ranks), ranks if lowest else -ranks, np.inf)
-    if not len(ranks) or np.isinf(ranks.min()):
+    if not np.isfinite(ranks).any():
         return None
     equal = np.flatnonzero(ranks == ranks.min())
     return int(equal[np.argmin(np.where(np.isnan(losses), np.inf, losses)[equal])])

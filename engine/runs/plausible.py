@@ -1,7 +1,4 @@
-"""Checks whether the numbers of an event are possible, so that other code can draw and add them.
-
-A journal may be damaged or hostile: an event of the right types may still have epoch 10**30 or -5 steps.
-"""
+"""Checks whether the numbers of an event are possible: a damaged or hostile journal may have epoch 10**30."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _ANY_NUMBER = {"learning_rate", "value"}  # may be negative, infinite or NaN whe
 
 
 def is_plausible(event: Any) -> bool:
-    """Return whether all numbers of an event, or of a dataclass instance that is part of one, are possible.
+    """Return whether the numbers of a dataclass instance can be drawn and added.
 
     Counts must be from 0 to `MOST_COUNT`, measures finite and at most `LARGEST_MEASURE`. Metrics may be any number.
     """

@@ -14,12 +14,14 @@ from ..machine.process_identity import session_began
 from ..machine.sources import this_machine
 from .control import Control, Request, StoppedError
 from .events import BudgetSet, EpochEnded, Event, Noticed, Phase, PhaseStarted, RunFailed, RunFinished
+from .follower import StateReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .journal import JournalWriter
     from .run_directory import RunDirectory
+    from .state import RunState
 
 
 class Peers(Protocol):
@@ -83,8 +85,7 @@ class Recorder:
 
     def listen(self, listener: Callable[[Event], object]) -> None:
         """Call a function with every further event, in the thread that writes it; it must be quick."""
-        with self._lock:
-            self._listeners = (*self._listeners, listener)
+        self._listeners = (*self._listeners, listener)
 
     def enter(self, phase: Phase, detail: str = "") -> None:
         """Begin a phase; does nothing if it is the current one and there is no detail."""
@@ -116,21 +117,24 @@ class Recorder:
             self.emit(news)
         return self.control.reason is not None
 
+    def state(self) -> RunState:
+        """Return the run's state, from its journal so far."""
+        self.journal.flush()
+        return StateReader(self.run).catch_up()
+
     @property
     def is_leader(self) -> bool:
         """Whether this host writes the run's files: the first of several, or the only one."""
         return self.team is None or self.team.is_leader
 
 
-_LEAST_S, _LEAST_SHARE = 30.0, 0.05
-_SAFETY = 3.0
+_LEAST_S, _LEAST_SHARE, _SAFETY = 30.0, 0.05, 3.0
 
 
 def margin_s(budget_s: float, save_s: float, validation_s: float, step_s: float) -> float:
-    """Return how many seconds before its end a run stops training.
+    """Return how many seconds before its end a run stops training, by the longest save, validation and step so far.
 
-    `save_s` and `validation_s` are of the slowest so far, 0 before the first; the scores per class take about as long
-    as a validation. `step_s` is the longest time between two looks at the clock, such as an execution.
+    The scores per class take about as long as a validation.
     """
     return max(min(_LEAST_S, _LEAST_SHARE * budget_s), _SAFETY * save_s) + validation_s + 2 * step_s
 

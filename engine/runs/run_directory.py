@@ -1,7 +1,4 @@
-"""The run directory: the only channel between training and watching.
-
-Folders are private to the user (0700), files likewise (0600).
-"""
+"""The run directory: the only channel between training and watching, private to the user."""
 
 from __future__ import annotations
 
@@ -73,15 +70,13 @@ def require_writable(run: RunDirectory) -> None:
 
 
 def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:
-    """Create a new, empty run directory with a unique name; raise `ConsoleError` if the folder cannot be written.
+    """Create an empty run directory with a unique name, in which the label is; `folder` is that of all runs.
 
-    The label becomes part of the folder's name. `folder` is that of all runs, by default the user's, and `now` local
-    time.
+    Raise `ConsoleError` if it cannot be written.
     """
     folder = folder or runs_folder()
-    moment = now or datetime.now().astimezone()
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in label).strip("-.")
-    stem = f"{moment:%Y%m%d-%H%M%S}-{kept[:64] or 'run'}"
+    stem = f"{now or datetime.now().astimezone():%Y%m%d-%H%M%S}-{kept[:64] or 'run'}"
     try:
         make_private_folder(folder)
         for number in count(1):
@@ -149,10 +144,11 @@ def list_runs(folder: Path | None = None) -> list[RunDirectory]:
 
 def _age(run: RunDirectory) -> tuple[str, int, str]:
     """Return what a run is sorted by: the time in its name, then that of its configuration or, without one, journal."""
-    for file in (run.config, run.journal):
+    name, at = run.path.name, 0
+    for file in (run.journal, run.config):
         with suppress(OSError):
-            return run.path.name[:15], file.stat().st_mtime_ns, run.path.name
-    return run.path.name[:15], 0, run.path.name
+            at = file.stat().st_mtime_ns
+    return name[:15], at, name
 
 
 def is_run(path: Path) -> bool:
@@ -183,17 +179,13 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
             what = "is not a run: it has no events.jsonl" if path.is_dir() else "does not exist"
             raise RunNotFoundError(f"{name} {what}.", remedy="`tpu-console runs` lists your runs.")
         return RunDirectory(path)
-    runs = list_runs(folder)
-    if not runs:
-        raise RunNotFoundError(
-            f"There is no run in {user_path(folder)} yet.", remedy="Start one: tpu-console run digits-cnn"
-        )
+    if not (runs := list_runs(folder)):
+        what = f"There is no run in {user_path(folder)} yet."
+        raise RunNotFoundError(what, remedy="Start one: tpu-console run digits-cnn")
     if not name:
         return runs[0]
-    exact = [run for run in runs if run.run_id == name]
-    if exact:
-        return exact[0]
-    if not (matching := [run for run in runs if name in run.run_id]):
+    matching = [run for run in runs if run.run_id == name] or [run for run in runs if name in run.run_id]
+    if not matching:
         titles = {run: read_annotations(run.path).title for run in runs}
         titled = [run for run, title in titles.items() if title == name]
         matching = titled or [run for run, title in titles.items() if name in title]

@@ -14,40 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import events
 from .curves import Curves, interval_means
-from .events import (
-    OF_EPOCHS,
-    AcceleratorReady,
-    Alerted,
-    BudgetSet,
-    CheckpointSaved,
-    Compiled,
-    DataReady,
-    EpochEnded,
-    Event,
-    FitStarted,
-    HostLost,
-    HostSampled,
-    InputMeasured,
-    MemorySampled,
-    MirrorReported,
-    ModelBuilt,
-    Noticed,
-    PhaseStarted,
-    Profiled,
-    Progress,
-    ReplicaMemory,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    Steered,
-    Steering,
-    StopAfter,
-    StopRequested,
-    Translated,
-    ValidationProgress,
-)
+from .events import EpochEnded, Event, Progress
 from .journal import decode
 from .metrics import Metric, best_of, loss_beside, metric_called
 from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_METRICS, MOST_REPLICAS
@@ -67,20 +36,20 @@ _MOST_HOSTS = 4096
 class RunState:
     """Everything a screen shows of a run."""
 
-    started: RunStarted | None = None  # the first event; None if nothing is known yet
+    started: events.RunStarted | None = None  # the first event; None if nothing is known yet
     started_at: float = 0.0  # Unix time of the first event
     phase: str = ""  # what the run is doing; empty before the first phase and after the last event
     phase_detail: str = ""  # detail of the phase
     phase_since: float = 0.0  # Unix time at which the phase began
     phase_s: Mapping[str, float] = field(default_factory=dict)  # seconds spent in each phase that has ended
-    accelerator: AcceleratorReady | None = None  # devices and strategy, once connected
-    data: DataReady | None = None  # sizes of the data, once loaded
-    model: ModelBuilt | None = None  # the model's size, once built
-    fit: FitStarted | None = None  # the plan of training, once it began
+    accelerator: events.AcceleratorReady | None = None  # devices and strategy, once connected
+    data: events.DataReady | None = None  # sizes of the data, once loaded
+    model: events.ModelBuilt | None = None  # the model's size, once built
+    fit: events.FitStarted | None = None  # the plan of training, once it began
     progress: Progress | None = None  # the newest progress
     # Unix time of the newest progress or the end of an epoch, later by the time in which nothing was trained since.
     progress_at: float = 0.0
-    validating: ValidationProgress | None = None  # how far the current validation is; None outside of one
+    validating: events.ValidationProgress | None = None  # how far the current validation is; None outside of one
     # Training metrics, one point per progress event: means since the point before, if they can be recovered.
     train: Curves = field(default_factory=Curves)
     # Validation metrics, named without ``val_``, one point per validated epoch.
@@ -88,30 +57,30 @@ class RunState:
     epochs: Sequence[EpochEnded] = ()  # the epochs that ended
     # Learning rate, ``examples_per_s`` and ``step_ms``, one point per epoch; NaN if one is missing.
     speed: Curves = field(default_factory=Curves)
-    translated: Translated | None = None  # the newest translations of a few sentences
-    memory: Mapping[int, ReplicaMemory] = field(default_factory=dict)  # the newest memory figures by replica number
-    hosts: Mapping[int, HostSampled] = field(default_factory=dict)  # the newest figures of each host by its number
+    translated: events.Translated | None = None  # the newest translations of a few sentences
+    memory: Mapping[int, events.ReplicaMemory] = field(default_factory=dict)  # the newest figures by replica number
+    hosts: Mapping[int, events.HostSampled] = field(default_factory=dict)  # the newest figures by the host's number
     # Each host's figures over time by its number: ``cpu_percent``, ``ram_percent``, ``disk_read_mb_per_s``,
     # ``examples_per_s``; NaN if one is missing.
     host_curves: Mapping[int, Curves] = field(default_factory=dict)
-    input: InputMeasured | None = None  # the newest measure of the input
+    input: events.InputMeasured | None = None  # the newest measure of the input
     input_curve: Curves = field(default_factory=Curves)  # its ``wait_percent`` over time
-    lost: tuple[HostLost, ...] = ()  # the hosts that are gone
-    checkpoint: CheckpointSaved | None = None  # the newest checkpoint
+    lost: tuple[events.HostLost, ...] = ()  # the hosts that are gone
+    checkpoint: events.CheckpointSaved | None = None  # the newest checkpoint
     notices: tuple[str, ...] = ()  # messages to the user, oldest first; the newest 2000
-    stop: StopRequested | None = None  # the newest request to stop, if there was one
+    stop: events.StopRequested | None = None  # the newest request to stop, if there was one
     is_diverging: bool = False  # whether an alert, and nobody before it, stops the run
-    steered: tuple[Steered, ...] = ()  # the answers to requests to steer the run, oldest first; the newest 2000
-    profiled: tuple[Profiled, ...] = ()  # where the time of a few steps went: the newest two, oldest first
-    compiled: tuple[Compiled, ...] = ()  # the compilations, oldest first; the newest 200
-    alerts: tuple[Alerted, ...] = ()  # what needs attention, oldest first; the newest 2000
-    budget: BudgetSet | None = None  # the run's time budget, if it has one
-    mirror: MirrorReported | None = None  # how much of the run its mirror holds, if it has one
+    steered: tuple[events.Steered, ...] = ()  # the answers to requests to steer the run, oldest first; the newest 2000
+    profiled: tuple[events.Profiled, ...] = ()  # where the time of a few steps went: the newest two, oldest first
+    compiled: tuple[events.Compiled, ...] = ()  # the compilations, oldest first; the newest 200
+    alerts: tuple[events.Alerted, ...] = ()  # what needs attention, oldest first; the newest 2000
+    budget: events.BudgetSet | None = None  # the run's time budget, if it has one
+    mirror: events.MirrorReported | None = None  # how much of the run its mirror holds, if it has one
     mirror_at: float = 0.0  # Unix time of that
-    end: RunFinished | RunFailed | None = None  # the last event of a run that ended
+    end: events.RunFinished | events.RunFailed | None = None  # the last event of a run that ended
     last_at: float = 0.0  # Unix time of the newest event
     skipped: int = 0  # journal records that were not understood
-    resumed: tuple[RunResumed, ...] = ()  # where the run was resumed, oldest first
+    resumed: tuple[events.RunResumed, ...] = ()  # where the run was resumed, oldest first
     away_s: float = 0.0  # seconds in which nothing trained, between an interruption and its `resume`
 
     @property
@@ -154,38 +123,38 @@ def best_epoch(epochs: Sequence[EpochEnded], monitor: str, *, lowest: bool) -> E
     An epoch whose loss is not a number is never the best: its model is broken.
     """
     valid = [e for e in epochs if math.isfinite(e.logs.get("loss", 0.0)) and monitor in e.logs]
-    values, losses = ([e.logs.get(name, math.nan) for e in valid] for name in (monitor, loss_beside(monitor)))
+    values, losses = ([e.logs.get(name) for e in valid] for name in (monitor, loss_beside(monitor)))
     at = best_of(values, losses, lowest=lowest)
     return None if at is None else valid[at]
 
 
 _NEWEST: dict[type[Event], str] = {
-    AcceleratorReady: "accelerator",
-    BudgetSet: "budget",
-    CheckpointSaved: "checkpoint",
-    DataReady: "data",
-    FitStarted: "fit",
-    MirrorReported: "mirror",
-    ModelBuilt: "model",
-    StopRequested: "stop",
-    Translated: "translated",
-    ValidationProgress: "validating",
+    events.AcceleratorReady: "accelerator",
+    events.BudgetSet: "budget",
+    events.CheckpointSaved: "checkpoint",
+    events.DataReady: "data",
+    events.FitStarted: "fit",
+    events.MirrorReported: "mirror",
+    events.ModelBuilt: "model",
+    events.StopRequested: "stop",
+    events.Translated: "translated",
+    events.ValidationProgress: "validating",
 }
 """Fields that hold the newest event of a type."""
 
 _LISTED: dict[type[Event], tuple[str, int]] = {
-    Alerted: ("alerts", _MOST_NOTICES),
-    Compiled: ("compiled", _MOST_COMPILED),
-    HostLost: ("lost", _MOST_HOSTS),
-    Profiled: ("profiled", 2),
-    Steered: ("steered", _MOST_NOTICES),
+    events.Alerted: ("alerts", _MOST_NOTICES),
+    events.Compiled: ("compiled", _MOST_COMPILED),
+    events.HostLost: ("lost", _MOST_HOSTS),
+    events.Profiled: ("profiled", 2),
+    events.Steered: ("steered", _MOST_NOTICES),
 }
 """Fields that hold the newest events of a type, and how many."""
 
 
 def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901  one case an event
     """Return the state after one event at a Unix time in seconds; the state before is not changed."""
-    if isinstance(event, RunResumed):
+    if isinstance(event, events.RunResumed):
         return _resumed(state, event, at)
     kind, changes = type(event), dict[str, Any](last_at=at)
     if kind in _NEWEST:
@@ -197,32 +166,33 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
     match event:
         case Progress():
             return _with_report(state, event, at)
-        case RunStarted():
-            return replace(state, started=event, started_at=at)
-        case PhaseStarted():
-            return replace(_phase_closed(state, at), phase=event.phase, phase_detail=event.detail, phase_since=at)
         case EpochEnded():
             return _with_epoch(state, event, at)
-        case MemorySampled():
+        case events.RunStarted():
+            return replace(state, started=event, started_at=at)
+        case events.PhaseStarted():
+            return replace(_phase_closed(state, at), phase=event.phase, phase_detail=event.detail, phase_since=at)
+        case events.MemorySampled():
             memory = {**state.memory, **{memory.index: memory for memory in event.replicas}}
             return replace(state, memory=memory) if len(memory) <= MOST_REPLICAS else state
-        case HostSampled():
+        case events.HostSampled():
             return _with_host(state, event)
-        case InputMeasured():
+        case events.InputMeasured():
             share = 100 * event.wait_s / event.span_s if event.span_s > 0 else math.nan
             place = state.train.epoch.last or float(event.epoch - 1)
             curve = state.input_curve.extended([event.step], [place], [event.elapsed_s], {"wait_percent": [share]})
             return replace(state, input=event, input_curve=curve)
-        case Noticed():
+        case events.Noticed():
             return replace(state, notices=(*state.notices[1 - _MOST_NOTICES :], event.message))
-        case Steered(action=Steering.EPOCHS, refused="", after=after) if state.fit is not None and after and after >= 1:
-            return replace(state, fit=replace(state.fit, epochs=int(after)))
-        case Alerted(stops=True):
-            is_first = state.stop is None or state.stop.after == StopAfter.EPOCH
+        case events.Steered(action=events.Steering.EPOCHS, refused="", after=after):
+            if state.fit is not None and after and after >= 1:
+                return replace(state, fit=replace(state.fit, epochs=int(after)))
+        case events.Alerted(stops=True):
+            is_first = state.stop is None or state.stop.after == events.StopAfter.EPOCH
             return replace(state, is_diverging=state.is_diverging or is_first)
-        case MirrorReported():
+        case events.MirrorReported():
             return replace(state, mirror_at=at)
-        case RunFinished() | RunFailed():
+        case events.RunFinished() | events.RunFailed():
             return replace(_phase_closed(state, at), end=event)
     return state
 
@@ -230,40 +200,34 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
 def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
     """Return the state after records from a `JournalReader`, as `reduce` one by one would give it."""
     for kind, part in groupby(records, itemgetter("type")):
-        if kind == Progress.__name__:
-            state = _with_progress(state, [*part])
-        else:
-            for record in part:
-                state = _with_record(state, record)
+        together = [*part]
+        if kind == Progress.__name__ and (advanced := _with_progress(state, together)) is not None:
+            state = advanced
+            continue
+        for record in together:
+            event = decode(record)
+            if event is None:
+                state = replace(state, skipped=state.skipped + 1)
+            else:
+                state = reduce(state, event, float(record["t"]))
     return state
 
 
-def _with_record(state: RunState, record: Mapping[str, Any]) -> RunState:
-    event = decode(record)
-    if event is None:
-        return replace(state, skipped=state.skipped + 1)
-    return reduce(state, event, float(record["t"]))
-
-
-def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
-    """Add many progress records without creating an event for each."""
+def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState | None:
+    """Add many progress records without creating an event for each; None if one is damaged."""
     try:
         names = ("step", "epoch", "epoch_step", "elapsed_s")
         step, epoch, epoch_step, elapsed_s = (np.array([*map(float, map(itemgetter(name), records))]) for name in names)
         reported = [record["logs"] for record in records]
         metrics = [*dict.fromkeys(chain(state.train.metrics, *reported))][:MOST_METRICS]
         logs = {name: np.array([float(log.get(name, math.nan)) for log in reported]) for name in metrics}
-        counts = np.concatenate((step, epoch, epoch_step))
-        is_possible = ((counts >= 0) & (counts < MOST_COUNT) & (counts == np.floor(counts))).all()
-        is_possible = is_possible and (np.abs(elapsed_s) <= LARGEST_MEASURE).all()
         last = decode(records[-1])
     except (KeyError, TypeError, ValueError, AttributeError):
-        is_possible, last = np.False_, None
-    if not is_possible or not isinstance(last, Progress):
-        # One of them is damaged: take them one by one, and count what cannot be understood.
-        for record in records:
-            state = _with_record(state, record)
-        return state
+        return None
+    counts = np.concatenate((step, epoch, epoch_step))
+    is_possible = ((counts >= 0) & (counts < MOST_COUNT) & (counts == np.floor(counts))).all()
+    if not is_possible or not (np.abs(elapsed_s) <= LARGEST_MEASURE).all() or not isinstance(last, Progress):
+        return None
     at = float(records[-1]["t"])
     train = _with_points(state, step, epoch, epoch_step, elapsed_s, logs)
     return replace(state, train=train, progress=last, progress_at=at, last_at=at)
@@ -294,25 +258,24 @@ def _with_report(state: RunState, event: Progress, at: float, place: Values | No
     return replace(state, train=_with_points(state, *column, logs, place), progress=event, progress_at=at)
 
 
-def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
+def _resumed(state: RunState, event: events.RunResumed, at: float) -> RunState:
     """Drop what the run did after its checkpoint: it is repeated."""
     state = _phase_closed(state, state.last_at)
     train = state.train.until(event.step)
     logs = train.means_since(event.step - event.epoch_step)
     last = int(train.step.last or event.step)
-    done = event.epoch_step - (event.step - last)
-    progress = Progress(event.epoch + 1, max(done, 0), last, event.elapsed_s, logs) if event.step else None
+    done = max(event.epoch_step - (event.step - last), 0)
     started, fit, epochs = state.started, state.fit, event.config.get("epochs")
+    if started is not None:
+        folder = event.folder or started.folder
+        started = replace(started, pid=event.pid, host=event.host, config=event.config, folder=folder)
     if fit is not None and not event.why and isinstance(epochs, int) and epochs > 0:
         fit = replace(fit, epochs=epochs)
     return replace(
         state,
         fit=fit,
-        started=started
-        and replace(
-            started, pid=event.pid, host=event.host, config=event.config, folder=event.folder or started.folder
-        ),
-        progress=progress,
+        started=started,
+        progress=Progress(event.epoch + 1, done, last, event.elapsed_s, logs) if event.step else None,
         progress_at=at,
         train=train,
         validation=state.validation.until(event.step),
@@ -339,36 +302,31 @@ def _with_epoch(state: RunState, event: EpochEnded, at: float) -> RunState:
         last = Progress(event.epoch, event.epoch_steps, event.step, event.elapsed_s, means)
         state = _with_report(state, last, at, [float(event.epoch)])
     place = ([event.step], [float(event.epoch)], [event.elapsed_s])
-    figures = {"learning_rate": event.learning_rate, "examples_per_s": event.examples_per_s, "step_ms": event.step_ms}
+    speed = {name: [getattr(event, name)] for name in ("learning_rate", "examples_per_s", "step_ms")}
     return replace(
         state,
         progress_at=at,
         epochs=(*state.epochs, event),
         validation=state.validation.extended(*place, scores) if scores else state.validation,
-        speed=state.speed.extended(*place, {name: [_known(value)] for name, value in figures.items()}),
+        speed=state.speed.extended(*place, speed),
     )
 
 
-def _known(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _with_host(state: RunState, event: HostSampled) -> RunState:
+def _with_host(state: RunState, event: events.HostSampled) -> RunState:
     hosts = {**state.hosts, event.process: event}
     if len(hosts) > _MOST_HOSTS:
         return state
     if event.elapsed_s is None:
         return replace(state, hosts=hosts)
-    limit = event.ram_limit_bytes
+    limit, read = event.ram_limit_bytes, event.disk_read_bytes_per_s
     figures = {
         "cpu_percent": event.cpu_percent,
         "ram_percent": 100 * event.ram_bytes / limit if event.ram_bytes is not None and limit else None,
-        "disk_read_mb_per_s": None if event.disk_read_bytes_per_s is None else event.disk_read_bytes_per_s / 1e6,
+        "disk_read_mb_per_s": None if read is None else read / 1e6,
         "examples_per_s": event.examples_per_s,
     }
-    step = state.progress.step if state.progress else 0
-    place = ([step], [state.train.epoch.last or 0.0], [event.elapsed_s])
-    logs = {name: [_known(value)] for name, value in figures.items()}
+    place = ([state.progress.step if state.progress else 0], [state.train.epoch.last or 0.0], [event.elapsed_s])
+    logs = {name: [value] for name, value in figures.items()}
     curves = state.host_curves.get(event.process, Curves()).extended(*place, logs)
     return replace(state, hosts=hosts, host_curves={**state.host_curves, event.process: curves})
 
@@ -383,5 +341,5 @@ def _phase_closed(state: RunState, at: float) -> RunState:
         phase_detail="",
         validating=None,
         phase_s={**state.phase_s, state.phase: state.phase_s.get(state.phase, 0.0) + took},
-        progress_at=state.progress_at + (0.0 if state.phase in OF_EPOCHS else took),
+        progress_at=state.progress_at + (0.0 if state.phase in events.OF_EPOCHS else took),
     )

@@ -41,15 +41,12 @@ def pace(state: RunState) -> Pace:
     The first execution does not count, because it includes compilation: see `engine.runs.events.EpochEnded`. What is
     left of the run follows from whole epochs, with their validation and saving, once one has ended.
     """
-    step_ms = _step_ms(state)
-    if step_ms is None or state.fit is None or state.progress is None or state.end is not None:
-        return Pace(step_ms=step_ms)
-    batch = state.fit.global_batch
-    examples = batch / step_ms * 1e3 if batch else None
-    steps = state.fit.steps_per_epoch
-    if steps is None:
-        return Pace(step_ms=step_ms, examples_per_s=examples)
-    progress = state.progress
+    step_ms, fit, progress = _step_ms(state), state.fit, state.progress
+    if step_ms is None or fit is None or progress is None or state.end is not None:
+        return Pace(step_ms)
+    examples_per_s = fit.global_batch / step_ms * 1e3 if fit.global_batch else None
+    if (steps := fit.steps_per_epoch) is None:
+        return Pace(step_ms, examples_per_s)
     ended = state.epochs[-1].epoch if state.epochs else 0
     in_epoch = 0 if progress.epoch <= ended else min(progress.epoch_step, steps)
     epoch_s = training_s = steps * step_ms / 1e3
@@ -58,11 +55,10 @@ def pace(state: RunState) -> Pace:
         # counts, if it was validated, only while there is no other: its validation is compiled.
         if len(last) > 1 and last[0].epoch == 1 and last[0].validation_s:
             last = last[1:]
-        spent_s = last[0].seconds - last[0].compile_s + last[-1].elapsed_s - last[0].elapsed_s
-        epoch_s = spent_s / len(last)
+        epoch_s = (last[0].seconds - last[0].compile_s + last[-1].elapsed_s - last[0].elapsed_s) / len(last)
         training_s = max(0.0, epoch_s - sum(one.validation_s for one in last) / len(last))
-    run_left = (state.fit.epochs - ended) * epoch_s - in_epoch / steps * training_s
-    return Pace(step_ms, examples, max(0.0, run_left))
+    left_s = (fit.epochs - ended) * epoch_s - in_epoch / steps * training_s
+    return Pace(step_ms, examples_per_s, max(0.0, left_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +79,13 @@ def stall(state: RunState, at: float) -> Stall | None:
     progress, fit, step_ms = state.progress, state.fit, _step_ms(state)
     if state.phase != Phase.TRAINING or state.end is not None or progress is None or fit is None or step_ms is None:
         return None
-    is_between_epochs = bool(state.epochs) and state.epochs[-1].epoch >= progress.epoch
-    if is_between_epochs and len(state.epochs) < 2:
+    times = state.train.elapsed_s.values
+    if not len(times) or (len(state.epochs) == 1 and state.epochs[0].epoch >= progress.epoch):
         return None
     seconds = at - max(state.progress_at, state.phase_since)
     usual_s = step_ms / 1e3 * max(1, fit.steps_per_execution)
-    times = state.train.elapsed_s.values
-    if not len(times):
-        return None
-    if seconds < max(STALL_S, _STALL_STEPS * usual_s, _STALL_GAPS * float(np.diff(times, prepend=0.0).max())):
-        return None
-    return Stall(int(seconds), usual_s)
+    shortest_s = max(STALL_S, _STALL_STEPS * usual_s, _STALL_GAPS * float(np.diff(times, prepend=0.0).max()))
+    return Stall(int(seconds), usual_s) if seconds >= shortest_s else None
 
 
 def validating_share(epochs: Sequence[EpochEnded]) -> float | None:

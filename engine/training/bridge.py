@@ -11,13 +11,12 @@ makes a run that ``tpu-console attach`` shows live; stopping the run there stops
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
 
 
 def watch(model: Any, report: Callable[[Compiled], None]) -> None:
-    """Report every further compilation of a model's steps; `report` is called in the training thread.
+    """Call a function with every further compilation of a model's steps, in the training thread.
 
-    It replaces the one of an earlier call. What it gets does not say where the run is.
+    It replaces the function of an earlier call. What it gets does not say where the run is.
     """
     watched = getattr(model, "tpu_console_compilations", None)
     if watched is None and loaded_framework().traces_steps(model):
@@ -55,8 +54,7 @@ class _Watched:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        # The batch of the execution that is going on, if it was traced for it.
-        self.traced: dict[str, str] | None = None
+        self.traced: dict[str, str] | None = None  # the batch of the current execution, if it was traced for it
         self._began, self._hits = 0.0, loaded_framework().cached_programs()
         self._before: dict[str, dict[str, str]] = {}  # the batch of the newest compilation, by the name of the step
         self._known: dict[str, list[dict[str, str]]] = defaultdict(list)  # all since the step was traced
@@ -74,16 +72,16 @@ class _Watched:
         model, attribute, last = self._model, f"{name}_function", None
         step, make = getattr(model, f"{name}_step"), getattr(model, f"make_{attribute}")
 
-        @functools.wraps(step)
+        @wraps(step)
         def traced(*arguments: Any) -> Any:  # Keras calls it to trace it, never for a batch
             self._known[name].clear()
             self._note(name, arguments[-1])
             return step(*arguments)
 
-        @functools.wraps(make)
+        @wraps(make)
         def made(*arguments: Any, **named: Any) -> Any:
             nonlocal last
-            showing = loaded_framework().showing_shapes(model, traced, functools.partial(self._note, name))
+            showing = loaded_framework().showing_shapes(model, traced, partial(self._note, name))
             setattr(model, f"{name}_step", showing or traced)
             if showing is not None:
                 model.jit_compile = False  # the step compiles itself
@@ -93,7 +91,7 @@ class _Watched:
                 if showing is not None:
                     model.jit_compile = True
             if (function := getattr(model, attribute)) is not last:
-                last = functools.partial(self._executed, name, function)
+                last = partial(self._executed, name, function)
                 setattr(model, attribute, last)
                 self._before.pop(name, None)
             return last
@@ -107,14 +105,17 @@ class _Watched:
             batch, self.traced = self.traced, None
             seconds, hits = time.perf_counter() - self._began, loaded_framework().cached_programs()
             is_cached = None if hits is None else hits != self._hits
-            steps = int(getattr(self._model, "steps_per_execution", 1) or 1)
             before, self._before[name] = self._before.get(name, {}), batch
             part = next((key for key, one in batch.items() if before and before.get(key) != one), "")
             now = batch.get(part) or next(iter(batch.values()), "")
-            place = (0, 0, 0.0)  # `report` knows it
-            is_validation = name == "test"
-            self.report(Compiled(*place, seconds, is_validation, is_cached, part, now, before.get(part, ""), steps))
+            what = name == "test", is_cached, part, now, before.get(part, ""), steps_of(self._model)
+            self.report(Compiled(0, 0, 0.0, seconds, *what))  # `report` knows the place
         return result
+
+
+def steps_of(model: Any) -> int:
+    """Return a compiled model's steps per execution."""
+    return int(getattr(model, "steps_per_execution", 1) or 1)
 
 
 def described(data: Any) -> dict[str, str]:
@@ -128,11 +129,8 @@ def described(data: Any) -> dict[str, str]:
     return parts
 
 
-PROGRESS_S = 0.1
-"""Shortest time between two progress events."""
-
-VALIDATION_PROGRESS_S = 0.5
-"""The same during validation."""
+PROGRESS_S, VALIDATION_PROGRESS_S = 0.1, 0.5
+"""Shortest time between two progress events, and the same during validation."""
 
 
 class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -175,32 +173,25 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._target = run
-        self._global_batch = global_batch
-        self._replica_batch = replica_batch
+        self._target, self._config, self._display = run, config, display
+        self._global_batch, self._replica_batch, self._monitor = global_batch, replica_batch, monitor
         self.execution_reason = execution_reason
         self.best_step_ms: float | None = None  # what the preflight says
         self.best_layers_ms: dict[str, float] = {}
-        self._monitor = monitor
-        self._config = config
-        self._display = display
         self.epochs = epochs
-        self._resumed = resumed
-        self._clock = clock
+        self._resumed, self._clock = resumed, clock
         self._notebook: NotebookRun | None = None
         self._lock = threading.Lock()
         self._recorder: Recorder
         self._trained: Any = None
         self._wait: Callable[[], object] = lambda: None  # until the device has done the steps that were sent to it
-        self._goes_on = False
-        self._is_training = False
+        self._goes_on = self._is_training = False
         self._reset()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle only the arguments, as KerasTuner does for each trial: a copy makes its own runs."""
-        named: dict[str, Any] = {"global_batch": self._global_batch, "replica_batch": self._replica_batch}
-        named |= {"monitor": self._monitor, "config": self._config, "display": self._display}
-        return partial(type(self), self._target, **named), ()
+        names = "global_batch", "replica_batch", "monitor", "config", "display"
+        return partial(type(self), self._target, **{name: getattr(self, f"_{name}") for name in names}), ()
 
     def where(self) -> tuple[int, int, float]:
         """Return the current epoch, from 1, the steps done in the run, and the seconds of training."""
@@ -223,8 +214,7 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
                 paused_s = self._clock() - began
                 self._began += paused_s
                 self._epoch_began += paused_s
-                if self._test_began is not None:
-                    self._test_began += paused_s
+                self._test_began += paused_s
 
     def leave_out(self, steps: int, seconds: float) -> None:
         """Leave steps of this epoch out of its speed, because they were slowed down."""
@@ -246,17 +236,13 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
         # Of an epoch that was begun before: its steps and seconds until then.
         self._earlier_steps, self._earlier_s = (at.epoch_step, at.epoch_s) if at else (0, 0.0)
         self._epoch_began = self._began
-        self._next_progress = 0.0
+        self._next_progress = self._next_test_progress = 0.0
         self._first_execution_s: float | None = None
         self._steps_behind = 1  # from the number Keras gives an execution to the steps done after it
-        self._untimed_s = 0.0  # of this epoch: compilation and validation
-        self._untimed_steps = 0
-        self._compile_s = 0.0
-        self._test_began: float | None = None
+        self._untimed_steps, self._untimed_s = 0, 0.0  # of this epoch: compilation and validation
+        self._test_began = self._validation_s = self._compile_s = 0.0
         self._test_batches = 0
         self._test_batches_total: int | None = None
-        self._next_test_progress = 0.0
-        self._validation_s = 0.0
         self._has_warned_of_monitor = False
 
     def set_model(self, model: Any) -> None:
@@ -297,7 +283,7 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
                 steps_per_epoch=int(params["steps"]) if params.get("steps") else None,
                 global_batch=self._global_batch,
                 replica_batch=self._replica_batch,
-                steps_per_execution=int(getattr(self.model, "steps_per_execution", 1) or 1),
+                steps_per_execution=steps_of(self.model),
                 execution_reason=self.execution_reason,
                 monitor=self._monitor,
                 metrics=metrics_of(self.model),
@@ -323,7 +309,7 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
             first = self._first_execution_s is None
             if first and batch == 0:
                 # Before 3.11 Keras names an execution by its first step, since then by its last.
-                self._steps_behind = int(getattr(self._trained, "steps_per_execution", 1) or 1)
+                self._steps_behind = steps_of(self._trained)
             epoch_step = self._earlier_steps + batch + self._steps_behind
             if epoch_step <= self._epoch_step:
                 return  # an older execution whose report came late
@@ -345,35 +331,29 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
 
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Validation begins."""
-        if not self._is_training:
-            return  # called by `evaluate`, not by `fit`
-        self._wait()  # for the last training steps, whose time does not count as validation
-        self._test_began = self._clock()
-        self._test_batches = 0
-        self._next_test_progress = self._test_began + VALIDATION_PROGRESS_S
-        self._recorder.enter(Phase.VALIDATING)
+        if self._is_training:  # called by `fit`, not by `evaluate`
+            self._wait()  # for the last training steps, whose time does not count as validation
+            self._test_began = self._clock()
+            self._test_batches = 0
+            self._next_test_progress = self._test_began + VALIDATION_PROGRESS_S
+            self._recorder.enter(Phase.VALIDATING)
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Report the progress of validation, possibly from several threads in parallel."""
-        if not self._is_training:
-            return
         now = self._clock()
         with self._lock:
             self._test_batches = max(self._test_batches, batch + 1)
-            if now < self._next_test_progress:
+            if not self._is_training or now < self._next_test_progress:
                 return
             self._next_test_progress = now + VALIDATION_PROGRESS_S
         self._recorder.emit(ValidationProgress(self._epoch, self._test_batches, self._test_batches_total))
 
     def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
         """Validation ends."""
-        if not self._is_training:
-            return
-        if self._test_began is not None:
+        if self._is_training:
             self._validation_s += self._clock() - self._test_began
-            self._test_began = None
             self._test_batches_total = self._test_batches or None
-        self._recorder.enter(Phase.TRAINING)
+            self._recorder.enter(Phase.TRAINING)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Report the epoch, and stop if a stop was requested during validation."""
@@ -384,7 +364,6 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
         timed_steps = self._epoch_step - self._untimed_steps
         timed_s = seconds - self._untimed_s - self._validation_s
         step_s = timed_s / timed_steps if timed_steps > 0 and timed_s > 0 else None
-        batch = self._global_batch
         rates = {rate_of(one) for one in used_optimizers(self.model).values()}
         self._recorder.emit(
             EpochEnded(
@@ -395,8 +374,8 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
                 seconds=seconds,
                 compile_s=self._compile_s,
                 validation_s=self._validation_s,
-                step_ms=None if step_s is None else step_s * 1e3,
-                examples_per_s=batch / step_s if batch and step_s else None,
+                step_ms=step_s and step_s * 1e3,
+                examples_per_s=self._global_batch / step_s if self._global_batch and step_s else None,
                 learning_rate=rates.pop() if len(rates) == 1 else None,
                 logs=numbers(logs),
             )

@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, list[NDArray[Any]]]
 
-    State = Mapping[str, Any]
-
 
 _COST_SHARE = 0.02
 _KEPT = "The previous checkpoint is kept."
@@ -54,10 +53,6 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
 
     It comes before all other callbacks: an epoch is saved when the next one begins, after all of them have seen its
     end. It counts the steps itself, because Keras calls callbacks from other threads.
-
-    Attributes:
-        trained: The compiled model, once attached; on JAX `model` would take its weights from the running step.
-        is_void: Whether the current state is not worth saving or validating, because training will go back.
     """
 
     async_safe = True
@@ -73,18 +68,15 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._recorder = recorder
+        self._recorder, self._bridge, self._clock = recorder, bridge, clock
         self._every_s = 60.0 * config.checkpoint.every_minutes
-        self._bridge = bridge
-        self._clock = clock
         self._steps_per_epoch, self._global_batch = data.steps_per_epoch, data.global_batch
         self.epoch = self._epoch_step = self._step = self.batches = 0  # `epoch` counts those that ended
         self._saved: tuple[Header, Arrays] | None = None
-        self.is_void = False
-        self.trained: Any = None
-        self._phase = 0
+        self.is_void = False  # whether the state is not worth saving or validating, because training will go back
+        self.trained: Any = None  # the compiled model; on JAX `model` would take its weights from the running step
+        self._phase, self._steps = 0, 1
         self._metrics: Sequence[NDArray[Any]] = ()
-        self._steps = 1
         self._is_cut = False  # the rest of an epoch that was begun before the run was resumed
         self._has_cut_validation = False
         self.stopping = stopping
@@ -102,17 +94,14 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
 
     def go_on_from(self, saved: tuple[Header, Arrays]) -> None:
         """Go on from a checkpoint; `attach` restores its state."""
-        self._saved, at = saved, saved[0]
+        self._saved, self.is_void, at = saved, False, saved[0]
         self.epoch, self._epoch_step, self._step, self.batches = at.epoch, at.epoch_step, at.step, at.batches
-        self.is_void = False
 
     def last_good(self) -> tuple[Header, Arrays] | None:
         """Return the newest checkpoint of the model's current phase of training, to go back to; None without one."""
         self.close()
         found = newest_checkpoint(self._recorder.run)
-        if found is None or found[1].phase != self._phase:
-            return None
-        return read_checkpoint(found[0])
+        return read_checkpoint(found[0]) if found is not None and found[1].phase == self._phase else None
 
     def rate_change(self) -> float:
         """Return a constant learning rate relative to that of the configuration."""
@@ -250,9 +239,8 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self._newest = (self._step, self._phase)
         self._saved_at = self._clock()
         self._cost_s = self._saved_at - began
-        self._writer = threading.Thread(
-            target=self._write, args=(header, arrays), name="tpu-console-checkpoint", daemon=True
-        )
+        write = partial(self._write, header, arrays)
+        self._writer = threading.Thread(target=write, name="tpu-console-checkpoint", daemon=True)
         self._writer.start()
 
     def _write(self, header: Header, arrays: Sequence[NDArray[Any]]) -> None:
@@ -310,27 +298,24 @@ class ValidatedEpochs(list[int]):
         self._checkpoints, self._every = checkpoints, every
 
     def __contains__(self, epoch: object) -> bool:
-        return int(str(epoch)) % self._every == 0 and not (
-            self._checkpoints.is_void
-            or self._checkpoints.is_stopped_within_epoch()
-            or self._checkpoints.is_stopped_together()
-        )
+        saved = self._checkpoints
+        is_stopped = saved.is_stopped_within_epoch() or saved.is_stopped_together()
+        return int(str(epoch)) % self._every == 0 and not (saved.is_void or is_stopped)
 
 
 def check_same(header: Header, group: str, variables: Sequence[Any]) -> None:
     """Raise `DataError` with the first difference if a model's variables are not those of a checkpoint."""
     saved = [array for array in header.arrays if array.group == group]
-    difference = f"there are {len(variables)} {group} variables, and {len(saved)} in the checkpoint"
-    for array, variable in zip(saved, variables, strict=False):
-        if array.shape != tuple(variable.shape):
-            difference = f"{variable.path} has shape {tuple(variable.shape)}, and {array.shape} in the checkpoint"
-            break
-    else:
-        if len(saved) == len(variables):
-            return
-    raise DataError(
-        f"The checkpoint is of another model: {difference}.", remedy="Resume without that change, or start a new run."
-    )
+    differences = [
+        f"{variable.path} has shape {tuple(variable.shape)}, and {array.shape} in the checkpoint"
+        for array, variable in zip(saved, variables, strict=False)
+        if array.shape != tuple(variable.shape)
+    ]
+    if len(saved) != len(variables):
+        differences.append(f"there are {len(variables)} {group} variables, and {len(saved)} in the checkpoint")
+    if differences:
+        what = f"The checkpoint is of another model: {differences[0]}."
+        raise DataError(what, remedy="Resume without that change, or start a new run.")
 
 
 def _constant_rate(model: Any) -> float | None:
@@ -352,14 +337,13 @@ def _variables(model: Any) -> dict[str, Sequence[Any]]:
 class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Keeps the state of the configuration's callbacks from one `fit` of a run to the next, and in checkpoints.
 
-    Keras has no call for that. It keeps attributes with plain values, which is all that Keras's own callbacks have.
-    It comes after them, because they reset their state in `on_train_begin`. `saved` are their states in the checkpoint
-    that is resumed.
+    Keras has no call for that. These are their attributes with plain values, which is all that Keras's own have. It
+    comes after them, because they reset their state in `on_train_begin`.
     """
 
     async_safe = True
 
-    def __init__(self, recorder: Recorder, callbacks: Sequence[Any], saved: Sequence[State] | None) -> None:
+    def __init__(self, recorder: Recorder, callbacks: Sequence[Any], saved: Sequence[Mapping[str, Any]] | None) -> None:
         super().__init__()
         self._callbacks = callbacks
         self._states = saved if saved is not None and len(saved) == len(callbacks) else None
@@ -368,8 +352,8 @@ class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is 
         lost = [
             f"{type(own).__name__} ({name})"
             for own in callbacks
-            for name, value in vars(own).items()
-            if name not in _not_state(own) and value is not None and _plain(value) is None and not callable(value)
+            for name, value in _state(own).items()
+            if value is not None and _plain(value) is None and not callable(value)
         ]
         if self._states is None:
             recorder.notice("The callbacks start over: the checkpoint was saved with other callbacks.")
@@ -378,11 +362,8 @@ class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is 
 
     def states(self) -> list[dict[str, Any]]:
         """Return the state of each callback."""
-        found = [
-            {name: _plain(value) for name, value in vars(own).items() if name not in _not_state(own)}
-            for own in self._callbacks
-        ]
-        return [{name: value for name, value in state.items() if value is not None} for state in found]
+        states = ({name: _plain(value) for name, value in _state(own).items()} for own in self._callbacks)
+        return [{name: value for name, value in state.items() if value is not None} for state in states]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the states."""
@@ -399,6 +380,11 @@ class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is 
 def _not_state(callback: Any) -> set[str]:
     """Return attributes that Keras sets, and arguments such as the path of a file, which are in the configuration."""
     return {"_model", "params", "_params", *inspect.signature(type(callback)).parameters}
+
+
+def _state(callback: Any) -> dict[str, Any]:
+    left_out = _not_state(callback)
+    return {name: value for name, value in vars(callback).items() if name not in left_out}
 
 
 def _plain(value: Any) -> Any:

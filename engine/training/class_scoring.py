@@ -1,7 +1,6 @@
 """Scores of the final model per class on the validation data, computed once after training.
 
-A metric counts in one `evaluate`: it runs on the model's devices, with any number of replicas, sees the same batches
-as validation, and needs no second pass for the labels.
+A metric counts in one `evaluate`: it runs on any number of replicas, on the same batches as validation.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from ..models.outputs import ClassOutput, apply_activation
 from ..runs.class_report import MOST_PICTURES, ClassReport, ClassScore, Mistake
 from ..runs.events import Phase
 from ..storage.files import write_whole
-from .summary import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +64,7 @@ def report_classes(
     try:
         report = _evaluated(recorder, model, validation, examples, outputs)
         if report is not None:
-            state = state_of(recorder)
+            state = recorder.state()
             last, best = state.epochs[-1].epoch if state.epochs else 0, state.best_epoch()
             epoch = restored or last
             is_best = best is not None and best.epoch == epoch
@@ -90,7 +88,7 @@ def _is_in_a_hurry(recorder: Recorder) -> bool:
     if recorder.team is not None:
         return True  # validation times differ between hosts, and all hosts must decide the same
     # A validation that was cut short by the stop has no metrics, and does not say how long one takes.
-    ended = state_of(recorder).epochs
+    ended = recorder.state().epochs
     measured = [epoch.validation_s for epoch in ended if any(name.startswith("val_") for name in epoch.logs)]
     return not measured or measured[-1] > _LONGEST_AFTER_STOP_S
 
@@ -101,17 +99,13 @@ def _evaluated(
     counted = {}
     for output in outputs:
         label = output.label_of(validation.element_spec[1])
-        classes = _count_classes(model, output, label, examples.signature.classes)
-        if classes is not None:
+        if (classes := _count_classes(model, output, label, examples.signature.classes)) is not None:
             counted[output.name] = Confusion(classes, output.activation)
     if not counted:
         return None
-    names = getattr(model, "output_names", None) or ()
     # Keras needs a loss to evaluate, and the run's loss is known already.
-    losses: Any = {
-        **dict.fromkeys(names),
-        **dict.fromkeys(counted, lambda _, outputs: keras.ops.zeros_like(outputs[:, 0])),
-    }
+    losses: Any = dict.fromkeys(getattr(model, "output_names", None) or ())
+    losses |= dict.fromkeys(counted, lambda _, outputs: keras.ops.zeros_like(outputs[:, 0]))
     metrics: Any = {name: [confusion] for name, confusion in counted.items()}
     model.compile(loss=losses.get("", losses), metrics=metrics.get("", metrics), jit_compile=model.jit_compile)
     seen, most = validation, None  # the number of examples, if that is limited
@@ -173,8 +167,7 @@ class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped
 
     def __init__(self, classes: int, activation: str = "") -> None:
         super().__init__(name="confusion", dtype="float32")
-        self._classes = classes
-        self._activation = activation
+        self._classes, self._activation = classes, activation
         # The last column counts outputs that are not numbers.
         self.table = self.add_weight(shape=(classes, classes + 1), initializer="zeros", name="table")
 
@@ -183,10 +176,9 @@ class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped
         ops, classes = keras.ops, self._classes
         outputs = ops.cast(apply_activation(self._activation, y_pred), "float32")
         is_number = ops.all(ops.isfinite(outputs), axis=-1)
-        single = ops.shape(outputs)[-1] == 1
-        guess = ops.cast(outputs[:, 0] > 0.5, "int32") if single else ops.cast(ops.argmax(outputs, axis=-1), "int32")
+        is_single, label = ops.shape(outputs)[-1] == 1, y_true
+        guess = ops.cast(outputs[:, 0] > 0.5 if is_single else ops.argmax(outputs, axis=-1), "int32")
         guess = ops.where(is_number, guess, classes)
-        label = y_true
         if len(label.shape) == 2:
             label = label[:, 0] if label.shape[1] == 1 else ops.argmax(label, axis=-1)
         rows = ops.one_hot(ops.cast(label, "int32"), classes, dtype="float32")
@@ -218,27 +210,23 @@ def report_on(
     lost = np.zeros(len(names), np.int64) if not_numbers is None else not_numbers
     right, examples, guessed = np.diag(matrix), matrix.sum(axis=1) + lost, matrix.sum(axis=0)
     with np.errstate(invalid="ignore"):  # a class without examples, or one that was never predicted
-        scores = right / guessed, right / examples, 2 * right / (guessed + examples)
-    wrong = matrix - np.diag(np.diag(matrix))
+        scores = np.array([right / guessed, right / examples, 2 * right / (guessed + examples)])
+    shares = [[None if np.isnan(value) else value for value in row] for row in scores.T.tolist()]
+    wrong = matrix - np.diag(right)
     mistakes = [
         Mistake(names[row], names[column], int(wrong[row, column]), float(wrong[row, column] / examples[row]))
         for row, column in np.argwhere(wrong)
     ]
-    shares = [[None if np.isnan(value) else float(value) for value in part] for part in scores]
-    recalls = scores[1][examples > 0]
     total = int(examples.sum())
     return ClassReport(
         examples=total,
-        accuracy=float(np.trace(matrix) / total) if total else 0.0,
-        balanced_accuracy=float(recalls.mean()) if total else 0.0,
+        accuracy=float(right.sum() / total) if total else 0.0,
+        balanced_accuracy=float(scores[1][examples > 0].mean()) if total else 0.0,
         not_numbers=int(lost.sum()),
         is_partial=is_partial,
-        classes=tuple(
-            ClassScore(name, precision, recall, f1, int(count))
-            for name, precision, recall, f1, count in zip(names, *shares, examples, strict=True)
-        ),
+        classes=tuple(map(ClassScore, names, *zip(*shares, strict=True), examples.tolist())),
         mistakes=tuple(sorted(mistakes, key=lambda one: (-one.count, -one.share))[:_MOST_MISTAKES]),
-        matrix=tuple(tuple(row) for row in matrix.tolist()),
+        matrix=tuple(map(tuple, matrix.tolist())),
     )
 
 
@@ -248,10 +236,7 @@ _MOST_EXAMPLES, _MOST_BYTES = 2_000, 64 << 20
 def mistake_pictures(
     model: Any, validation: Any, examples: Examples, names: Sequence[str], activation: str
 ) -> list[dict[str, Any]]:
-    """Return the mistakes among the first examples that the model was most sure of; empty if they are not images.
-
-    The activation turns the model's outputs into probabilities; empty if they are probabilities.
-    """
+    """Return the mistakes among the first examples that the model was most sure of; empty if they are not images."""
     shape = examples.signature.shape
     if len(shape) != 3 or shape[-1] not in {1, 3}:
         return []

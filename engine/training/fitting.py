@@ -1,7 +1,4 @@
-"""Trains the model of one run: build → compile → fit → save.
-
-This module imports Keras, so the backend must have been chosen before.
-"""
+"""Trains the model of one run: build → compile → fit → save. It imports Keras, so the backend was chosen before."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ from .outputs import BestCheckpoint, EpochSummaries, NewestCheckpoint, save_mode
 from .profiling import Profiler
 from .steering import SteeringCallback
 from .steps_per_execution import choose_execution
-from .summary import state_of, summary_of
+from .summary import summary_of
 from .translations import TranslationSamples
 
 if TYPE_CHECKING:
@@ -83,17 +80,17 @@ class Fitting:
         data: Pipeline,
         saved: tuple[Header, Arrays] | None,
     ) -> None:
-        self._recorder, self._config = recorder, config
-        self._accelerator, self._data = accelerator, data
+        self._recorder, self._config, self._accelerator, self._data = recorder, config, accelerator, data
         self._saved = (placed(saved[0], data), saved[1]) if saved is not None else None
         self._resumed = self._saved[0] if self._saved is not None else None
-        self._activation: Activation = ""
 
     def run(self, stopwatch: Stopwatch) -> RunFinished:
         """Train and save the model; record how long the run took."""
         recorder, data = self._recorder, self._data
         self._model = model = self._build()
-        self._config, self._activation, classes = check_model(recorder, self._config, data, model)
+        self._config, self._activation, classes, found = check_model(recorder, self._config, data, model)
+        if record := {**data.examples.record, **found}:
+            write_whole(recorder.run.inputs, json.dumps(record), is_synced=False)
         recorder.emit(models.model_built(model))  # a subclass of keras.Model has variables once the check has called it
         has_labels = isinstance(data.train.element_spec, tuple) and len(data.train.element_spec) > 1
         self._config = with_measured_metrics(self._config, model, has_labels=has_labels)
@@ -102,14 +99,14 @@ class Fitting:
         is_whole = self._fit()
         if is_removed(recorder.run):
             raise ConsoleError(f"The run ended, because {REMOVED}.")
-        outcome, reason = RunOutcome.COMPLETED, "all epochs are done"
+        outcome, reason = RunOutcome.EARLY, "a callback stopped training"
         if recorder.control.reason is not None:
             outcome, reason = RunOutcome.STOPPED, recorder.control.reason
         elif self._has_stopped_early():
             options = self._config.early_stopping
-            outcome, reason = RunOutcome.EARLY, f"{options.monitor} did not improve for {options.patience} epochs"
-        elif not is_whole:
-            outcome, reason = RunOutcome.EARLY, "a callback stopped training"
+            reason = f"{options.monitor} did not improve for {options.patience} epochs"
+        elif is_whole:
+            outcome, reason = RunOutcome.COMPLETED, "all epochs are done"
         if recorder.is_leader:
             self._save_model()
         restored = 0 if self._stopping is None else self._stopping.restored_epoch
@@ -117,7 +114,7 @@ class Fitting:
         scores = report_classes(recorder, model, data.validation, data.examples, classes, restored)
         if not recorder.is_leader:
             return RunFinished(outcome, f"{reason}; host 0 has the run", {})
-        state = state_of(recorder)
+        state = recorder.state()
         try:
             write_history(recorder.run, state.epochs)
         except OSError as error:
@@ -142,33 +139,32 @@ class Fitting:
 
     def _fit(self) -> bool:
         """Train, in two phases if the model is fine-tuned; return whether all epochs are done."""
-        config = self._config
+        config, recorder, at = self._config, self._recorder, self._resumed
         _, self._meter = metered(self._data.train)
         if self._meter is not None:
             cores = find_resources(this_machine()).cores
             remedy = partial(input_remedy, config, self._data, self._accelerator.name, cores)
-            InputRate(self._recorder, self._meter, remedy, alerts="input" in config.alerts.kinds)
+            InputRate(recorder, self._meter, remedy, alerts="input" in config.alerts.kinds)
         self._make_callbacks()
-        begun_phase = self._resumed.phase if self._resumed is not None else 0
-        at = self._resumed
+        checkpoints, steering = self._checkpoints, self._steering
+        # Epochs that were added while the run trained do not change the learning rate's schedule, unlike epochs that
+        # are given to `resume`.
         if at is not None and at.schedule_epochs not in {0, config.epochs}:
-            # Epochs that were added while the run trained do not change the learning rate's schedule, unlike epochs
-            # that are given to `resume`.
-            fit = state_of(self._recorder).fit
+            fit = recorder.state().fit
             if fit is not None and fit.epochs == config.epochs:
-                self._checkpoints.schedule_epochs = at.schedule_epochs
+                checkpoints.schedule_epochs = at.schedule_epochs
                 if config.optimizer.decay[0] != "constant":
-                    self._recorder.notice(f"The learning rate keeps its schedule of {at.schedule_epochs:,} epochs.")
-        phases = training_phases(self._config, self._checkpoints.schedule_epochs)
+                    recorder.notice(f"The learning rate keeps its schedule of {at.schedule_epochs:,} epochs.")
+        phases = training_phases(config, checkpoints.schedule_epochs)
         for number, phase in enumerate(phases):
             if phase.is_fine_tuning:
-                if self._recorder.should_stop():
+                if recorder.should_stop():
                     break
-                self._recorder.notice(unfreeze(self._model, self._config))
-            if number >= begun_phase:
+                recorder.notice(unfreeze(self._model, self._config))
+            if at is None or number >= at.phase:
                 self._fit_phase(number, phase, is_last=phase is phases[-1])
-        self._steering.close()
-        return self._checkpoints.epoch >= self._steering.epochs
+        steering.close()
+        return checkpoints.epoch >= steering.epochs
 
     def _fit_phase(self, number: int, phase: TrainingPhase, *, is_last: bool) -> None:
         data, checkpoints, steering = self._data, self._checkpoints, self._steering
@@ -182,13 +178,13 @@ class Fitting:
         is_over = self._resumed is not None and number == self._resumed.phase and self._has_stopped_early()
         goes_on = True
         while goes_on:
-            last_epoch = steering.epochs if is_last else phase.last_epoch
+            last_epoch = checkpoints.epoch if is_over else steering.epochs if is_last else phase.last_epoch
             with closing(checkpoints):  # a run that fails right after an epoch keeps its checkpoint
                 train = data.train_from(checkpoints.batches)
                 self._model.fit(
                     train if self._meter is None else metered(train, self._meter)[0],
                     initial_epoch=checkpoints.epoch,
-                    epochs=checkpoints.epoch if is_over else last_epoch,
+                    epochs=last_epoch,
                     steps_per_epoch=data.steps_per_epoch,
                     validation_data=data.validation,
                     validation_freq=ValidatedEpochs(checkpoints, self._config.validation_freq),
@@ -212,7 +208,7 @@ class Fitting:
         if monitor in {"auto", "none"} or (monitor.startswith("val_") and not prefix):
             monitor = prefix + (config.metric_names[0] if config.metrics else "loss")
         self._stopping = Patience(**config.early_stopping.model_dump()) if config.early_stopping.patience else None
-        bridge = BridgeCallback(
+        self._bridge = bridge = BridgeCallback(
             recorder,
             global_batch=data.global_batch,
             replica_batch=config.batch_size,
@@ -220,19 +216,18 @@ class Fitting:
             epochs=config.epochs,
             resumed=self._resumed,
         )
-        if best := best_case_of(replace(state_of(recorder), fit=None)):  # it may go on with another TPU
+        if best := best_case_of(replace(recorder.state(), fit=None)):  # it may go on with another TPU
             _, bridge.best_step_ms, bridge.best_layers_ms = best
         saving = epoch_end_callbacks(recorder, config, monitor, data.examples.record)
-        checkpoints = Checkpoints(recorder, config, data, bridge, self._stopping, saved)
+        self._checkpoints = checkpoints = Checkpoints(recorder, config, data, bridge, self._stopping, saved)
         checkpoints.best = next((callback for callback in saving if isinstance(callback, BestCheckpoint)), None)
         own = make_callbacks(config)
         profiler = Profiler(recorder, bridge, own, self._meter)
-        steering = SteeringCallback(recorder, bridge, checkpoints, profiler, config)
-        self._callbacks = [checkpoints, steering, bridge, *filter(None, [self._stopping]), *saving, *own]
+        self._steering = SteeringCallback(recorder, bridge, checkpoints, profiler, config)
+        self._callbacks = [checkpoints, self._steering, bridge, *filter(None, [self._stopping]), *saving, *own]
         if own:
             checkpoints.own = OwnCallbacks(recorder, own, saved[0].callbacks if saved is not None else None)
             self._callbacks.append(checkpoints.own)
-        self._bridge, self._checkpoints, self._steering = bridge, checkpoints, steering
 
     def _compile(self, config: RunConfig, at: Header | None) -> None:
         """Compile the model for a phase, which may go on from a checkpoint; choose `steps_per_execution`."""
@@ -256,15 +251,10 @@ class Fitting:
         if len(model.weights) != built:  # its training step calls layers that nothing has called before
             self._recorder.emit(models.model_built(model))
         watch(model, self._bridge.compiled)
-        is_kept = at is not None and at.steps_per_execution > 1 and config.steps_per_execution == "auto"
-        chosen = choose_execution(
-            model,
-            at.steps_per_execution if at is not None and is_kept else config.steps_per_execution,
-            data.steps_per_epoch,
-            batches,
-            variables,
-            framework.one_step_reason(replicas),
-        )
+        asked, kept = config.steps_per_execution, at.steps_per_execution if at is not None else 1
+        is_kept = asked == "auto" and kept > 1
+        one_step = framework.one_step_reason(replicas)
+        chosen = choose_execution(model, kept if is_kept else asked, data.steps_per_epoch, batches, variables, one_step)
         model.steps_per_execution = chosen.steps
         self._bridge.execution_reason = "auto: as before the run was resumed" if is_kept else chosen.reason
 
@@ -278,7 +268,7 @@ class Fitting:
             if partly := save_model(self._model, recorder.run.model):
                 recorder.notice(partly)
         except DiskFullError as error:
-            state = state_of(recorder)
+            state = recorder.state()
             kept = f"All {len(state.epochs)} epochs are recorded, but the trained model is lost."
             if state.checkpoint is not None:
                 kept = f"The best model is kept in {state.checkpoint.path} (epoch {state.checkpoint.epoch})."
@@ -315,52 +305,53 @@ def epoch_end_callbacks(
 
 def check_model(
     recorder: Recorder, config: RunConfig, data: Pipeline, model: Any
-) -> tuple[RunConfig, Activation, tuple[ClassOutput, ...] | None]:
+) -> tuple[RunConfig, Activation, tuple[ClassOutput, ...] | None, dict[str, Any]]:
     """Check that a custom model, its labels and the loss fit.
 
-    Returns the configuration for the model's outputs, what turns its logits into probabilities, and the outputs that
-    are classes, or None if the dataset says which.
+    Returns the configuration for the model's outputs, what turns its logits into probabilities, the outputs that are
+    classes, or None if the dataset says which, and what `predict` needs to know of them.
     """
     if not (is_user_reference(config.model) or is_user_reference(config.dataset)):
-        return config, logits_activation(model, config, {}), None
-    spec = data.train.element_spec
+        return config, logits_activation(model, config, {}), None, {}
+    spec, is_alone = data.train.element_spec, recorder.team is None
     models.refuse_loose_weights(model, spec[0] if isinstance(spec, tuple) else spec)
     inputs = labels = None
-    if recorder.team is None:
+    if is_alone:
         batch = next(iter(data.calibration()))
         inputs, labels = batch[:2] if isinstance(batch, tuple) and len(batch) > 1 else (batch, None)
     elif isinstance(spec, tuple) and len(spec) > 1:
         # One host alone cannot run a model that is spread over all hosts: it needs no inputs, and labels of 0 will do.
         labels = tf.nest.map_structure(lambda one: np.zeros([8, *one.shape[1:]], one.dtype.as_numpy_dtype), spec[1])
+    outputs = {}
     if is_compiled(model):
         recorder.notice(
             f"{config.model} compiled its model: its own optimizer, loss and metrics are used, not the configuration's."
         )
-        outputs = {}
         with suppress(DataError):
             outputs = outputs_by_name(model, inputs)
     else:
         outputs = outputs_by_name(model, inputs)
         config = for_outputs(config, tuple(outputs))
-        check_labels(config, model, outputs, labels if recorder.team is None else None)
-        if recorder.team is not None and are_unknown(config, outputs):
+        check_labels(config, model, outputs, labels if is_alone else None)
+        if not is_alone and are_unknown(config, outputs):
             recorder.notice(
                 "Whether the model gives logits cannot be checked with several hosts; it is taken to give "
                 "probabilities. If it gives logits, set outputs=logits."
             )
     activation = logits_activation(model, config, outputs, own_losses(config))
     by_output = activation if isinstance(activation, dict) else {"": activation}
-    if logits := {name: function for name, function in by_output.items() if function}:
+    if logits := [name for name, function in by_output.items() if function]:
         names = f" for {', '.join(logits)}" if "" not in logits else ""
         recorder.notice(
             f"The model gives logits{names}, not probabilities: the loss, the class report and `predict` convert them. "
             "If it gives probabilities, set outputs=probabilities."
         )
     classes = class_outputs(model, config, outputs, activation, labels)
-    record = {
-        "activation": activation,
-        "class_outputs": [output.name for output in classes],
-        "class_count": data.examples.signature.classes,
-    }
-    write_whole(recorder.run.inputs, json.dumps({**data.examples.record, **record}), is_synced=False)
-    return config, activation, classes
+    names_of_classes = [output.name for output in classes]
+    count = data.examples.signature.classes
+    return (
+        config,
+        activation,
+        classes,
+        {"activation": activation, "class_outputs": names_of_classes, "class_count": count},
+    )

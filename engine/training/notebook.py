@@ -10,31 +10,23 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from ..config.options import Alerts
 from ..errors import ConsoleError
 from ..monitoring.alerts import AlertWatch
 from ..monitoring.sampler import Sampler
+from ..runs import events
 from ..runs.control import Control
-from ..runs.events import (
-    EpochEnded,
-    FitStarted,
-    Phase,
-    Progress,
-    RunFailed,
-    RunFinished,
-    RunOutcome,
-    RunSource,
-    RunStarted,
-)
+from ..runs.events import EpochEnded, FitStarted, Phase, Progress, RunFailed, RunFinished
 from ..runs.facts import conclude
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.metrics import metric_called
 from ..runs.recorder import Recorder
 from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run
-from .summary import state_of, summary_of
+from .summary import summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,8 +58,8 @@ class NotebookRun:
                 heartbeat = Heartbeat(run, journal, control, self._stop_recording)
         except OSError as error:
             raise cannot_begin(run.path.parent, error) from error
-        self.recorder = Recorder(run, journal, control)
-        self.recorder.emit(RunStarted(label, RunSource.NOTEBOOK, os.getpid(), socket.gethostname(), values))
+        self.recorder, process = Recorder(run, journal, control), (os.getpid(), socket.gethostname())
+        self.recorder.emit(events.RunStarted(label, events.RunSource.NOTEBOOK, *process, values))
         self._thread = threading.get_ident()
         self._over = threading.Event()
         self._close_display: Callable[[], None] | None = None
@@ -85,9 +77,9 @@ class NotebookRun:
     def finish(self, reason: str = "fit returned") -> None:
         """End the run; the reason counts unless it was asked to stop."""
         asked = self.recorder.control.reason
-        outcome, reason = RunOutcome.STOPPED if asked else RunOutcome.COMPLETED, asked or reason
+        outcome, reason = events.RunOutcome.STOPPED if asked else events.RunOutcome.COMPLETED, asked or reason
         if not self._over.is_set():  # it may no longer be recorded
-            self.end(RunFinished(outcome, reason, summary_of(state_of(self.recorder), outcome, reason)))
+            self.end(RunFinished(outcome, reason, summary_of(self.recorder.state(), outcome, reason)))
         self._beat.join(2.0)
 
     def _stop_recording(self, why: str) -> None:
@@ -101,12 +93,10 @@ class NotebookRun:
                 heartbeat.tick()
             except OSError:
                 continue  # a full disk now may have room later
-            if self._fit is None:
-                continue  # called without fit: nothing to look for
             frame = sys._current_frames().get(self._thread)  # noqa: SLF001  the documented way to look at a thread
             while frame is not None and frame is not self._fit:
                 frame = frame.f_back
-            if frame is None:
+            if self._fit is not None and frame is None:
                 why = "It was interrupted, or an exception was raised in the notebook or script that called it."
                 remedy = "See the output of the cell that called fit()."
                 self.end(RunFailed("fit() ended before its last epoch.", why, remedy, log=""))
@@ -129,13 +119,8 @@ def numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
     """Return the metrics that are single numbers, sorted by name; Keras also passes on others, and some in groups."""
     found: dict[str, float] = {}
     for name, value in sorted((logs or {}).items()):
-        if isinstance(value, dict):
-            found |= numbers(value)
-            continue
-        try:
-            found[name] = float(value)
-        except (TypeError, ValueError):
-            continue
+        with suppress(TypeError, ValueError):
+            found |= numbers(value) if isinstance(value, dict) else {name: float(value)}
     return found
 
 
@@ -176,17 +161,8 @@ class Run:
         display: bool = False,
     ) -> None:
         self._name, self._config, self._display = name, config, display
-        self._plan = FitStarted(
-            epochs=epochs,
-            steps_per_epoch=steps_per_epoch,
-            global_batch=batch_size,
-            replica_batch=batch_size,
-            steps_per_execution=1,
-            execution_reason="",
-            monitor=monitor,
-        )
-        self._epoch = 1
-        self._step = self._epoch_began_at = 0
+        self._plan = FitStarted(epochs, steps_per_epoch, batch_size, batch_size, 1, monitor=monitor)
+        self._epoch, self._step, self._epoch_began_at = 1, 0, 0
         self._logs: dict[str, float] = {}
         self._next = 0.0
 
@@ -216,9 +192,8 @@ class Run:
 
     def end_epoch(self, **metrics: Any) -> None:
         """End an epoch; its metrics are these and the logged ones, as means over the epoch or as newest values."""
-        now, steps = time.monotonic(), self._step - self._epoch_began_at
+        now, steps, batch = time.monotonic(), self._step - self._epoch_began_at, self._plan.global_batch
         seconds = now - self._epoch_began
-        batch = self._plan.global_batch
         self._recorder.emit(
             EpochEnded(
                 epoch=self._epoch,

@@ -39,6 +39,7 @@ def save_model(model: Any, path: Path) -> str:
             with whole_file(path) as draft:
                 model.save(draft)
                 remember_own(draft)
+            return ""
         except (NotImplementedError, TypeError, ValueError) as error:  # of Keras, for a model that it cannot describe
             weights = path.with_suffix(".weights.h5")
             with whole_file(weights) as draft:
@@ -55,12 +56,10 @@ def save_model(model: Any, path: Path) -> str:
             raise disk_full(path.parent, path.name, size, "Free space on that disk.") from error
         if not isinstance(error, OSError):
             raise
-        raise ConsoleError(
-            f"{user_path(path)} cannot be written: {error.strerror or error}.", remedy="Check the folder's permissions."
-        ) from error
+        what = f"{user_path(path)} cannot be written: {error.strerror or error}."
+        raise ConsoleError(what, remedy="Check the folder's permissions.") from error
     finally:
         keras.distribution.set_distribution(distribution)
-    return ""
 
 
 class _EpochCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -73,18 +72,16 @@ class _EpochCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
 
     def _save(self, name: str, what: str) -> Path | None:
         """Save the model among the run's checkpoints; return its file, or None after a failure."""
-        folder = self._recorder.run.checkpoints
-        path = folder / name
+        path, was_failing = self._recorder.run.checkpoints / name, self._is_failing
         try:
             with suppress(OSError):  # then the model cannot be saved either, and that error says why
-                folder.mkdir(mode=0o700, exist_ok=True)
-            partly = save_model(self.model, path)
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+            partly, self._is_failing = save_model(self.model, path), False
         except ConsoleError as error:
-            if not self._is_failing:
-                self._recorder.notice(f"{what} was not saved. {error}")
             self._is_failing = True
+            if not was_failing:
+                self._recorder.notice(f"{what} was not saved. {error}")
             return None
-        self._is_failing = False
         return path.with_suffix(".weights.h5") if partly else path
 
 
@@ -99,12 +96,11 @@ class BestCheckpoint(_EpochCheckpoint):
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Save the model if its epoch is the best so far, as `best_epoch` decides."""
-        value, loss = ((logs or {}).get(name, math.nan) for name in (self._monitor, loss_beside(self._monitor)))
-        if not math.isfinite((logs or {}).get("loss", 0.0)):
-            return
+        logs = logs or {}
+        value, loss = (logs.get(name, math.nan) for name in (self._monitor, loss_beside(self._monitor)))
         lowest = metric_called(self._monitor, metrics_of(self.model)).lower_is_better
-        before = [math.nan if number is None else number for number in (self.value, self.loss)]
-        if best_of([before[0], value], [before[1], loss], lowest=lowest) != 1:
+        is_broken = not math.isfinite(logs.get("loss", 0.0))
+        if is_broken or best_of([self.value, value], [self.loss, loss], lowest=lowest) != 1:
             return
         self._recorder.enter(Phase.CHECKPOINTING)
         if path := self._save("best.keras", f"The best model so far (epoch {epoch + 1})"):
@@ -133,8 +129,7 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def __init__(self, recorder: Recorder, settings: Mapping[str, str | float]) -> None:
         super().__init__()
-        self._recorder = recorder
-        self._settings: Mapping[str, str | float] = settings
+        self._recorder, self._settings = recorder, settings
         self._folder = recorder.run.tensorboard
         self._failed = False
         self._writers: dict[str, Any] = {}

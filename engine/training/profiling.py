@@ -17,6 +17,7 @@ from ..monitoring.trace import LARGEST_TRACE, Trace, read_trace
 from ..preflight.layers import all_layers
 from ..runs.events import Profiled, Spent
 from ..storage.files import read_bytes
+from .bridge import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +34,7 @@ _HOOKS = ("on_train_batch_begin", "on_train_batch_end")
 class Profiler:
     """Traces steps; its methods are called in the training thread, between two executions.
 
-    Args:
-        own: The user's callbacks, whose time is measured.
-        meter: Measures how long training waits for its input; None if that cannot be measured.
+    It measures the time of the user's callbacks, `own`, and that of waiting for input, if there is a meter for it.
     """
 
     def __init__(
@@ -46,13 +45,9 @@ class Profiler:
         self._callbacks: dict[str, float] = defaultdict(float)  # seconds by class
 
     def begin(self, model: Any, done: int, steps: int, request: str = "") -> None:
-        """Trace the next steps, in whole executions; `done` steps of the run are done.
-
-        Raises what the framework does if it cannot, such as when another profiler is running.
-        """
+        """Trace the steps after the first `done` of the run, in whole executions; raise what the framework raises."""
         self._model, self._done, self._request = model, done, request
-        self._each = int(getattr(model, "steps_per_execution", 1) or 1)
-        self._steps = 0
+        self._each, self._steps = steps_of(model), 0
         self._folder = self._recorder.run.profile
         with self._bridge.standing_still():
             loaded_framework().start_trace(self._folder)
@@ -71,12 +66,11 @@ class Profiler:
 
     def executed(self, *, is_last: bool = False) -> None:
         """Count an execution; after the last one, end the trace and report what it says."""
-        if not self._left:
-            return
-        self._steps += self._each
-        self._left -= 1
-        if is_last or not self._left:
-            self.end()
+        if self._left:
+            self._steps += self._each
+            self._left -= 1
+            if is_last or not self._left:
+                self.end()
 
     def end(self) -> None:
         """End the trace, with the steps so far."""
@@ -105,16 +99,17 @@ class Profiler:
             problem = one_line(error, 300) or type(error).__name__
         steps = max(1, self._steps)
         left, spent = seconds, {}
-        for part, found in (
-            (Spent.COMPUTING, trace.computing - trace.exchange),
-            (Spent.EXCHANGE, trace.exchange),
-            (Spent.TRANSFER, trace.transfer),
-            (Spent.INPUT, wait_s),  # what happens beside computing costs nothing
-            (Spent.CALLBACKS, sum(self._callbacks.values())),
-            (Spent.HOST, math.inf),
-        ):
-            spent[part.value] = min(max(0.0, found), left) / steps
-            left = max(0.0, left - found)
+        found = {
+            Spent.COMPUTING: trace.computing - trace.exchange,
+            Spent.EXCHANGE: trace.exchange,
+            Spent.TRANSFER: trace.transfer,
+            Spent.INPUT: wait_s,  # what happens beside computing costs nothing
+            Spent.CALLBACKS: sum(self._callbacks.values()),
+            Spent.HOST: math.inf,
+        }
+        for part, part_s in found.items():
+            spent[part.value] = min(max(0.0, part_s), left) / steps
+            left = max(0.0, left - part_s)
         return Profiled(
             epoch=epoch,
             step=self._done + self._steps,

@@ -41,9 +41,6 @@ ROLLBACK_FACTOR = 0.25
 MOST_ROLLBACKS = 3
 """How often a process goes back before it stops: after that, the learning rate is probably not the cause."""
 
-Change = tuple[float | None, float | None]
-"""A value before and after."""
-
 
 class DeclinedError(Exception):
     """A request cannot be carried out; its text says why, in one sentence."""
@@ -74,13 +71,10 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         config: RunConfig,
     ) -> None:
         super().__init__()
+        self._recorder, self._bridge, self._checkpoints, self._profiler = recorder, bridge, checkpoints, profiler
         self.epochs = config.epochs
         self.goes_back = ""  # why training ends to go back to a checkpoint
         self._first_phase = config.fine_tuning.after_epochs
-        self._recorder = recorder
-        self._bridge = bridge
-        self._checkpoints = checkpoints
-        self._profiler = profiler
         self._first_step = bridge.where()[1]
         self._profile_at = at if (at := config.profile.at) > self._first_step else 0  # a resumed run has traced them
         self._profile_steps = config.profile.steps
@@ -134,8 +128,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
     def go_back(self, config: RunConfig, *, is_fine_tuning: bool) -> tuple[RunConfig, Header] | None:
         """Return the configuration with a lower learning rate, and the checkpoint to go on from, between two `fit`s.
 
-        The model has to be compiled and attached to the checkpoints again. If the run cannot go back, it is asked to
-        stop.
+        The model has to be compiled and attached to the checkpoints again. A run that cannot go back is asked to stop.
         """
         why, self.goes_back = self.goes_back, ""
         saved = self._checkpoints.last_good() if self._rollbacks < MOST_ROLLBACKS else None
@@ -145,16 +138,14 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
             self._recorder.control.stop(f"{why}, {tried}")
             return None
         self._rollbacks += 1
-        key = "fine_tuning.learning_rate" if is_fine_tuning else "optimizer.learning_rate"
-        before = config.fine_tuning.learning_rate if is_fine_tuning else config.optimizer.learning_rate
-        before *= self._checkpoints.rate_change()
+        section = "fine_tuning" if is_fine_tuning else "optimizer"
+        before = getattr(config, section).learning_rate * self._checkpoints.rate_change()
         after = before * ROLLBACK_FACTOR
-        config, at = with_changes(config, [(key, after)]), saved[0]
+        config, at = with_changes(config, [(f"{section}.learning_rate", after)]), saved[0]
         with suppress(OSError):  # on a full disk; a run resumed from there begins with the old rate
             write_whole(self._recorder.run.config, to_toml(config))
         why = f"{why}; learning rate {before:.3g} → {after:.3g}"
-        where = (at.epoch, at.epoch_step, at.step, at.elapsed_s)
-        self._recorder.emit(RunResumed(*where, os.getpid(), socket.gethostname(), journal_values(config), why))
+        self._recorder.emit(RunResumed(*at.place, os.getpid(), socket.gethostname(), journal_values(config), why))
         self._bridge.go_on_from(at)
         self._checkpoints.go_on_from(saved)
         return config, at
@@ -162,7 +153,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
     def close(self) -> None:
         """Refuse the requests that came too late."""
         for request in self._recorder.control.take():
-            self._answer(request, refused="training has ended")
+            self._answer(request, "training has ended")
 
     def _look(self, *, is_before_step: bool = False) -> None:
         if (deadline := self._recorder.deadline) is not None and not self._is_late and deadline.is_reached():
@@ -195,7 +186,8 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
 
     def _carry_out(self, request: Request, *, is_agreed: bool = False) -> None:
         """Do what was asked; `is_agreed` if all hosts do it now."""
-        team = self._recorder.team
+        team, refused = self._recorder.team, ""
+        change: tuple[()] | tuple[float, float] = ()
         try:
             if team is not None and not is_agreed:
                 if request.action != Steering.PROFILE:
@@ -203,20 +195,17 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
                 with refusing():
                     team.ask_for_trace(request)
                 return  # it is answered when it begins
-            before, after = self._change(request)
-        except DeclinedError as refused:
-            self._answer(request, refused=str(refused))
-        else:
-            self._answer(request, before, after)
+            change = self._change(request)
+        except DeclinedError as error:
+            refused = str(error)
+        self._answer(request, refused, *change)
 
-    def _answer(
-        self, request: Request, before: float | None = None, after: float | None = None, refused: str = ""
-    ) -> None:
-        epoch, step, elapsed_s = self._bridge.where()
-        event = Steered(request.action, request.by, epoch, step, elapsed_s, before, after, refused, request.number)
-        self._recorder.emit(event)
+    def _answer(self, request: Request, refused: str, before: float | None = None, after: float | None = None) -> None:
+        place = self._bridge.where()
+        self._recorder.emit(Steered(request.action, request.by, *place, before, after, refused, request.number))
 
-    def _change(self, request: Request) -> Change:
+    def _change(self, request: Request) -> tuple[()] | tuple[float, float]:
+        """Return a value before and after, if the request changes one."""
         match request.action:
             case Steering.PAUSE | Steering.CONTINUE:
                 pauses = request.action == Steering.PAUSE
@@ -225,7 +214,6 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
                 if pauses is self._is_paused:
                     raise DeclinedError("the run is already paused" if pauses else "the run is not paused")
                 self._is_paused = pauses
-                return None, None
             case Steering.EPOCHS:
                 return self._set_epochs(request.value)
             case Steering.LEARNING_RATE:
@@ -234,17 +222,17 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
                 _ = self.model  # on JAX this fetches the weights
                 if why_not := self._checkpoints.save_now():
                     raise DeclinedError(why_not)
-                return None, None
             case Steering.PROFILE:
                 if self._is_paused or self._profiler.is_tracing:
                     raise DeclinedError("the run is paused" if self._is_paused else "it is tracing steps already")
                 with refusing():
                     steps = int(request.value or DEFAULT_STEPS)
                     self._profiler.begin(self._checkpoints.trained, self._done(), steps, request.number)
-                return None, None
-        raise DeclinedError(f"this version cannot do '{request.action}'")
+            case _:
+                raise DeclinedError(f"this version cannot do '{request.action}'")
+        return ()
 
-    def _set_epochs(self, value: str) -> Change:
+    def _set_epochs(self, value: str) -> tuple[float, float]:
         before, epoch = self.epochs, self._bridge.where()[0]
         try:
             wanted = int(value) + (before if value.startswith(("+", "-")) else 0)
@@ -259,11 +247,10 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self.epochs = self._bridge.epochs = wanted
         return before, wanted
 
-    def _set_learning_rate(self, value: str) -> Change:
-        try:
+    def _set_learning_rate(self, value: str) -> tuple[float, float]:
+        wanted = math.nan
+        with suppress(ValueError):
             wanted = float(value)
-        except ValueError:
-            wanted = math.nan
         if not (math.isfinite(wanted) and wanted > 0):
             raise DeclinedError(f"'{value}' is not a learning rate such as 0.001")
         used = used_optimizers(self.model)  # on JAX this also fetches the weights, so that the new value is used

@@ -30,11 +30,7 @@ class Execution:
 
 
 def steps_for(step_s: float, steps_per_epoch: int) -> Execution:
-    """Choose the steps per execution from the time of one step.
-
-    Only divisors of the epoch's length are chosen: Keras always runs whole executions, so any other number
-    would run past the end of the epoch.
-    """
+    """Choose a divisor of the epoch's length by the time of one step: Keras always runs whole executions."""
     wanted = TARGET_S / max(step_s, 1e-6)
     divisors = [n for n in range(1, steps_per_epoch + 1) if steps_per_epoch % n == 0]
     allowed = [n for n in divisors if n * step_s <= _LONGEST_S] or [1]
@@ -53,11 +49,10 @@ def choose_execution(
     variables: Sequence[Any],
     one_step_reason: str = "",
 ) -> Execution:
-    """Choose the steps per execution of a run.
+    """Choose the steps per execution of a run; for "auto", the compiled model is timed on a few steps and restored.
 
-    The compiled model is timed on a few real steps and restored. `asked` is the configuration's
-    ``steps_per_execution``; `batches` is an endless dataset of training batches; `variables` are those that
-    `build_ahead` returned. `one_step_reason` says why the framework runs a single step whatever is asked for.
+    `batches` is an endless dataset of training batches; `variables` are those that `build_ahead` returned.
+    `one_step_reason` says why the framework runs a single step whatever is asked for.
     """
     if one_step_reason:
         ignored = asked not in {"auto", 1}
@@ -93,8 +88,7 @@ def _time_step(model: Any, batches: Any, variables: Sequence[Any]) -> float:
     step = model.train_function
     iterator = iter(batches)
     wait_for(step(iterator))
-    began = time.perf_counter()
-    done = 0
+    began, done = time.perf_counter(), 0
     while done < _FEWEST_STEPS or (done < _TIMED_STEPS and time.perf_counter() - began < _TIMED_S):
         logs = step(iterator)
         done += 1

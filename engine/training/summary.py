@@ -6,26 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from ..preflight.likely import efficiency_of
 from ..runs.facts import result_of
-from ..runs.follower import StateReader
 
 if TYPE_CHECKING:
     from ..runs.class_report import ClassReport
     from ..runs.events import RunOutcome
-    from ..runs.recorder import Recorder
     from ..runs.state import RunState
-
-
-def state_of(recorder: Recorder) -> RunState:
-    """Return a run's state, from its journal so far."""
-    recorder.journal.flush()
-    return StateReader(recorder.run).catch_up()
 
 
 def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:
     """Return what ``summary.json`` holds; times in seconds, ``best`` by the run's monitored metric."""
     timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
-    efficiency = efficiency_of(state)
     rates = sorted(epoch.examples_per_s for epoch in state.epochs if epoch.examples_per_s is not None)
+    best = efficiency_of(state)
     return {
         "run": state.started.label if state.started else "",
         "outcome": outcome,
@@ -39,8 +31,6 @@ def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: Class
         "phase_seconds": dict(state.phase_s),
         "median_step_ms": timed[len(timed) // 2] if timed else None,
         "median_examples_per_s": rates[len(rates) // 2] if rates else None,
-        "best_case": {"tpu": efficiency.tpu, "step_ms": efficiency.best_step_ms, "reached": efficiency.share}
-        if efficiency is not None
-        else None,
-        "classes": classes.brief() if classes is not None else None,
+        "best_case": best and {"tpu": best.tpu, "step_ms": best.best_step_ms, "reached": best.share},
+        "classes": classes and classes.as_dict(is_brief=True),
     }

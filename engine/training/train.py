@@ -5,7 +5,6 @@ Everything happens in the calling thread: Keras's dtype policy, seed and distrib
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -22,29 +21,16 @@ from ..errors import DataError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
+from ..runs import events
 from ..runs.checkpoint import Header, read_checkpoint
 from ..runs.control import Control, StoppedError
-from ..runs.events import (
-    DataReady,
-    EpochEnded,
-    InputMeasured,
-    Phase,
-    Progress,
-    RunFailed,
-    RunFinished,
-    RunOutcome,
-    RunResumed,
-    RunSource,
-    RunStarted,
-    ValidationProgress,
-)
+from ..runs.events import Phase, RunFailed, RunFinished, RunSource
 from ..runs.facts import conclude
 from ..runs.failures import explain, log_text
 from ..runs.recorder import Deadline, Recorder, counts_from
 from ..runs.run_directory import RunDirectory, discard_cache
 from ..runs.run_history import Stopwatch
-from ..storage.files import open_private, write_whole
-from .summary import state_of
+from ..storage.files import open_private
 
 if TYPE_CHECKING:
     from ..accelerators.framework import Accelerator
@@ -66,25 +52,22 @@ def train_and_report(
 
     `resumes` is the name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
     """
-    recorder = Recorder(run, journal, control)
-    values = journal_values(config)
-    folder = ""
+    recorder, folder = Recorder(run, journal, control), ""
     with suppress(OSError):  # it was removed
         folder = str(Path.cwd())
-    started = RunStarted(config.name, source, os.getpid(), socket.gethostname(), values, folder)
+    process = os.getpid(), socket.gethostname(), journal_values(config)
     end: RunFinished | RunFailed
     try:
         saved = read_checkpoint(run.checkpoints / resumes) if resumes else None
         if resumes is None:
-            recorder.emit(started)
+            recorder.emit(events.RunStarted(config.name, source, *process, folder))
         else:
-            at = saved[0] if saved else None
-            place = (at.epoch, at.epoch_step, at.step, at.elapsed_s) if at else (0, 0, 0, 0.0)
-            recorder.emit(RunResumed(*place, started.pid, started.host, values, folder=folder))
+            at = saved[0].place if saved else (0, 0, 0, 0.0)
+            recorder.emit(events.RunResumed(*at, *process, folder=folder))
         end = _train(recorder, config, source, saved)
     except StoppedError as stopped:
         reason = control.reason or str(stopped)
-        end = RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {})
+        end = RunFinished(events.RunOutcome.STOPPED, f"{reason}, before training began", {})
     except (Exception, SystemExit) as error:  # noqa: BLE001  every failure becomes the run's last event
         # On a full disk the traceback is lost, but the last event still says what happened.
         with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
@@ -151,7 +134,7 @@ def _train(
     alerts: AbstractContextManager[object] = nullcontext()
     if recorder.is_leader:  # of several hosts, only that one watches for problems
         webhook = Webhook(config.alerts.webhook, run_id, recorder.notice) if config.alerts.webhook else None
-        alerts = AlertWatch(recorder, config.alerts, webhook, state_of(recorder))
+        alerts = AlertWatch(recorder, config.alerts, webhook, recorder.state())
     with objects, reading, alerts, sampler, accelerator.scope():
         finished = Fitting(recorder, config, accelerator, data, saved).run(stopwatch)
     if recorder.team is not None:
@@ -166,7 +149,8 @@ def _connect(
     recorder.begin(Phase.CONNECTING)
     if membership is not None:
         if membership.index:
-            recorder.leaves_out = (Progress, ValidationProgress, EpochEnded, InputMeasured)
+            of_leader = events.Progress, events.ValidationProgress, events.EpochEnded, events.InputMeasured
+            recorder.leaves_out = of_leader
         recorder.team = join(membership, config, recorder, start)
     accelerator = connect(config, backend_choice)
     if recorder.team is not None:
@@ -197,10 +181,8 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
     )
     for notice in (*examples.notices, *data.notices):
         recorder.notice(notice)
-    if examples.record:
-        write_whole(recorder.run.inputs, json.dumps(examples.record), is_synced=False)
     recorder.emit(
-        DataReady(
+        events.DataReady(
             examples.train_count,
             examples.validation_count,
             examples.signature.shape,
@@ -212,9 +194,8 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
             data.shuffle_buffer,
         )
     )
-    if config.early_stopping.patience and config.early_stopping.monitor.startswith("val_") and not data.validation:
-        raise DataError(
-            f"early_stopping.monitor is {config.early_stopping.monitor}, but {config.dataset} has no validation data.",
-            remedy="Set early_stopping.monitor=loss, or return validation data.",
-        )
+    options = config.early_stopping
+    if options.patience and options.monitor.startswith("val_") and not data.validation:
+        what = f"early_stopping.monitor is {options.monitor}, but {config.dataset} has no validation data."
+        raise DataError(what, remedy="Set early_stopping.monitor=loss, or return validation data.")
     return data

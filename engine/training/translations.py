@@ -13,7 +13,7 @@ from ..errors import one_line
 from ..runs.events import Sample, Translated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..runs.recorder import Recorder
 
@@ -26,10 +26,13 @@ class Translator:
     """
 
     def __init__(self, model: Any, record: Mapping[str, Any]) -> None:
-        self._source = Vocabulary(record["source"])
-        self._target = Vocabulary(record["target"])
+        self._source, self._target = Vocabulary(record["source"]), Vocabulary(record["target"])
         self._length = int(record["length"])
-        self._next_words = _next_words(model)
+
+        def likeliest(chances: Any, place: Any) -> Any:  # fetching a chance for each word would take much longer
+            return keras.ops.argmax(keras.ops.take(chances, place, axis=1), axis=-1)
+
+        self._next_words = loaded_framework().compiled(model, likeliest)  # once for all places
 
     def translate(self, sentences: Sequence[str]) -> list[str]:
         """Translate sentences as one batch, word by word; shapes stay the same."""
@@ -41,19 +44,6 @@ class Translator:
         return [self._target.decode(numbers[1:]) for numbers in said]
 
 
-def _next_words(model: Any) -> Callable[..., Any]:
-    """Compile a function from ``source``, ``target`` and a place in it to the likeliest word at that place.
-
-    It is compiled once for all places. It returns the word itself, because fetching a probability for each word of the
-    vocabulary takes much longer.
-    """
-
-    def likeliest(chances: Any, place: Any) -> Any:
-        return keras.ops.argmax(keras.ops.take(chances, place, axis=1), axis=-1)
-
-    return loaded_framework().compiled(model, likeliest)
-
-
 class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Reports translations of a few held-out sentences, which the record has, after each epoch.
 
@@ -62,8 +52,7 @@ class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Ker
 
     def __init__(self, recorder: Recorder, record: Mapping[str, Any]) -> None:
         super().__init__()
-        self._recorder = recorder
-        self._record = record
+        self._recorder, self._record = recorder, record
         self._translator: Translator | None = None
         self._has_failed = False
 
@@ -74,12 +63,10 @@ class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Ker
         pairs = self._record["samples"]
         try:
             self._translator = self._translator or Translator(self.model, self._record)
-            predicted = self._translator.translate([source for source, _ in pairs])
+            said = self._translator.translate([source for source, _ in pairs])
         except Exception as error:  # noqa: BLE001  whatever it is, a run does not end for its samples
             self._has_failed = True
             self._recorder.notice(f"Sample translations are turned off: {one_line(error, 200)}")
             return
-        samples = tuple(
-            Sample(source, expected, said) for (source, expected), said in zip(pairs, predicted, strict=True)
-        )
+        samples = tuple(Sample(source, expected, text) for (source, expected), text in zip(pairs, said, strict=True))
         self._recorder.emit(Translated(epoch + 1, samples))

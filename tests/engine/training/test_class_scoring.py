@@ -130,7 +130,7 @@ def test_every_output_that_is_classes_has_a_report(recorder: Recorder, form: typ
     assert (found.output, found.matrix) == ("kind", ((1, 0, 0), (0, 1, 1), (0, 0, 0)))
     assert [(one.output, one.examples, len(one.classes)) for one in found.others] == [("side", 3, 2)]
     assert read_report(recorder.run) == found
-    assert [one["output"] for one in found.brief()["others"]] == ["side"]
+    assert [one["output"] for one in found.as_dict(is_brief=True)["others"]] == ["side"]
 
 
 def test_weights_are_not_counts_and_what_is_never_guessed_has_no_precision(recorder: Recorder) -> None:
@@ -143,7 +143,7 @@ def test_weights_are_not_counts_and_what_is_never_guessed_has_no_precision(recor
     assert (one.precision, one.recall, one.f1) == (None, 0.0, 0.0)
     many = report_on(np.eye(150, dtype=np.int64), [str(n) for n in range(150)])
     assert len(many.matrix) == 150
-    assert {"matrix", "classes"}.isdisjoint(many.brief())
+    assert {"matrix", "classes"}.isdisjoint(many.as_dict(is_brief=True))
 
 
 def test_without_classes_or_validation_or_time_there_is_no_report(recorder: Recorder) -> None:

@@ -33,7 +33,7 @@ def engine(engine: FakeEngine) -> FakeEngine:
 
 def finish(engine: FakeEngine, report: ClassReport) -> None:
     write_whole(engine.run.report, json.dumps(report.as_dict()))
-    engine.write(RunFinished("completed", "all epochs are done", {"classes": report.brief()}))
+    engine.write(RunFinished("completed", "all epochs are done", {"classes": report.as_dict(is_brief=True)}))
 
 
 async def shows(pilot: Pilot[int], *texts: str) -> None:

@@ -87,7 +87,7 @@ def finished_run(report: ClassReport) -> RunDirectory:
     run = create_run("plants")
     writer = JournalWriter(run.journal)
     writer.write(RunStarted("plants", "host", 1, "here"))
-    writer.write(RunFinished("completed", "all epochs are done", {"classes": report.brief()}))
+    writer.write(RunFinished("completed", "all epochs are done", {"classes": report.as_dict(is_brief=True)}))
     writer.close()
     write_whole(run.report, json.dumps(report.as_dict()))
     return run
