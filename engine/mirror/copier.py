@@ -11,14 +11,16 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from ..errors import ConsoleError, RunNotFoundError
+from ..errors import ConsoleError, RunNotFoundError, one_line
 from ..runs.checkpoint import newest_checkpoint, newest_first
-from ..runs.run_directory import RunDirectory, is_named, is_run
+from ..runs.events import MirrorReported, Phase, RunFailed, RunFinished
+from ..runs.run_directory import RunDirectory, is_named, is_removed, is_run
 from ..storage.disk_space import disk_full
 from ..storage.files import DRAFT, inside, is_disk_full, make_private_folder, open_private, open_regular
 from ..storage.paths import user_path
@@ -27,6 +29,7 @@ from .places import MARKER, Folder, Place, open_place
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ..runs.recorder import Recorder
 
 JOURNAL = "events.jsonl"
 CHECKPOINTS = "checkpoints"
@@ -77,8 +80,7 @@ class Copier:
 
     def __init__(self, run: RunDirectory, place: Place) -> None:
         self.epoch, self.moved_at = 0, time.monotonic()
-        self._run = run
-        self._place = place
+        self._run, self._place = run, place
         self._copied: dict[str, tuple[int, int, int]] = {}
         self._checkpoint = ""
         self._journal_at: int | None = None  # bytes at the mirror; None until it is known whose mirror it is
@@ -97,7 +99,7 @@ class Copier:
         newest = newest_checkpoint(self._run) if changed and changed[-1].endswith(".ckpt") else None
         self._copy_journal()
         for name in changed:
-            if name in FILES or name.startswith("hub/"):
+            if not name.endswith(".ckpt"):
                 self._copy(name)
         if newest is None or newest[0].name == self._checkpoint or not self._copy(f"{CHECKPOINTS}/{newest[0].name}"):
             return False  # or a newer one has replaced it
@@ -121,9 +123,9 @@ class Copier:
         except FileNotFoundError:
             return False
         with file:
-            status = os.fstat(file.fileno())
+            stamp = _stamp_of(os.fstat(file.fileno()))
             self._place.put(name, self._parts(file))
-        self._copied[name] = (status.st_size, status.st_mtime_ns, status.st_ino)
+        self._copied[name] = stamp
         return True
 
     def _copy_journal(self) -> None:
@@ -150,11 +152,10 @@ class Copier:
             with self._place.open(JOURNAL) as theirs, open_regular(self._run.journal) as ours:
                 same = common_bytes(theirs, ours)
                 ours.seek(0)
-                first = len(ours.readline(_PART))
-            if same < min(size, first):
-                raise MirrorTakenError(f"{self._place.name} has a copy of another run")
+                is_another = same < min(size, len(ours.readline(_PART)))
             if same < size:
-                raise MirrorTakenError(f"{self._place.name} has progress that the run made elsewhere")
+                what = "a copy of another run" if is_another else "progress that the run made elsewhere"
+                raise MirrorTakenError(f"{self._place.name} has {what}")
         else:
             self._copied, self._checkpoint = {}, ""  # the mirror is new, or somebody emptied it
         if self._place.size(MARKER) is None:
@@ -166,16 +167,126 @@ class Copier:
         return size
 
     def _stamp(self, name: str) -> tuple[int, int, int] | None:
-        try:
-            status = inside(self._run.path, name).lstat()
-        except FileNotFoundError:
-            return None
-        return status.st_size, status.st_mtime_ns, status.st_ino
+        with suppress(FileNotFoundError):
+            return _stamp_of(inside(self._run.path, name).lstat())
+        return None
 
     def _names(self, folder: str) -> list[str]:
         with suppress(OSError):
             return [entry.name for entry in inside(self._run.path, f"{folder}/").iterdir()]
         return []
+
+
+def _stamp_of(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+_LOOK_S, _JOURNAL_EVERY_S, _LONGEST_PAUSE_S, _PATIENCE_S, _LAST_WORDS_S = 2.0, 30.0, 60.0, 600.0, 10.0
+_SHARE, _CPU_SHARE = 0.2, 0.02
+
+
+class Mirror:
+    """Mirrors a run while it trains, in its own thread, so that training never waits for a network.
+
+    The thread looks at the run's folder every few seconds and copies what is newest, for at most a fifth of the time,
+    computing for at most 2% of it. While the mirror cannot be written, it waits longer and longer. At its end, the run
+    gives up on a mirror to which nothing could be copied for `patience_s`.
+    """
+
+    def __init__(
+        self, recorder: Recorder, folder: str, patience_s: float = _PATIENCE_S, look_s: float = _LOOK_S
+    ) -> None:
+        self._recorder, self._folder = recorder, folder
+        self._patience_s, self._look_s = patience_s, look_s
+        self._copier: Copier | None = None
+        self._journal_at = time.monotonic()
+        self._problem, self._failures = "", 0
+        self._is_taken = self._is_ending = self._is_over = False
+        self._wake, self._done = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="tpu-console-mirror", daemon=True)
+        self._thread.start()
+
+    def close(self, end: RunFinished | RunFailed) -> None:
+        """Wait until everything but the last event is copied; if the run is stopped or out of time, say what is not."""
+        recorder = self._recorder
+        recorder.control.ending = end
+        asked, began = recorder.control.asked, time.monotonic()
+        self._done.clear()
+        self._is_ending, self._failures = True, 0
+        self._wake.set()
+        if not self._is_taken and not self._done.wait(1.0):
+            recorder.enter(Phase.SAVING, f"copying to {self._folder}")
+            self._report(self._left())  # for a process that is ended meanwhile
+        while not self._is_taken and not self._done.wait(0.2):
+            moved_at = max(began, self._copier.moved_at if self._copier is not None else 0.0)
+            is_late = time.monotonic() - moved_at > self._patience_s
+            is_late |= recorder.deadline is not None and time.time() >= recorder.deadline.event.ends_at
+            if is_late or is_removed(recorder.run) or recorder.control.asked != asked:
+                self._is_over = True
+                self._problem = self._problem or "there was not enough time"
+                break
+        self._report(self._left() if self._is_over or self._is_taken else ())
+
+    def finish(self) -> None:
+        """Copy the last event, which is in the journal now, and stop."""
+        is_given_up, self._is_over = self._is_over or self._is_taken, True
+        self._wake.set()
+        if not is_given_up:
+            self._thread.join(_LAST_WORDS_S)
+
+    def _work(self) -> None:
+        pause_s, is_over = 0.0, False
+        while not is_over:
+            self._wake.wait(pause_s)
+            self._wake.clear()
+            is_over, is_ending = self._is_over, self._is_ending
+            began, began_cpu = time.monotonic(), time.thread_time()
+            try:
+                self._copy(is_ending=is_ending)
+            except MirrorTakenError as error:
+                self._is_taken, self._problem = True, str(error)
+                self._report()
+                self._done.set()
+                return
+            except Exception as error:  # noqa: BLE001  whatever happens to the mirror, the run goes on
+                pause_s = min(_LONGEST_PAUSE_S, self._look_s * 2.0 ** min(self._failures, 10))
+                self._failures += 1
+                is_new, self._problem = (
+                    not self._problem,
+                    getattr(error, "strerror", None) or one_line(error) or repr(error),
+                )
+                if is_new:
+                    self._report()
+            else:
+                self._failures = 0
+                took_s, cpu_s = time.monotonic() - began, time.thread_time() - began_cpu
+                pause_s = max(self._look_s, took_s / _SHARE, cpu_s / _CPU_SHARE)
+                if is_ending:
+                    self._done.set()
+
+    def _copy(self, *, is_ending: bool) -> None:
+        if self._copier is None:
+            self._copier = Copier(self._recorder.run, open_place(self._folder))
+        began = time.monotonic()
+        if not (is_ending or self._copier.left() or began - self._journal_at > _JOURNAL_EVERY_S):
+            return
+        had_problem, is_news = bool(self._problem), self._copier.copy()
+        self._journal_at = time.monotonic()
+        if is_news and self._recorder.deadline is not None:
+            self._recorder.deadline.note("mirror", self._journal_at - began)
+        self._problem = ""
+        if (is_news or had_problem) and not is_ending:
+            self._report()
+
+    def _left(self) -> tuple[str, ...]:
+        return ("events.jsonl", *(self._copier.left() if self._copier is not None else ()))
+
+    def _report(self, left: tuple[str, ...] = ()) -> None:
+        if self._is_over and not left:
+            return  # the last report stands
+        epoch = self._copier.epoch if self._copier is not None else 0
+        is_given_up = self._is_taken or self._is_over
+        self._recorder.emit(MirrorReported(self._folder, epoch, self._problem, left, is_given_up))
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,159}", re.ASCII)
@@ -199,11 +310,10 @@ def fetch_run(where: str, runs: Path, on_file: Callable[[str], object] = lambda 
             raise RunNotFoundError(f"There is no copy of a run in {where}.")
         if is_run(run.path):
             with place.open(JOURNAL) as theirs, open_regular(run.journal) as ours:
-                if common_bytes(theirs, ours) < (place.size(JOURNAL) or 0):
-                    raise ConsoleError(
-                        f"{where} has progress that the run made elsewhere, and {user_path(run.path)} is in the way.",
-                        remedy=f"Move that folder away, or use it: tpu-console resume {run.run_id}",
-                    )
+                is_behind = common_bytes(theirs, ours) < (place.size(JOURNAL) or 0)
+            if is_behind:
+                what = f"{where} has progress that the run made elsewhere, and {user_path(run.path)} is in the way."
+                raise ConsoleError(what, remedy=f"Move that folder away, or use it: tpu-console resume {run.run_id}")
             return run
         make_private_folder(runs)
         for old in runs.glob(".fetch-*"):  # of a process that was killed

@@ -54,12 +54,8 @@ class Folder:
     def put(self, name: str, parts: Iterable[bytes]) -> None:
         """Write a draft, which replaces the file."""
         self.prepare()
-        path = self._path / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (
-            whole_file(self._real(str(Path(name).parent)) / path.name, private=False) as draft,
-            open(draft, "wb", opener=open_private) as file,
-        ):
+        (self._path / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with whole_file(self._entry(name), private=False) as draft, open(draft, "wb", opener=open_private) as file:
             file.writelines(parts)
 
     def append(self, name: str, parts: Iterable[bytes]) -> None:
@@ -72,7 +68,11 @@ class Folder:
 
     def remove(self, name: str) -> None:
         """Remove a file."""
-        self._real(str(Path(name).parent)).joinpath(Path(name).name).unlink()
+        self._entry(name).unlink()
+
+    def _entry(self, name: str) -> Path:
+        """Return the path of an entry, which may itself be a link, of a folder."""
+        return self._real(str(Path(name).parent)) / Path(name).name
 
     def _real(self, name: str) -> Path:
         """Return a path within the folder; a link could lead to files that are not the mirror's."""
@@ -89,8 +89,7 @@ class Bucket:
         import tensorflow as tf
 
         self.name = place
-        self._files = tf.io.gfile
-        self._errors = tf.errors
+        self._files, self._errors = tf.io.gfile, tf.errors
 
     def prepare(self) -> None:
         """Do nothing: a bucket has no folders."""

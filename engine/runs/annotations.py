@@ -1,12 +1,12 @@
 """The user's annotations of a run: a title, tags, a note, and whether it is archived.
 
-It is in ``annotations.json`` in the run's folder. A run may come from somebody else, so everything is cleaned and
-limited when it is read.
+A run may come from somebody else, so everything is cleaned and limited when it is read.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,12 +65,10 @@ def _text(value: object, longest: int) -> str:
 def read_annotations(folder: Path) -> Annotations:
     """Read the annotations of the run in a folder; none if the file is missing, damaged or too large."""
     path = f"{folder}/{_FILE}"
-    if not os.path.lexists(path):  # most runs have none, and a list reads ten thousand
-        return NO_ANNOTATIONS
-    try:
-        return cleaned(read_json(path, _LARGEST_BYTES))
-    except (OSError, ValueError):
-        return NO_ANNOTATIONS
+    with suppress(OSError, ValueError):
+        if os.path.lexists(path):  # most runs have none, and a list reads thousands
+            return cleaned(read_json(path, _LARGEST_BYTES))
+    return NO_ANNOTATIONS
 
 
 def write_annotations(folder: Path, annotations: Annotations) -> None:

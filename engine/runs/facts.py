@@ -1,7 +1,4 @@
-"""What a run that has ended keeps besides its journal: its facts in ``summary.json``, its epochs in ``history.csv``.
-
-The facts are a few plain values, which lists show.
-"""
+"""What a run that has ended keeps besides its journal: its facts in ``summary.json``, its epochs in ``history.csv``."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import math
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +37,7 @@ _COLUMNS = ("epoch", "seconds", "compile_s", "validation_s", "step_ms", "example
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a journal says about a run, in short."""
+    """What a journal says about a run, in short: what lists show."""
 
     label: str = ""  # the preset's name, or the name a notebook gave
     has_started: bool = False  # whether the journal has a first event
@@ -66,18 +64,17 @@ class Facts:
 
 def facts_of(state: RunState) -> Facts:
     """Return the facts of a state that was folded from a whole journal."""
-    best = state.best_epoch()
+    best, end, fit, accelerator = state.best_epoch(), state.end, state.fit, state.accelerator
     config = state.started.config if state.started is not None else {}
     speeds = [epoch.examples_per_s for epoch in state.epochs if epoch.examples_per_s is not None]
-    speed = median(speeds) if speeds else None
-    end = state.end
+    speed = float(median(speeds)) if speeds else math.nan
     return Facts(
         label=state.started.label if state.started is not None else "",
         has_started=state.started is not None,
         started_at=_moment(state.started_at),
         last_at=_moment(state.last_at),
         away_s=_moment(state.away_s),
-        epochs=state.fit.epochs if state.fit is not None else None,
+        epochs=fit.epochs if fit is not None else None,
         epochs_done=len(state.epochs),
         monitor=state.monitor if best is not None else "",
         best=best.logs[state.monitor] if best is not None else None,
@@ -87,12 +84,12 @@ def facts_of(state: RunState) -> Facts:
         is_paused=state.phase == Phase.PAUSED,
         outcome="" if end is None else end.outcome if isinstance(end, RunFinished) else "failed",
         dataset=_word(config.get("dataset")),
-        model=_word(config.get("model")) or (_word(state.model.name) if state.model is not None else ""),
+        model=_word(config.get("model")) or _word(state.model and state.model.name),
         config=dict(config),
-        accelerator=_word(state.accelerator.accelerator) if state.accelerator is not None else "",
-        replicas=len(state.accelerator.replicas) if state.accelerator is not None else None,
-        global_batch=state.fit.global_batch if state.fit is not None else None,
-        examples_per_s=float(speed) if speed is not None and math.isfinite(speed) else None,
+        accelerator=_word(accelerator and accelerator.accelerator),
+        replicas=len(accelerator.replicas) if accelerator is not None else None,
+        global_batch=fit.global_batch if fit is not None else None,
+        examples_per_s=speed if math.isfinite(speed) else None,
     )
 
 
@@ -108,8 +105,8 @@ def conclude(run: RunDirectory) -> None:
 def conclude_killed(run: RunDirectory, state: RunState, *, is_locked: bool = False) -> None:
     """Make the history and the summary current of a run whose process was killed, and could not do it itself.
 
-    Only of this user's own run, never through a link, and not while a process holds the run's lock, unless that is the
-    caller. If something is in the way, the files stay as they are: everything is in the journal, too.
+    Only of this user's own run, never through a link, and not while another process holds the run's lock. If something
+    is in the way, the files stay as they are: everything is in the journal, too.
     """
     if state.end is not None or not state.epochs:
         return
@@ -153,9 +150,9 @@ def summarized_facts(run: RunDirectory) -> Facts | None:
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return None
     facts: Facts | None = typed(Facts, values)
-    if facts is None or not is_plausible(facts):
+    if facts is None or not is_plausible(facts) or not facts.outcome:
         return None
-    return facts if max(facts.started_at, facts.last_at, facts.away_s) <= LATEST and facts.outcome else None
+    return facts if max(facts.started_at, facts.last_at, facts.away_s) <= LATEST else None
 
 
 def _word(value: object) -> str:
@@ -171,8 +168,7 @@ def _moment(at: float) -> float:
 def write_history(run: RunDirectory, epochs: Sequence[EpochEnded]) -> None:
     """Write ``history.csv``: one row per epoch, one column per metric; what was not measured is empty."""
     rows = [{name: getattr(epoch, name) for name in _COLUMNS} | epoch.logs for epoch in epochs]
-    text = io.StringIO()
-    columns = dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])
+    text, columns = io.StringIO(), dict.fromkeys(chain(_COLUMNS, *rows))
     writer = csv.DictWriter(text, [*columns], lineterminator="\n")
     writer.writeheader()
     # A NaN differs from itself.

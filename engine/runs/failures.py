@@ -14,9 +14,7 @@ from ..storage.files import DRAFT, is_disk_full
 from .events import RunFailed
 
 _OURS = str(Path(__file__).parents[1])
-_INSTALLED = tuple(
-    {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], sysconfig.get_paths()["stdlib"]}
-)
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")})
 _PACKAGES = {"site-packages", "dist-packages"}  # also of the user, or of the environment below this one
 
 _EXHAUSTED = "RESOURCE_EXHAUSTED"  # how XLA's message about missing memory begins

@@ -51,7 +51,7 @@ class Peers(Protocol):
 
 
 class Mirroring(Protocol):
-    """What copies a run to its mirror: see `mirror.background.Mirror`."""
+    """What copies a run to its mirror: see `mirror.copier.Mirror`."""
 
     def close(self, end: RunFinished | RunFailed) -> None:
         """Wait until everything but the last event is copied, or say what is not."""

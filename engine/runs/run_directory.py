@@ -7,7 +7,7 @@ import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,18 +78,23 @@ def create_run(label: str, folder: Path | None = None, now: datetime | None = No
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in label).strip("-.")
     stem = f"{now or datetime.now().astimezone():%Y%m%d-%H%M%S}-{kept[:64] or 'run'}"
     try:
-        make_private_folder(folder)
-        for number in count(1):
-            run = RunDirectory(folder / (f"{stem}-{number}" if number > 1 else stem))
-            with suppress(FileExistsError):
-                run.path.mkdir(mode=0o700)
-                break
+        run = RunDirectory(new_folder(folder, stem))
         with all_or_nothing(run):
             run.control.mkdir(mode=0o700)
             reserve(run.reserved_space)
     except OSError as error:
         raise cannot_begin(folder, error) from error
     return run
+
+
+def new_folder(folder: Path, stem: str) -> Path:
+    """Create a private folder whose name begins with a stem; raise `OSError` if that is impossible."""
+    make_private_folder(folder)
+    for name in chain([stem], (f"{stem}-{number}" for number in count(2))):
+        with suppress(FileExistsError):
+            (folder / name).mkdir(mode=0o700)
+            break
+    return folder / name
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """How long past runs took on this machine, so that a plan can estimate the time of the next one.
 
-Every saved run records its pace in ``paces.json``, beside the runs, by everything that decides how long a step takes:
-the model, the data, the devices. The number of epochs and steps is not part of it.
+Every saved run records its pace in ``paces.json`` by everything that decides how long a step takes, such as the model,
+the data and the devices.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _PACES = KeyedStore[dict[str, PastRun]]("paces.json", dict[str, PastRun])
 
 
 class Stopwatch:
-    """Records how long a run took. Made when the run begins, because the user's files may change meanwhile.
+    """Records how long a run took, on devices as `engine.planning.plan.devices_of` names them.
 
-    What it trains on is given as `engine.planning.plan.devices_of` names it.
+    Made when the run begins, because the user's files may change meanwhile.
     """
 
     def __init__(self, config: RunConfig, backend: str, devices: str) -> None:
@@ -90,12 +90,5 @@ def _key(config: RunConfig, backend: str, devices: str) -> str:
     if config.fine_tuning.after_epochs:  # the second phase takes longer, so its share of the epochs matters
         phases.append(config.epochs)
     own = [source_mark(name) for name in (config.model, config.dataset) if is_user_reference(name)]
-    values = [
-        own,
-        config.model_dump(mode="json", include=parts),
-        config.optimizer.name,
-        data,
-        phases,
-        [backend, devices, os.cpu_count()],
-    ]
-    return key_of(values)
+    settings = config.model_dump(mode="json", include=parts)
+    return key_of([own, settings, config.optimizer.name, data, phases, [backend, devices, os.cpu_count()]])

@@ -1,8 +1,8 @@
 """Feeds experiment trackers, each from its own process: `python -m tpu_console.engine.sinks.feed RUN PROJECT NAME`.
 
 Such a process follows the run's journal, and prints a sentence if the tracker fails. It ends after the run's last
-event, or when its standard input ends because the process that trains is gone; if the tracker then needs too long, it
-is given up.
+event, or when its standard input ends because the process that trains is gone; a tracker that then needs too long is
+given up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..config.options import sink_project
 from ..config.run_config import RunConfig, flattened
 from ..errors import one_line
 from ..machine.install import install_line
-from ..runs.events import EpochEnded, Event, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
+from ..runs.events import EpochEnded, Event, RunFailed, RunFinished, RunResumed, RunStarted
 from ..runs.journal import JournalReader, decode
 from ..runs.run_directory import RunDirectory
 from ..sanitize import printable
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from ..runs.recorder import Recorder
 
-_LONGEST_PARAMETER = 500  # characters of a value that MLflow takes
-_LONGEST_NOTE = 500
+_LONGEST_PARAMETER = _LONGEST_NOTE = 500  # characters; MLflow takes no longer values
 _RUN_TAG = "tpu_console.run"
 _PACKAGES = {"wandb": ("wandb",), "mlflow": ("mlflow", "mlflow-skinny")}
 
@@ -50,12 +49,13 @@ def start_sinks(recorder: Recorder, config: RunConfig) -> None:
             recorder.notice(f"The run is not recorded by {name}, which is not installed. To install it: {line}")
             continue
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "WANDB_SILENT": "true"}
-        # Its standard input ends when this process does, however that happens.
-        options: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environment}
+        arguments, pipe = (str(recorder.run.path), project, name), subprocess.PIPE
         try:
+            # Its standard input ends when this process does, however that happens.
             with open(recorder.run.log, "ab", opener=open_private) as log:
-                arguments = str(recorder.run.path), project, name
-                process = start_module("engine.sinks.feed", *arguments, stderr=log, **options)
+                process = start_module(
+                    "engine.sinks.feed", *arguments, stdin=pipe, stdout=pipe, stderr=log, env=environment
+                )
         except OSError as error:
             recorder.notice(f"The run is not recorded by {name}: {error.strerror}.")
             continue
@@ -140,7 +140,6 @@ TRACKERS: dict[str, type[Tracker]] = {"wandb": Wandb, "mlflow": Mlflow}
 
 _LOOK_S = 2.0
 _END_S = 600.0  # longest time for the last uploads
-_FAILED = "The run is not recorded by {name} from here on: {why}"
 
 
 def main(arguments: list[str]) -> None:
@@ -151,10 +150,6 @@ def main(arguments: list[str]) -> None:
     run = RunDirectory(Path(place))
     tracker = TRACKERS[name](run, project)
 
-    def note(text: str) -> None:
-        with suppress(OSError, ValueError):  # the process that trains is gone
-            notes.write(text.replace("\n", " ") + "\n")
-
     def give_up() -> None:
         missing = f"the tracker was still busy {_END_S:.0f} s after its end."
         print(f"The run is not recorded completely: {missing}", file=sys.stderr)
@@ -162,18 +157,21 @@ def main(arguments: list[str]) -> None:
 
     timer = threading.Timer(_END_S, give_up)  # of this process and its children
     timer.daemon = True
-    is_over = False
+    event: Event | None = None
     try:
         for event in _events(run):
             if isinstance(event, RunFinished | RunFailed):
-                is_over = True
                 timer.start()
             _pass_on(tracker, event)
-        if not is_over:
+        if not isinstance(event, RunFinished | RunFailed):
             timer.start()
             tracker.end(is_good=False, summary={})
     except BaseException as error:  # noqa: BLE001  a tracker may do anything but harm the run
-        note(_FAILED.format(name=name, why=one_line(error, 300)))
+        with suppress(OSError, ValueError):  # the process that trains is gone
+            notes.write(f"The run is not recorded by {name} from here on: {one_line(error, 300)}\n")
+
+
+_WANTED = {kind.__name__ for kind in (RunStarted, RunResumed, EpochEnded, RunFinished, RunFailed)}
 
 
 def _pass_on(tracker: Tracker, event: Event) -> None:
@@ -181,10 +179,9 @@ def _pass_on(tracker: Tracker, event: Event) -> None:
         case RunStarted() | RunResumed():
             tracker.begin(event.config)
         case EpochEnded():
-            speeds = {"learning_rate": event.learning_rate, "examples_per_s": event.examples_per_s}
-            speeds |= {"step_ms": event.step_ms, "epoch_s": event.seconds}
+            speeds = {name: getattr(event, name) for name in ("learning_rate", "examples_per_s", "step_ms")}
             given = {name: value for name, value in speeds.items() if value is not None}
-            tracker.log(event.epoch, {**event.logs, **given})
+            tracker.log(event.epoch, {**event.logs, **given, "epoch_s": event.seconds})
         case RunFinished(summary=found):  # its best and final values, which are dictionaries, by one name each
             summary = {name: value for name, value in found.items() if isinstance(value, str | int | float)}
             for part in ("best", "final"):
@@ -192,19 +189,17 @@ def _pass_on(tracker: Tracker, event: Event) -> None:
             tracker.end(is_good=True, summary=summary)
         case RunFailed():
             tracker.end(is_good=False, summary={"error": event.what})
-        case _:
-            pass
 
 
 def _events(run: RunDirectory) -> Iterator[Event]:
     """Yield the events of a run until its last one; of a resumed run, only those since."""
     journal = JournalReader(run.journal)
-    known = list(_read(journal))
-    starts = [number for number, event in enumerate(known) if isinstance(event, RunStarted | RunResumed)]
-    yield from known[starts[-1] :] if starts else known
+    events = [*_read(journal)]
+    starts = [number for number, event in enumerate(events) if isinstance(event, RunStarted | RunResumed)]
+    del events[: starts[-1] if starts else 0]
     is_alive = True
     while True:
-        for event in _read(journal):
+        for event in events:
             yield event
             if isinstance(event, RunFinished | RunFailed):
                 return
@@ -212,13 +207,14 @@ def _events(run: RunDirectory) -> Iterator[Event]:
             return
         if select.select([sys.stdin], [], [], _LOOK_S)[0]:
             is_alive = bool(sys.stdin.buffer.read1(1))  # type: ignore[union-attr]  # and then read what is left
+        events = [*_read(journal)]
 
 
 def _read(journal: JournalReader) -> Iterator[Event]:
+    """Yield the events that a tracker wants; the others need not be decoded."""
     while records := journal.read():
         for record in records:
-            event = decode(record) if record.get("type") not in {"Progress", "HostSampled", "MemorySampled"} else None
-            if event is not None and not isinstance(event, Noticed):
+            if record["type"] in _WANTED and (event := decode(record)) is not None:
                 yield event
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from ..config.reading import EARLIER_KEYS, parse_assignment, valid_keys, with_ch
 from ..errors import ConfigError, Problem, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ..config.run_config import RunConfig
 
@@ -65,8 +66,8 @@ def parse_axes(texts: Sequence[str]) -> list[SweptKey]:
     axes: list[SweptKey] = []
     problems: list[Problem] = []
     for text in texts:
-        name, equals, rest = (part.strip() for part in text.partition("="))
-        if not equals or not name or not rest:
+        name, _, rest = (part.strip() for part in text.partition("="))
+        if not name or not rest:
             problems.append(Problem(text, f"is not KEY=VALUE,VALUE; for example {OPTION} batch_size=32,128"))
             continue
         try:
@@ -79,8 +80,9 @@ def parse_axes(texts: Sequence[str]) -> list[SweptKey]:
                 axes.append(SweptKey(key, tuple(different)))
         except ConfigError as error:
             problems += error.problems
-    for key in {axis.key for axis in axes if sum(other.key == axis.key for other in axes) > 1}:
-        problems.append(Problem(OPTION, f"{key} is given twice; write all of its values after one {OPTION}"))
+    for key, count in Counter(axis.key for axis in axes).items():
+        if count > 1:
+            problems.append(Problem(OPTION, f"{key} is given twice; write all of its values after one {OPTION}"))
     if problems or not axes:
         raise ConfigError(problems or [Problem(OPTION, "is missing; for example --over batch_size=32,128")])
     return axes
@@ -89,8 +91,7 @@ def parse_axes(texts: Sequence[str]) -> list[SweptKey]:
 def full_key(name: str) -> str:
     """Return the dotted key for a name: itself, or the key that ends with it; of several, that of the optimizer.
 
-    Raises:
-        ConfigError: There is no such key.
+    Raises `ConfigError` if there is no such key.
     """
     keys = [key for key in (*valid_keys(), *EARLIER_KEYS) if key != "name"]
     longer = [key for key in keys if key.endswith(f".{name}")]
@@ -120,13 +121,9 @@ def _range(key: str, text: str, match: re.Match[str]) -> SweptKey:
 def cells_of(config: RunConfig, axes: Sequence[SweptKey], repeat: int = 1) -> list[Cell]:
     """Return every combination, all of them once before any is repeated; each repetition has its own seed.
 
-    Raises:
-        ConfigError: There are too many, or a value is wrong in every combination.
+    Raises `ConfigError` if there are too many, or a value is wrong in every combination.
     """
-    for axis in axes:
-        if not axis.values:
-            text = f"a range needs --search, or a number of values, as in {axis.low}..{axis.high}:5"
-            raise ConfigError([Problem(axis.key, text)])
+    check_values(axes, "a range needs --search, or a number of values")
     count = math.prod(len(axis.values) for axis in axes) * repeat
     if count > MOST_RUNS:
         raise ConfigError([Problem(OPTION, f"{count:,} runs are too many for a sweep; {MOST_RUNS} are the most")])
@@ -134,20 +131,26 @@ def cells_of(config: RunConfig, axes: Sequence[SweptKey], repeat: int = 1) -> li
     wrong: dict[tuple[str, str], list[Problem | None]] = {}
     for turn, values in product(range(1, repeat + 1), product(*(axis.values for axis in axes))):
         pairs = [(axis.key, value) for axis, value in zip(axes, values, strict=True)]
-        if turn > 1 and all(axis.key != "seed" for axis in axes):
-            pairs.append(("seed", config.seed + turn - 1))
+        seed = [("seed", config.seed + turn - 1)] if turn > 1 and all(axis.key != "seed" for axis in axes) else []
         problems: Sequence[Problem] = ()
         try:
-            cells.append(Cell(len(cells) + 1, values, with_changes(config, pairs), turn))
+            cells.append(Cell(len(cells) + 1, values, with_changes(config, pairs + seed), turn))
         except ConfigError as error:
             problems = error.problems
             cells.append(Cell(len(cells) + 1, values, None, turn, str(error).replace("\n", "; ")))
-        for axis, value in zip(axes, values, strict=True):
-            own = next((problem for problem in problems if problem.key.startswith(axis.key)), None)
-            wrong.setdefault((axis.key, repr(value)), []).append(own)
+        for key, value in pairs:
+            own = next((problem for problem in problems if problem.key.startswith(key)), None)
+            wrong.setdefault((key, repr(value)), []).append(own)
     if never := [found[0] for found in wrong.values() if found[0] is not None and None not in found]:
         raise ConfigError(never)
     return cells
+
+
+def check_values(axes: Sequence[SweptKey], needed: str) -> None:
+    """Raise `ConfigError` that says what is needed, for each range without a number of values."""
+    ranges = [axis for axis in axes if not axis.values]
+    if ranges:
+        raise ConfigError([Problem(axis.key, f"{needed}, as in {axis.low}..{axis.high}:5") for axis in ranges])
 
 
 def combination(axes: Sequence[SweptKey], values: Sequence[Any]) -> str:
@@ -163,10 +166,8 @@ def shown(value: Any) -> str:
 def parse_baseline(text: str, axes: Sequence[SweptKey]) -> dict[str, Any]:
     """Parse ``KEY=VALUE,KEY=VALUE``; by default, the first value of the first axis.
 
-    Each row of the table is compared with the row that has these values, and its own for the other keys.
-
-    Raises:
-        ConfigError: A key or a value is not part of the sweep.
+    Each row of the table is compared with the one that has these values, and its own for the other keys. Raises
+    `ConfigError` if a key or a value is not part of the sweep.
     """
     if not text:
         return {axes[0].key: axes[0].values[0]} if axes[0].values else {}
@@ -180,8 +181,3 @@ def parse_baseline(text: str, axes: Sequence[SweptKey]) -> dict[str, Any]:
             raise ConfigError([Problem("--baseline", f"{part} is not in the table; it has: {choices}")])
         found[axis.key] = values[raw]
     return found
-
-
-def values_in(axes: Sequence[SweptKey], settings: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the values that a run's settings have for the axes."""
-    return tuple(settings.get(axis.key) for axis in axes)

@@ -11,7 +11,6 @@ import platform
 import signal
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,15 +24,14 @@ from ..runs.control import ask
 from ..runs.events import EpochEnded, RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower, StateReader
 from ..runs.heartbeat import HeartbeatWatch, Liveness
-from ..storage.files import lock_file
 from ..storage.paths import sweeps_folder
 from .axes import Cell, cells_of, parse_axes
-from .folder import PRUNED, STOPPED, Sweep
+from .folder import PRUNED, STOPPED, Sweep, lock_when_free
 from .search import Trials, is_pruned
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ..config.run_config import RunConfig
     from ..runs.run_directory import RunDirectory
@@ -53,13 +51,11 @@ class Grid:
         """Return the next run; None at the end."""
         runs = self._sweep.runs()
         for cell in self._cells:
-            if self._sweep.requested(f"retry-{cell.number:04}", taken=True):
-                self._attempted.discard(cell.number)
-            if cell.number in self._attempted:
-                continue
-            self._attempted.add(cell.number)
-            if cell.number not in runs or not is_done(runs[cell.number]):
-                return cell
+            is_retried = self._sweep.requested(f"retry-{cell.number:04}", taken=True)
+            if cell.number not in self._attempted or is_retried:
+                self._attempted.add(cell.number)
+                if cell.number not in runs or not is_done(runs[cell.number]):
+                    return cell
         return None
 
     def judge(self, epoch: EpochEnded) -> bool:  # noqa: ARG002  a combination is always trained to its end
@@ -96,11 +92,14 @@ def drive(sweep: Sweep) -> None:
     while not sweep.is_stopping and (cell := source.next()) is not None:
         if cell.config is None or refusal(cell.config):
             source.ended(cell, None)
-        else:
-            with _only_run_here(sweep):
-                state = None if sweep.is_stopping else _train(sweep, cell.number, cell.config, source)
-            if state is not None:
-                source.ended(cell, state)
+            continue
+        # One sweep trains on a machine at a time.
+        lock = lock_when_free(sweeps_folder() / f".training-{platform.node()}", lambda: sweep.is_stopping)
+        state = None if sweep.is_stopping else _train(sweep, cell.number, cell.config, source)
+        if lock is not None:
+            os.close(lock)
+        if state is not None:
+            source.ended(cell, state)
 
 
 def _train(sweep: Sweep, number: int, config: RunConfig, source: Grid | Trials) -> RunState | None:
@@ -128,38 +127,19 @@ def _followed(
 ) -> RunState:
     """Wait until nothing trains a run; pass on its epochs, and a request to stop."""
     follower, watch = RunFollower(run), HeartbeatWatch(run)
-    judged, asked = 0, False
+    judged, is_asked = 0, False
     while True:
         is_over = process.poll() is not None if process is not None else watch.look().liveness is Liveness.DEAD
         state = follower.catch_up().state
-        for epoch in state.epochs[judged:]:
-            if source.judge(epoch) and state.end is None and not asked:
-                ask(run, Steering.STOP, PRUNED)
-                asked = True
+        worse = [epoch for epoch in state.epochs[judged:] if source.judge(epoch)]
         judged = len(state.epochs)
         if is_over:
             return state
-        if sweep.requested("stop-run") and not asked:
-            ask(run, Steering.STOP, STOPPED)
-            asked = True
+        why = PRUNED if worse and state.end is None else STOPPED if sweep.requested("stop-run") else ""
+        if why and not is_asked:
+            ask(run, Steering.STOP, why)
+            is_asked = True
         time.sleep(_POLL_S)
-
-
-@contextmanager
-def _only_run_here(sweep: Sweep) -> Iterator[None]:
-    """Wait until no other sweep trains on this machine."""
-    file = sweeps_folder() / f".training-{platform.node()}"
-    lock: int | None = None
-    while lock is None and not sweep.is_stopping:
-        try:
-            lock = lock_file(file)
-        except BlockingIOError:
-            time.sleep(_POLL_S)
-    try:
-        yield
-    finally:
-        if lock is not None:
-            os.close(lock)
 
 
 def main(arguments: Sequence[str]) -> int:

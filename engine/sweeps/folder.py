@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tomli_w
 from pydantic import BeforeValidator, ValidationError
@@ -30,19 +30,14 @@ from ..config.run_config import RunConfig  # noqa: TC001  pydantic needs it
 from ..config.trust import Reached, check_started, note_start
 from ..config.values import Count, Section
 from ..errors import ConsoleError, RunNotFoundError
-from ..runs.run_directory import RunDirectory, cannot_begin, is_run
+from ..runs.run_directory import RunDirectory, cannot_begin, is_run, new_folder
 from ..sanitize import printable
-from ..storage.files import (
-    inside,
-    lock_file,
-    make_private_folder,
-    open_private,
-    read_text,
-    require_plain,
-    require_real,
-    write_whole,
-)
+from ..storage import files
+from ..storage.files import inside, read_text, require_real, write_whole
 from ..storage.paths import runs_folder, sweeps_folder, user_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SMALL = 1 << 10
 _PROBED_S, _LOOK_S = 2.0, 0.05
@@ -112,15 +107,12 @@ class Sweep:
     def runs(self) -> dict[int, RunDirectory]:
         """Return the runs by number of their cell; deleted ones are missing, and will be trained again."""
         found: dict[int, RunDirectory] = {}
-        try:
-            files = [file for file in sorted(inside(self.path, "runs/").iterdir()) if file.name.isdecimal()]
-        except OSError:
-            return found
-        for file in files:
-            with suppress(ValueError, OSError):
-                name = printable(read_text(file, _SMALL))
-                if os.sep not in name and name not in {"", ".", ".."} and is_run(runs_folder() / name):
-                    found[int(file.name)] = RunDirectory(runs_folder() / name)
+        with suppress(OSError):
+            for file in sorted(inside(self.path, "runs/").iterdir()):
+                with suppress(ValueError, OSError):
+                    number, name = int(file.name), printable(read_text(file, _SMALL))
+                    if os.sep not in name and name not in {"", ".", ".."} and is_run(runs_folder() / name):
+                        found[number] = RunDirectory(runs_folder() / name)
         return found
 
     def request(self, what: str) -> None:
@@ -131,10 +123,10 @@ class Sweep:
     def requested(self, what: str, *, taken: bool = False) -> bool:
         """Return whether something was asked for, and forget it if it is `taken`."""
         file = inside(self.path, f"control/{what}")
-        there = file.exists()
+        is_there = file.exists()
         if taken:
             file.unlink(missing_ok=True)
-        return there
+        return is_there
 
     @property
     def is_stopping(self) -> bool:
@@ -144,29 +136,26 @@ class Sweep:
     def lock(self) -> int:
         """Lock it for one process that starts its runs, until the returned descriptor is closed everywhere.
 
-        Raises:
-            SweepRunningError: Another process has the lock.
-            OSError: It cannot be locked, or its folder holds something that leads out of it.
+        Raises `SweepRunningError` if another process has the lock, and `OSError` if it cannot be locked, or its folder
+        holds something that leads out of it.
         """
         require_real(self.path)
-        require_plain(self.path, ("sweep.toml", "runs", "control", "study.db", "lock", "console.log"))
-        return _locked(
-            self.path / "lock",
-            _PROBED_S,
-            SweepRunningError(f"{self.name} is running.", remedy=f"Watch it: tpu-console runs sweeps {self.name}"),
-        )
+        files.require_plain(self.path, ("sweep.toml", "runs", "control", "study.db", "lock", "console.log"))
+        deadline = time.monotonic() + _PROBED_S  # a process that only checks the lock holds it briefly
+        lock = lock_when_free(self.path / "lock", lambda: time.monotonic() >= deadline)
+        if lock is None:
+            remedy = f"Watch it: tpu-console runs sweeps {self.name}"
+            raise SweepRunningError(f"{self.name} is running.", remedy=remedy)
+        return lock
 
     @property
     def is_driven(self) -> bool:
         """Whether a process starts its runs."""
-        try:
-            if not (self.path / "lock").exists():  # looking at a sweep writes nothing
-                return False
-            os.close(_locked(self.path / "lock", 0.0, SweepRunningError("")))
-        except SweepRunningError:
-            return True
-        except OSError:  # it was deleted, or belongs to somebody else
-            return False
+        with suppress(OSError):  # it was deleted, or belongs to somebody else
+            if (self.path / "lock").exists():  # looking at a sweep writes nothing
+                if (lock := lock_when_free(self.path / "lock", lambda: True)) is None:
+                    return True
+                os.close(lock)
         return False
 
 
@@ -175,28 +164,22 @@ def _reached(definition: Definition) -> list[Reached]:
     return [Reached("--over", text, text) for text in (*definition.over, definition.storage) if text]
 
 
-def _locked(file: Path, wait_s: float, error: ConsoleError) -> int:
-    """Lock a file; wait a moment, because a process that only checks the lock holds it briefly."""
-    deadline = time.monotonic() + wait_s
+def lock_when_free(file: Path, gives_up: Callable[[], bool]) -> int | None:
+    """Lock a file as soon as no other process holds it, as `lock_file` does; None if it is given up before."""
     while True:
         try:
-            return lock_file(file)
+            return files.lock_file(file)
         except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise error from None
+            if gives_up():
+                return None
         time.sleep(_LOOK_S)
 
 
 def create_sweep(definition: Definition) -> Sweep:
     """Create the folder of a sweep; raise `ConsoleError` if it cannot be written."""
-    stem = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{definition.config.name}"
     try:
-        make_private_folder(sweeps_folder())
-        for suffix in ["", *(f"-{number}" for number in range(2, 1000))]:
-            sweep = Sweep(sweeps_folder() / (stem + suffix))
-            with suppress(FileExistsError):
-                sweep.path.mkdir(mode=0o700)
-                break
+        stem = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{definition.config.name}"
+        sweep = Sweep(new_folder(sweeps_folder(), stem))
         for folder in ("runs", "control"):
             (sweep.path / folder).mkdir(mode=0o700)
         note_start(definition.config, *_reached(definition))
@@ -236,23 +219,17 @@ def find_sweep(name: str = "") -> Sweep:
 def start_driver(sweep: Sweep) -> subprocess.Popen[bytes]:
     """Start the process that starts the sweep's runs, in its own session, so that it survives the terminal.
 
-    Raises:
-        SweepRunningError: There is one.
-        ConsoleError: It cannot be started.
+    Raises `SweepRunningError` if there is one, and another `ConsoleError` if it cannot be started.
     """
     lock = None
     try:
         lock = sweep.lock()
         for what in ("stop", "stop-run"):
             sweep.requested(what, taken=True)
-        with open(sweep.log, "ab", opener=open_private) as log:
+        with open(sweep.log, "ab", opener=files.open_private) as log:
+            arguments = str(sweep.path), str(lock)
             return start_module(
-                "engine.sweeps.driver",
-                str(sweep.path),
-                str(lock),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=(lock,),
+                "engine.sweeps.driver", *arguments, stdout=log, stderr=subprocess.STDOUT, pass_fds=(lock,)
             )
     except OSError as error:
         place = f"{user_path(Path(error.filename))}: " if error.filename else ""

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..config.reading import with_changes
-from ..errors import ConfigError, ConsoleError, Problem
+from ..errors import ConfigError, ConsoleError
 from ..machine.install import install_line
 from ..runs.events import RunFinished, RunOutcome
 from ..runs.metrics import metric_called
-from .axes import Cell
+from .axes import Cell, check_values
 from .folder import PRUNED
 
 if TYPE_CHECKING:
@@ -29,15 +29,9 @@ _USUAL_FIRST = 5  # trials that are not pruned, as Optuna has it
 
 
 def check_search(axes: Sequence[SweptKey], *, search: str) -> None:
-    """Check that a search can use the axes, and that Optuna is there.
-
-    Raises:
-        ConfigError: An axis does not suit the search.
-        ConsoleError: Optuna is not installed.
-    """
-    if search == "grid" and (ranges := [axis for axis in axes if not axis.values]):
-        needed = "a grid needs a number of values, as in {}..{}:5"
-        raise ConfigError([Problem(axis.key, needed.format(axis.low, axis.high)) for axis in ranges])
+    """Check that a search can use the axes; raise `ConfigError`, or `ConsoleError` if Optuna is not installed."""
+    if search == "grid":
+        check_values(axes, "a grid needs a number of values")
     _optuna()
 
 
@@ -67,19 +61,17 @@ class Trials:
         self._sweep, self._definition, self._axes = sweep, definition, axes
         self._attempted: set[int] = set()
         self._trial: Any = None
-        pruners, first = self._optuna.pruners, max(1, min(_USUAL_FIRST, definition.trials // 4))
         storage: Any = definition.storage or f"sqlite:///{sweep.path / 'study.db'}"
         if "://" not in storage:
             storages = self._optuna.storages
             storage = storages.JournalStorage(storages.journal.JournalFileBackend(storage))
-        samplers, seed = self._optuna.samplers, definition.config.seed
-        shared_seed = None if definition.storage else seed
+        samplers, pruners, seed = self._optuna.samplers, self._optuna.pruners, definition.config.seed
         if definition.search == "grid":
             sampler = samplers.GridSampler({axis.key: [*_choices(axis)] for axis in axes}, seed=seed)
-        elif definition.search == "random":
-            sampler = samplers.RandomSampler(seed=shared_seed)
         else:
-            sampler = samplers.TPESampler(seed=shared_seed)
+            kind = samplers.RandomSampler if definition.search == "random" else samplers.TPESampler
+            sampler = kind(seed=None if definition.storage else seed)  # several machines would repeat each other
+        first = max(1, min(_USUAL_FIRST, definition.trials // 4))
         self._study = self._optuna.create_study(
             storage=storage,
             study_name=definition.study or sweep.name,
@@ -91,10 +83,8 @@ class Trials:
 
     def next(self) -> Cell | None:
         """Return the next run: one that was interrupted, or a new one; None if there are enough."""
-        running = self._study.get_trials(deepcopy=False, states=[self._optuna.trial.TrialState.RUNNING])
-        for trial in running:
-            is_ours = trial.user_attrs.get(_OURS) == self._sweep.name
-            if is_ours and trial.number not in self._attempted:
+        for trial in self._study.get_trials(deepcopy=False, states=[self._optuna.trial.TrialState.RUNNING]):
+            if trial.user_attrs.get(_OURS) == self._sweep.name and trial.number not in self._attempted:
                 return self._cell(self._optuna.trial.Trial(self._study, trial._trial_id))  # noqa: SLF001  no public name
         most = self._definition.trials
         if self._definition.search == "grid":
@@ -130,21 +120,17 @@ class Trials:
 
     def ended(self, cell: Cell, state: RunState | None) -> None:
         """Report to Optuna how a run ended, or that it was refused; a run that was stopped has not ended."""
-        states = self._optuna.trial.TrialState
-        end = state.end if state is not None else None
-        is_stopped = isinstance(end, RunFinished) and end.outcome == RunOutcome.STOPPED
+        states, value = self._optuna.trial.TrialState, None
+        result = states.FAIL
         if state is not None and is_pruned(state):
-            self._tell(cell.number, None, states.PRUNED)
-        elif isinstance(end, RunFinished) and not is_stopped and state is not None:
-            best = state.best_epoch(self._definition.metric)
-            value = best.logs[self._definition.metric] if best is not None else None
-            self._tell(cell.number, value, states.FAIL if value is None else states.COMPLETE)
-        elif not is_stopped:
-            self._tell(cell.number, None, states.FAIL)
-
-    def _tell(self, number: int, value: float | None, state: Any) -> None:
+            result = states.PRUNED
+        elif state is not None and isinstance(state.end, RunFinished):
+            if state.end.outcome == RunOutcome.STOPPED:
+                return
+            if (best := state.best_epoch(self._definition.metric)) is not None:
+                value, result = best.logs[self._definition.metric], states.COMPLETE
         with suppress(RuntimeError):  # how the sampler of a grid says that this was the last one
-            self._study.tell(number, value, state=state, skip_if_finished=True)
+            self._study.tell(cell.number, value, state=result, skip_if_finished=True)
 
 
 def is_pruned(state: RunState) -> bool:

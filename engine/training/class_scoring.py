@@ -113,9 +113,13 @@ def _evaluated(
         batch = batch_size(validation)
         batches = -(-MOST_EXAMPLES // batch)
         seen, most = validation.take(batches), batches * batch
-    watch = _Watch(recorder)
-    model.evaluate(seen, verbose=0, callbacks=[watch])
-    if watch.gave_up:
+    was_asked = recorder.control.reason is not None
+
+    def look(*_: object) -> None:  # after each batch: somebody may ask the run to stop
+        model.stop_evaluating = recorder.control.reason is not None and not was_asked
+
+    model.evaluate(seen, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_test_batch_end=look)])
+    if model.stop_evaluating:
         return None
     reports = []
     for name, confusion in counted.items():
@@ -141,21 +145,6 @@ def _count_classes(model: Any, output: ClassOutput, label: Any, known: int) -> i
     classes = 2 if shape[1] == 1 else shape[1]  # a single output is the probability of the second of two classes
     is_one_class = label.shape.rank == 1 or label.shape[1] in {1, classes}
     return classes if classes > 1 and is_one_class else None
-
-
-class _Watch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Ends the evaluation if the run is asked to stop."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-        self._was_asked = recorder.control.reason is not None
-        self.gave_up = False
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  Keras's signature
-        """Check for a request to stop."""
-        if self._recorder.control.reason is not None and not self._was_asked:
-            self.gave_up = self.model.stop_evaluating = True
 
 
 class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped

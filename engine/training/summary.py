@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
 from ..preflight.likely import efficiency_of
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:
     """Return what ``summary.json`` holds; times in seconds, ``best`` by the run's monitored metric."""
-    timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
-    rates = sorted(epoch.examples_per_s for epoch in state.epochs if epoch.examples_per_s is not None)
+    timed = [epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None]
+    rates = [epoch.examples_per_s for epoch in state.epochs if epoch.examples_per_s is not None]
     best = efficiency_of(state)
     return {
         "run": state.started.label if state.started else "",
@@ -29,8 +30,8 @@ def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: Class
         "steps": state.epochs[-1].step if state.epochs else 0,
         **result_of(state),
         "phase_seconds": dict(state.phase_s),
-        "median_step_ms": timed[len(timed) // 2] if timed else None,
-        "median_examples_per_s": rates[len(rates) // 2] if rates else None,
+        "median_step_ms": median_high(timed) if timed else None,
+        "median_examples_per_s": median_high(rates) if rates else None,
         "best_case": best and {"tpu": best.tpu, "step_ms": best.best_step_ms, "reached": best.share},
         "classes": classes and classes.as_dict(is_brief=True),
     }

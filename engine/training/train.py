@@ -118,7 +118,7 @@ def _train(
     data = _load(recorder, config, accelerator)
     config = config.model_copy(update={"batch_size": data.global_batch // len(accelerator.replicas)})
     if config.mirror:
-        from ..mirror.background import Mirror
+        from ..mirror.copier import Mirror
 
         name = recorder.run.path.name
         # Each of several hosts has its own folder there.

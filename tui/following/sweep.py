@@ -20,7 +20,6 @@ from tpu_console.engine.sweeps.axes import (
     parse_axes,
     parse_baseline,
     shown,
-    values_in,
 )
 from tpu_console.engine.sweeps.driver import refusal
 from tpu_console.engine.sweeps.search import is_pruned
@@ -215,7 +214,9 @@ class SweepReader:
         """Read what is new."""
         is_driven = self.sweep.is_driven
         runs = {number: self._run(run) for number, run in self.sweep.runs().items()}
-        cells = self._cells or [Cell(number, values_in(self.axes, run.settings), None) for number, run in runs.items()]
+        cells = self._cells or [
+            Cell(number, tuple(run.settings.get(axis.key) for axis in self.axes), None) for number, run in runs.items()
+        ]
         for cell in self._cells:
             if cell.number not in self._refused and cell.number not in runs:
                 self._refused[cell.number] = cell.refused or refusal(cell.config)

@@ -12,8 +12,7 @@ import pytest
 from tests.engine.mirror.parts import Training
 from tests.helpers import all_of, wait_until
 from tests.small_disk import small_disk
-from tpu_console.engine.mirror.background import Mirror
-from tpu_console.engine.mirror.copier import fetch_run
+from tpu_console.engine.mirror.copier import Mirror, fetch_run
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.events import MirrorReported, RunFinished, RunOutcome
 from tpu_console.engine.runs.recorder import Deadline
