@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from ..runs.recorder import Recorder
 
-JOURNAL = "events.jsonl"
-CHECKPOINTS = "checkpoints"
+JOURNAL, CHECKPOINTS = "events.jsonl", "checkpoints"
+# The files of a run that are copied, besides its journal, its newest checkpoints and the SavedModel in ``hub``.
 FILES = (
     "config.toml",
     "inputs.json",
@@ -44,8 +44,6 @@ FILES = (
     "report.json",
     "mistakes.json",
 )
-"""The files of a run that are copied, besides its journal, its newest checkpoints and the SavedModel in ``hub``."""
-
 _HUB = re.compile(r"(saved_model|fingerprint|keras_metadata)\.pb|variables/variables\.[\w.-]+|assets/[\w.-]+", re.ASCII)
 _PART = 1 << 22
 
@@ -99,7 +97,7 @@ class Copier:
         newest = newest_checkpoint(self._run) if changed and changed[-1].endswith(".ckpt") else None
         self._copy_journal()
         for name in changed:
-            if not name.endswith(".ckpt"):
+            if not name.startswith(f"{CHECKPOINTS}/state-"):
                 self._copy(name)
         if newest is None or newest[0].name == self._checkpoint or not self._copy(f"{CHECKPOINTS}/{newest[0].name}"):
             return False  # or a newer one has replaced it

@@ -156,8 +156,7 @@ def open_place(place: str) -> Place:
     return Bucket(place) if is_bucket(place) else Folder(Path(place).expanduser())
 
 
-MARKER = "mirror.json"
-"""A file that only the copy of a run at a mirror has."""
+MARKER = "mirror.json"  # a file that only the copy of a run at a mirror has
 
 
 def mirror_problem(mirror: str) -> str:

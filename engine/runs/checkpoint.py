@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
     from .run_directory import RunDirectory
 
-KEPT = 2
-"""Checkpoints that are kept: the newest, and the one before it in case the newest is damaged."""
-
+KEPT = 2  # checkpoints: the newest, and the one before it in case the newest is damaged
 _NAME = re.compile(r"state-(\d{6,12})\.ckpt", re.ASCII)
 _TYPE = re.compile(r"[<>|=](b1|[iu][1248]|f[248])")
 _MAGIC = b"tpu-console checkpoint 1 "

@@ -15,13 +15,9 @@ from .plausible import MOST_COUNT, is_plausible
 if TYPE_CHECKING:
     from .run_directory import RunDirectory
 
-_LARGEST = 256 << 20
-_LARGEST_PICTURES = 1 << 20
-MOST_PICTURES = 24
-"""Most pictures of mistakes in a run's folder."""
-
-LARGEST_SUMMARY = 100
-"""Most classes for which a summary has every class and the whole matrix; ``report.json`` always has them."""
+_LARGEST, _LARGEST_PICTURES = 256 << 20, 1 << 20  # bytes of a file
+MOST_PICTURES = 24  # of mistakes in a run's folder
+LARGEST_SUMMARY = 100  # classes, up to which a summary has each of them and the whole matrix
 
 
 @dataclass(frozen=True, slots=True)

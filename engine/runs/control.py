@@ -1,9 +1,8 @@
 """What a run is asked while it trains: to stop, to wait, to save, or to train longer or at another rate.
 
-A console writes each request into a private file in the run's folder `control`: ``<time>-<number>.json``, so that no
-terminal overwrites another's, or ``stop.json`` for a stop, which is the same whoever asks. The heartbeat takes them, in
-the order of their names, and passes them to the `Control` of the process that trains; so do signals, alerts and the
-time budget. Each is answered with an event in the journal.
+A console writes each request into a file of its own in the run's folder `control`: ``<time>-<number>.json``, or
+``stop.json`` for a stop, which is the same whoever asks. The heartbeat passes them, in the order of their names, to the
+`Control` of the process that trains; so do signals, alerts and the time budget. Each is answered in the journal.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
     from .run_directory import RunDirectory
 
 LARGEST_REQUEST = 64 << 10
-STOP = "stop"
-"""The number of every request to stop."""
-
+STOP = "stop"  # the number of every request to stop
 _MOST = 1000
 _NAME = re.compile(rf"(\d{{20}}-[0-9a-f]{{8}}|{STOP})\.json")
 
@@ -110,13 +107,6 @@ class Control:
 
     The first reason to stop counts, but a stop after the epoch can be made sooner. Several hosts stop when they have
     agreed to.
-
-    Attributes:
-        asked: Why to stop; None to go on.
-        reason: The same, as soon as training has to stop for it.
-        after_epoch: Why to stop when the current epoch ends; empty if nobody asked for that.
-        end_now: Who asked to end the process without saving; empty if nobody did.
-        ending: How the run ended, while only its mirror is waited for.
     """
 
     def __init__(self) -> None:
@@ -124,10 +114,11 @@ class Control:
         self._waiting: deque[Request] = deque()
         self._news: deque[StopRequested] = deque()
         self._agree: Callable[[str], object] | None = None
-        self.asked: str | None = None
-        self.reason: str | None = None
-        self.after_epoch = self.end_now = ""
-        self.ending: RunFinished | RunFailed | None = None
+        self.asked: str | None = None  # why to stop; None to go on
+        self.reason: str | None = None  # the same, as soon as training has to stop for it
+        self.after_epoch = ""  # why to stop when the current epoch ends; empty if nobody asked for that
+        self.end_now = ""  # who asked to end the process without saving; empty if nobody did
+        self.ending: RunFinished | RunFailed | None = None  # how the run ended, while only its mirror is waited for
 
     def ask(self, request: Request) -> None:
         """Note a request, for the thread that trains if it has to carry it out."""

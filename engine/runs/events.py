@@ -28,11 +28,9 @@ class Phase(StrEnum):
     SAVING = "saving"
 
 
+# The phases before training, of which each comes once unless a model is fine-tuned, and those that epochs are made of.
 PREPARATION = (Phase.IMPORTING, Phase.CONNECTING, Phase.LOADING, Phase.BUILDING, Phase.COMPILING)
-"""The phases before training; each comes once, unless a model is fine-tuned."""
-
 OF_EPOCHS = (Phase.TRAINING, Phase.VALIDATING, Phase.CHECKPOINTING)
-"""The phases that epochs are made of."""
 
 
 class RunSource(StrEnum):
@@ -473,5 +471,4 @@ class RunFailed(Event):
     log: str  # path of the log with the details, relative to the run directory
 
 
-DURABLE = (EpochEnded, RunFinished, RunFailed)
-"""Events that must survive a power failure: each is followed by an fsync."""
+DURABLE = (EpochEnded, RunFinished, RunFailed)  # must survive a power failure: each is followed by an fsync

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
     from .state import RunState
 
-LATEST = 2e11
-"""The largest Unix time that is accepted, in the year 8307: a later one is damage, and no clock could show it."""
-
+LATEST = 2e11  # the largest Unix time that is accepted, in the year 8307: no clock could show a later one
 _LARGEST_SUMMARY = 4 << 20
 _LONGEST_WORD = 80
 _COLUMNS = ("epoch", "seconds", "compile_s", "validation_s", "step_ms", "examples_per_s", "learning_rate")

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from .journal import JournalWriter
 
 
-REMOVED = "its folder was removed or renamed"
-"""Why a run stops whose folder is gone."""
-
+REMOVED = "its folder was removed or renamed"  # why a run stops whose folder is gone
 BEAT_S, TICK_S = 1.0, 0.1
 
 
@@ -88,11 +86,8 @@ class Heartbeat:
             waiting = self._journal.waiting if self._journal.is_full else None
             if waiting != self._waiting:
                 self._waiting = waiting
-                descriptor = open_private(self._run.heartbeat, os.O_WRONLY)
-                try:
-                    os.pwrite(descriptor, _beat(os.getpid(), self._since, waiting), 0)
-                finally:
-                    os.close(descriptor)
+                with open(self._run.heartbeat, "r+b", buffering=0, opener=open_private) as file:
+                    file.write(_beat(os.getpid(), self._since, waiting))
         if not self._journal.has_ended:
             for request in take_requests(self._run):
                 self._control.ask(request)
@@ -118,22 +113,14 @@ class HeartbeatThread(threading.Thread):
     def stop(self, timeout: float = 2.0) -> None:
         """Stop and wait at most `timeout` seconds."""
         self._stopped.set()
-        if self is not threading.current_thread():
-            self.join(timeout)
+        self.join(timeout)
 
 
-SILENT_S = 10.0
-"""Seconds without a heartbeat after which a run counts as not responding. It beats every second, and a busy machine
-may delay that by a few seconds."""
-
+SILENT_S = 10.0  # without a heartbeat, a run counts as not responding: a busy machine may delay it by a few seconds
+# Without a heartbeat, a run counts as dead if its process cannot be seen from here. A network file system that fails
+# over may stop for half a minute or more, and a dead run is no longer followed and loses its cache.
 LOST_S = 60.0
-"""Seconds without a heartbeat after which a run counts as dead if its process cannot be seen from here. A network file
-system that fails over may stop for half a minute or more, and a dead run is no longer followed and loses its cache. A
-process that can be seen needs no such limit."""
-
-STARTING_S = 15.0
-"""Seconds in which a new folder may have no heartbeat yet. The first one is written within a second of the folder."""
-
+STARTING_S = 15.0  # a new folder may have no heartbeat yet; the first one is written within a second
 LARGEST_HEARTBEAT = 64 << 10
 _LATEST = 1 << 40  # a Unix time that is still a number of seconds
 

@@ -40,18 +40,10 @@ _FIELDS: dict[type[Event], tuple[str, ...]] = {
     cls: tuple(field.name for field in fields(cls)) for cls in EVENT_TYPES.values()
 }
 
-LONGEST_LINE = 1 << 20
-"""Longer lines, in bytes, are skipped as damaged."""
-
-FIRST_TIME, LAST_TIME = 0.0, 253_370_000_000.0
-"""Possible Unix times of an event: from 1970 to the last month of the year 9998, in every time zone."""
-
-_RENAMED = {"images_per_s": "examples_per_s"}
-"""Names of fields in journals of earlier versions, and today's names."""
-
-_MULTI_LINE = {"RunFailed"}
-"""Types whose texts keep their line feeds: an error may list one problem per line."""
-
+LONGEST_LINE = 1 << 20  # bytes; longer lines are skipped as damaged
+FIRST_TIME, LAST_TIME = 0.0, 253_370_000_000.0  # of an event, in Unix seconds: until the year 9998 in every time zone
+_RENAMED = {"images_per_s": "examples_per_s"}  # fields in journals of earlier versions
+_MULTI_LINE = {"RunFailed"}  # types whose texts keep their line feeds: an error may list one problem per line
 _ORJSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _READ_BYTES = 512 << 10  # a million records are read and folded in 2.2 s by 128 KiB, in 1.9 s by this or more
 _LARGEST_BACKLOG = 10_000

@@ -6,18 +6,10 @@ import math
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-MOST_COUNT = 2**53
-"""The largest count: the largest whole number that a float64, and so a curve, holds exactly."""
-
-MOST_REPLICAS = 16_384
-"""The largest number of replicas; the largest TPU has 9,216 chips."""
-
-MOST_METRICS = 200
-"""Most metrics of a run; further ones are dropped."""
-
-LARGEST_MEASURE = 1e15
-"""The largest number of seconds, bytes a second and so on."""
-
+MOST_COUNT = 2**53  # the largest whole number that a float64, and so a curve, holds exactly
+MOST_REPLICAS = 16_384  # the largest TPU has 9,216 chips
+MOST_METRICS = 200  # of a run; further ones are dropped
+LARGEST_MEASURE = 1e15  # seconds, bytes per second and so on
 _ANY_NUMBER = {"learning_rate", "value"}  # may be negative, infinite or NaN when training diverges
 
 

@@ -148,7 +148,7 @@ def counts_from(limit: str) -> float:
 class Deadline:
     """Measures how long a run takes to save and validate, from its events, and says when it has to stop.
 
-    The budget counts from `began`; all times are Unix seconds. `event` is what the journal says about it.
+    The budget counts from `began`, in Unix seconds. `event` is what the journal says about it.
     """
 
     def __init__(self, budget: str, seconds: float, began: float, clock: Callable[[], float] = time.time) -> None:
@@ -157,7 +157,6 @@ class Deadline:
         self._phase, self._since = "", 0.0
         self._longest: dict[str, float] = defaultdict(float)  # seconds
         self._looked_at: float | None = None
-        self._step_s = 0.0
 
     def hear(self, event: Event) -> None:
         """Take in an event, when it is written."""
@@ -171,7 +170,7 @@ class Deadline:
             self._looked_at = None  # whatever comes between two phases, such as compiling, is no step
 
     def note(self, what: str, seconds: float) -> None:
-        """Take in how long it took to ``save``, to copy a checkpoint to the ``mirror``, or a ``validation``."""
+        """Take in how long a ``save``, a copy of it to the ``mirror``, a ``validation`` or a ``step`` took."""
         self._longest[what] = max(self._longest[what], seconds)
 
     @property
@@ -183,7 +182,7 @@ class Deadline:
         """Return whether the run has to stop now; called between two executions."""
         now = self._clock()
         if self._looked_at is not None:
-            self._step_s = max(self._step_s, now - self._looked_at)
+            self.note("step", now - self._looked_at)
         self._looked_at = now if self._phase == Phase.TRAINING else None
-        longest = self._longest["validation"]
-        return now >= self.event.ends_at - margin_s(self.event.seconds, self.save_s, longest, self._step_s)
+        longest = self._longest["validation"], self._longest["step"]
+        return now >= self.event.ends_at - margin_s(self.event.seconds, self.save_s, *longest)

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from .curves import Values
 
-_MOST_NOTICES, _MOST_COMPILED = 2000, 200
-_MOST_HOSTS = 4096
+_MOST_NOTICES, _MOST_COMPILED, _MOST_HOSTS = 2000, 200, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +127,7 @@ def best_epoch(epochs: Sequence[EpochEnded], monitor: str, *, lowest: bool) -> E
     return None if at is None else valid[at]
 
 
+# Fields that hold the newest event of a type.
 _NEWEST: dict[type[Event], str] = {
     events.AcceleratorReady: "accelerator",
     events.BudgetSet: "budget",
@@ -140,8 +140,7 @@ _NEWEST: dict[type[Event], str] = {
     events.Translated: "translated",
     events.ValidationProgress: "validating",
 }
-"""Fields that hold the newest event of a type."""
-
+# Fields that hold the newest events of a type, and how many.
 _LISTED: dict[type[Event], tuple[str, int]] = {
     events.Alerted: ("alerts", _MOST_NOTICES),
     events.Compiled: ("compiled", _MOST_COMPILED),
@@ -149,7 +148,6 @@ _LISTED: dict[type[Event], tuple[str, int]] = {
     events.Profiled: ("profiled", 2),
     events.Steered: ("steered", _MOST_NOTICES),
 }
-"""Fields that hold the newest events of a type, and how many."""
 
 
 def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901  one case an event

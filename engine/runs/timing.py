@@ -16,14 +16,9 @@ if TYPE_CHECKING:
 
 _RECENT_POINTS, _RECENT_EPOCHS = 50, 10
 
-STALL_S = 60.0
-"""Shortest time without a step that counts as a stall."""
-
-_STALL_STEPS = 20
-"""A stall is at least as long as this many executions."""
-
-_STALL_GAPS = 5
-"""A stall is at least this many times as long as the longest gap so far; that one may include compilation."""
+# A stall is at least so many seconds and executions long, and so many times the longest gap so far, which may include
+# compilation.
+STALL_S, _STALL_STEPS, _STALL_GAPS = 60.0, 20, 5
 
 
 @dataclass(frozen=True, slots=True)

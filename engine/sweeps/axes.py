@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 200
 OPTION = "--over"
-LR_FIND = "optimizer.learning_rate=1e-5..1:log:11"
-"""What finds a learning rate: one short run for each."""
-
+LR_FIND = "optimizer.learning_rate=1e-5..1:log:11"  # what finds a learning rate: one short run for each
 _DIGITS = r"[0-9]+(?:_[0-9]+)*"
 _NUMBER = rf"[-+]?{_DIGITS}(?:\.(?:{_DIGITS})?)?(?:[eE][-+]?[0-9]+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?(?::([1-9][0-9]*))?")

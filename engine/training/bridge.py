@@ -1,13 +1,4 @@
-"""`BridgeCallback`: writes the progress of `model.fit` to a run's journal.
-
-The console watches all its runs through it, and it is public. In a notebook ::
-
-    from tpu_console import BridgeCallback
-
-    model.fit(x, y, epochs=5, callbacks=[BridgeCallback("my-run")])
-
-makes a run that ``tpu-console attach`` shows live; stopping the run there stops `fit` after the current execution.
-"""
+"""`BridgeCallback`, which is public: writes the progress of `model.fit` to a run's journal."""
 
 from __future__ import annotations
 
@@ -129,19 +120,19 @@ def described(data: Any) -> dict[str, str]:
     return parts
 
 
-PROGRESS_S, VALIDATION_PROGRESS_S = 0.1, 0.5
-"""Shortest time between two progress events, and the same during validation."""
+PROGRESS_S, VALIDATION_PROGRESS_S = 0.1, 0.5  # shortest time between two events
 
 
 class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Reports training to a run directory.
+    """Reports training to a run directory, which ``tpu-console attach`` shows live.
+
+    Stopping the run there stops `fit` after the current execution.
 
     Args:
         run: A name: a run of that name is made when `fit` begins, and ends with it. The engine passes the
             `Recorder` of a run that it made and ends itself.
         global_batch: Examples per step over all replicas, for the speed; None if unknown.
         replica_batch: Examples per step and replica; None if unknown.
-        execution_reason: Why `steps_per_execution` has its value.
         monitor: The metric that decides which epoch is best; by default ``val_loss`` if measured, else ``loss``.
         config: Hyperparameters to show with a run that is given by its name.
         display: Whether to draw the run in the notebook's cell while it trains.
@@ -164,7 +155,6 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
         *,
         global_batch: int | None = None,
         replica_batch: int | None = None,
-        execution_reason: str = "",
         monitor: str = "",
         config: Mapping[str, Any] | None = None,
         display: bool = False,
@@ -175,7 +165,7 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
         super().__init__()
         self._target, self._config, self._display = run, config, display
         self._global_batch, self._replica_batch, self._monitor = global_batch, replica_batch, monitor
-        self.execution_reason = execution_reason
+        self.execution_reason = ""  # why `steps_per_execution` has its value
         self.best_step_ms: float | None = None  # what the preflight says
         self.best_layers_ms: dict[str, float] = {}
         self.epochs = epochs

@@ -137,9 +137,13 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         """Return whether training was stopped before the epoch's last step."""
         return self._epoch_step < self._steps_per_epoch and self._recorder.control.reason is not None
 
-    def is_stopped_together(self) -> bool:
-        """Return whether several hosts stop: they could not leave a validation after the same batch."""
-        return self._recorder.team is not None and self._recorder.control.reason is not None
+    def allows_validation(self) -> bool:
+        """Return whether the epoch may be validated: not if training goes back or is stopped within it.
+
+        Several hosts that stop do not: they could not leave the validation after the same batch.
+        """
+        is_stopped = self._recorder.team is not None and self._recorder.control.reason is not None
+        return not (self.is_void or is_stopped or self.is_stopped_within_epoch())
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Save the epoch before; continue the metrics of an epoch that was begun before the run was resumed."""
@@ -291,16 +295,14 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
 
 
 class ValidatedEpochs(list[int]):
-    """The epochs after which `fit` validates: every n-th, unless it was stopped within one, or on several hosts."""
+    """The epochs after which `fit` validates: every n-th for which `Checkpoints` allow it."""
 
     def __init__(self, checkpoints: Checkpoints, every: int) -> None:
         super().__init__()
         self._checkpoints, self._every = checkpoints, every
 
     def __contains__(self, epoch: object) -> bool:
-        saved = self._checkpoints
-        is_stopped = saved.is_stopped_within_epoch() or saved.is_stopped_together()
-        return int(str(epoch)) % self._every == 0 and not (saved.is_void or is_stopped)
+        return int(str(epoch)) % self._every == 0 and self._checkpoints.allows_validation()
 
 
 def check_same(header: Header, group: str, variables: Sequence[Any]) -> None:

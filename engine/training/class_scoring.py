@@ -29,13 +29,11 @@ if TYPE_CHECKING:
 
     from ..runs.recorder import Recorder
 
-
-MOST_EXAMPLES = 200_000
-"""Most examples that are scored; more would hardly change the scores and take too long at the end of a run."""
-
+MOST_EXAMPLES = 200_000  # more would hardly change the scores and take too long at the end of a run
 _LONGEST_AFTER_STOP_S = 5.0
 _LONGEST_BEFORE_PICTURES_S = 20.0  # pictures need about as long again: the model is compiled to predict
 _MOST_MISTAKES = 10
+_MOST_EXAMPLES, _MOST_BYTES = 2_000, 64 << 20  # in which pictures of mistakes are looked for
 
 
 def report_classes(
@@ -217,9 +215,6 @@ def report_on(
         mistakes=tuple(sorted(mistakes, key=lambda one: (-one.count, -one.share))[:_MOST_MISTAKES]),
         matrix=tuple(map(tuple, matrix.tolist())),
     )
-
-
-_MOST_EXAMPLES, _MOST_BYTES = 2_000, 64 << 20
 
 
 def mistake_pictures(

@@ -32,14 +32,9 @@ if TYPE_CHECKING:
     from .bridge import BridgeCallback
     from .checkpoints import Checkpoints
 
-_LOOK_S = 0.1
-"""Seconds between two looks for requests in a pause."""
-
-ROLLBACK_FACTOR = 0.25
-"""The learning rate after going back, relative to the one before."""
-
-MOST_ROLLBACKS = 3
-"""How often a process goes back before it stops: after that, the learning rate is probably not the cause."""
+_LOOK_S = 0.1  # between two looks for requests in a pause
+ROLLBACK_FACTOR = 0.25  # the learning rate after going back, relative to the one before
+MOST_ROLLBACKS = 3  # of a process: after that, the learning rate is probably not the cause
 
 
 class DeclinedError(Exception):
