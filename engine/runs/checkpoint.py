@@ -78,10 +78,7 @@ class Header:
 
 
 def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray[Any]]) -> Path:
-    """Write a checkpoint of contiguous arrays whole or not at all, and remove all but the newest `KEPT`.
-
-    Raises `OSError` if it cannot be written; the earlier ones are untouched then.
-    """
+    """Write a checkpoint of contiguous arrays whole or not at all, and remove the older ones; may raise `OSError`."""
     run.checkpoints.mkdir(mode=0o700, exist_ok=True)
     before = _files(run)
     path = run.checkpoints / f"state-{before[0][0] + 1 if before else 1:06}.ckpt"

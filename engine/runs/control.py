@@ -67,10 +67,7 @@ def is_waiting(run: RunDirectory, number: str) -> bool:
 
 
 def take_requests(run: RunDirectory) -> list[Request]:
-    """Remove the requests of a run and return them, a stop first, then the oldest.
-
-    Files of another kind stay and are ignored; requests that cannot be understood are removed.
-    """
+    """Remove the requests of a run and return those that can be understood, a stop first, then the oldest."""
     requests = []
     with suppress(OSError):
         files = [file for file in run.control.iterdir() if _NAME.fullmatch(file.name)]

@@ -127,10 +127,7 @@ class Curves:
         logs: Mapping[str, ValuesOrNone],
         running: frozenset[str] | None = None,
     ) -> Curves:
-        """Return the curves with points appended; all arguments have one entry per point.
-
-        Metrics beyond `MOST_METRICS` are dropped, because a column for each could take all memory.
-        """
+        """Return the curves with points appended, of `MOST_METRICS` metrics; all arguments have one entry per point."""
         metrics, missing = {}, [math.nan] * len(step)
         for name in [*dict.fromkeys((*self.metrics, *logs))][:MOST_METRICS]:
             column = self.metrics[name] if name in self.metrics else Samples([math.nan] * len(self))

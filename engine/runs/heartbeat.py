@@ -39,11 +39,7 @@ def write_heartbeat(run: RunDirectory, pid: int) -> None:
 
 
 def _beat(pid: int, since: float, waiting: int | None) -> bytes:
-    """Return the content of a heartbeat; the process has had the run since a Unix time.
-
-    Its length does not depend on the number of waiting events: on a full disk it is overwritten in place, which needs
-    no space, and a reader always finds valid JSON.
-    """
+    """Return the content of a heartbeat, always of one length: on a full disk it is overwritten, without any space."""
     digits = "---------" if waiting is None else f"{waiting:09}"
     return json.dumps(identify(pid) | {"since": int(since), "waiting": digits}).encode()
 

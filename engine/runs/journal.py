@@ -207,10 +207,7 @@ class JournalWriter:
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """Read one line of a journal, with or without its line feed; None if it is damaged.
-
-    The record has a possible time ``t``, a ``type``, and texts that are safe to show.
-    """
+    """Read a line of a journal as a record with a possible time ``t``, a ``type`` and safe texts; None if damaged."""
     if len(line) > LONGEST_LINE:
         return None
     try:
@@ -265,10 +262,7 @@ class JournalReader:
         self.newer = 0  # the highest version in the file if it is newer than ours, else 0
 
     def read(self) -> list[dict[str, Any]]:
-        """Return some of the complete records appended since the last call, and nothing if there are no more.
-
-        Raises `OSError` if the file is there and cannot be read, or is not a regular file.
-        """
+        """Return some of the records appended since the last call, none if there are no more; may raise `OSError`."""
         while True:
             try:
                 with open_regular(self._path) as file:

@@ -14,10 +14,7 @@ _ANY_NUMBER = {"learning_rate", "value"}  # may be negative, infinite or NaN whe
 
 
 def is_plausible(event: Any) -> bool:
-    """Return whether the numbers of a dataclass instance can be drawn and added.
-
-    Counts must be from 0 to `MOST_COUNT`, measures finite and at most `LARGEST_MEASURE`. Metrics may be any number.
-    """
+    """Return whether the counts and measures of a dataclass instance can be drawn and added; metrics are free."""
     return all(_is_possible(field.name, getattr(event, field.name)) for field in fields(event))
 
 

@@ -132,10 +132,7 @@ _LEAST_S, _LEAST_SHARE, _SAFETY = 30.0, 0.05, 3.0
 
 
 def margin_s(budget_s: float, save_s: float, validation_s: float, step_s: float) -> float:
-    """Return how many seconds before its end a run stops training, by the longest save, validation and step so far.
-
-    The scores per class take about as long as a validation.
-    """
+    """Return how many seconds before its end a run stops; scores per class take about as long as a validation."""
     return max(min(_LEAST_S, _LEAST_SHARE * budget_s), _SAFETY * save_s) + validation_s + 2 * step_s
 
 
@@ -146,10 +143,7 @@ def counts_from(limit: str) -> float:
 
 
 class Deadline:
-    """Measures how long a run takes to save and validate, from its events, and says when it has to stop.
-
-    The budget counts from `began`, in Unix seconds. `event` is what the journal says about it.
-    """
+    """Measures from its events how long a run takes to save and validate, and says when it has to stop."""
 
     def __init__(self, budget: str, seconds: float, began: float, clock: Callable[[], float] = time.time) -> None:
         self.event = BudgetSet(seconds, began + seconds, budget)

@@ -70,10 +70,7 @@ def require_writable(run: RunDirectory) -> None:
 
 
 def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:
-    """Create an empty run directory with a unique name, in which the label is; `folder` is that of all runs.
-
-    Raise `ConsoleError` if it cannot be written.
-    """
+    """Create an empty run directory, by default in the user's folder of runs; raise `ConsoleError` if that fails."""
     folder = folder or runs_folder()
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in label).strip("-.")
     stem = f"{now or datetime.now().astimezone():%Y%m%d-%H%M%S}-{kept[:64] or 'run'}"
@@ -157,10 +154,7 @@ def _age(run: RunDirectory) -> tuple[str, int, str]:
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a folder is a run: it has a journal or a configuration.
-
-    A folder without permission to look into counts as one, so that lists show that it cannot be read.
-    """
+    """Return whether a folder is a run, or may not be looked into: then lists show that it cannot be read."""
     try:
         return path.is_dir() and any(os.path.lexists(path / file) for file in ("events.jsonl", "config.toml"))
     except OSError as error:
@@ -168,10 +162,7 @@ def is_run(path: Path) -> bool:
 
 
 def is_removed(run: RunDirectory) -> bool:
-    """Return whether a run's folder is gone, or only has what was written while it was removed.
-
-    If the folder of all runs is gone, too, its disk is not mounted.
-    """
+    """Return whether a run's folder is gone or nearly empty, and not because the disk of all runs is not mounted."""
     return not any(map(os.path.lexists, (run.journal, run.config))) and run.path.parent.is_dir()
 
 

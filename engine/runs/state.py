@@ -117,10 +117,7 @@ class RunState:
 
 
 def best_epoch(epochs: Sequence[EpochEnded], monitor: str, *, lowest: bool) -> EpochEnded | None:
-    """Return the epoch with the best finite value of a metric, as `best_of` decides; None without any.
-
-    An epoch whose loss is not a number is never the best: its model is broken.
-    """
+    """Return the epoch with the best finite value of a metric, as `best_of` decides, and with a finite loss."""
     valid = [e for e in epochs if math.isfinite(e.logs.get("loss", 0.0)) and monitor in e.logs]
     values, losses = ([e.logs.get(name) for e in valid] for name in (monitor, loss_beside(monitor)))
     at = best_of(values, losses, lowest=lowest)

@@ -84,10 +84,7 @@ def stall(state: RunState, at: float) -> Stall | None:
 
 
 def validating_share(epochs: Sequence[EpochEnded]) -> float | None:
-    """Return the share of a run's time in which it was validated, after its first epoch; None before a second.
-
-    In the first epoch validation is compiled, too.
-    """
+    """Return the share of a run's time that validation took after the first epoch, which compiles; None before."""
     seconds = sum(ended.seconds for ended in epochs[1:])
     return min(1.0, sum(ended.validation_s for ended in epochs[1:]) / seconds) if seconds > 0 else None
 

@@ -87,10 +87,7 @@ def parse_axes(texts: Sequence[str]) -> list[SweptKey]:
 
 
 def full_key(name: str) -> str:
-    """Return the dotted key for a name: itself, or the key that ends with it; of several, that of the optimizer.
-
-    Raises `ConfigError` if there is no such key.
-    """
+    """Return the dotted key that is or ends with a name, of several the optimizer's; raise `ConfigError` for none."""
     keys = [key for key in (*valid_keys(), *EARLIER_KEYS) if key != "name"]
     longer = [key for key in keys if key.endswith(f".{name}")]
     if name in keys or name.startswith(_OPEN):
@@ -117,10 +114,7 @@ def _range(key: str, text: str, match: re.Match[str]) -> SweptKey:
 
 
 def cells_of(config: RunConfig, axes: Sequence[SweptKey], repeat: int = 1) -> list[Cell]:
-    """Return every combination, all of them once before any is repeated; each repetition has its own seed.
-
-    Raises `ConfigError` if there are too many, or a value is wrong in every combination.
-    """
+    """Return every combination, then its repetitions with other seeds; raise `ConfigError` if none is possible."""
     check_values(axes, "a range needs --search, or a number of values")
     count = math.prod(len(axis.values) for axis in axes) * repeat
     if count > MOST_RUNS:

@@ -134,11 +134,7 @@ class Sweep:
         return self.requested("stop") or self.requested("stop-run")
 
     def lock(self) -> int:
-        """Lock it for one process that starts its runs, until the returned descriptor is closed everywhere.
-
-        Raises `SweepRunningError` if another process has the lock, and `OSError` if it cannot be locked, or its folder
-        holds something that leads out of it.
-        """
+        """Lock it for a process that starts its runs; raise `SweepRunningError` if another has it, or `OSError`."""
         require_real(self.path)
         files.require_plain(self.path, ("sweep.toml", "runs", "control", "study.db", "lock", "console.log"))
         deadline = time.monotonic() + _PROBED_S  # a process that only checks the lock holds it briefly
@@ -217,10 +213,7 @@ def find_sweep(name: str = "") -> Sweep:
 
 
 def start_driver(sweep: Sweep) -> subprocess.Popen[bytes]:
-    """Start the process that starts the sweep's runs, in its own session, so that it survives the terminal.
-
-    Raises `SweepRunningError` if there is one, and another `ConsoleError` if it cannot be started.
-    """
+    """Start the process that starts the sweep's runs, in its own session; raise `ConsoleError` if that is impossible."""
     lock = None
     try:
         lock = sweep.lock()

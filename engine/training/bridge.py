@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 
 def watch(model: Any, report: Callable[[Compiled], None]) -> None:
-    """Call a function with every further compilation of a model's steps, in the training thread.
-
-    It replaces the function of an earlier call. What it gets does not say where the run is.
-    """
+    """Call a function, the newest one, with every further compilation of a model's steps, in the training thread."""
     watched = getattr(model, "tpu_console_compilations", None)
     if watched is None and loaded_framework().traces_steps(model):
         watched = model.tpu_console_compilations = _Watched(model)

@@ -130,10 +130,7 @@ def _evaluated(
 
 
 def _count_classes(model: Any, output: ClassOutput, label: Any, known: int) -> int | None:
-    """Return the number of classes; None if labels and outputs are not one class per example.
-
-    `label` is the specification of the labels; `known` is what the dataset says, 0 if unknown.
-    """
+    """Return the number of classes, `known` by the dataset or 0; None if there is not one class per example."""
     try:
         shape = (None, output.values) if output.values else model.output_shape
     except (AttributeError, ValueError):
@@ -190,10 +187,7 @@ def report_on(
     not_numbers: npt.NDArray[np.int64] | None = None,
     is_partial: bool = False,
 ) -> ClassReport:
-    """Score every class of a confusion matrix: a row per label, a column per prediction.
-
-    `not_numbers` counts the examples of each class without a prediction.
-    """
+    """Score every class of a confusion matrix: a row per label, a column per prediction, and those without any."""
     lost = np.zeros(len(names), np.int64) if not_numbers is None else not_numbers
     right, examples, guessed = np.diag(matrix), matrix.sum(axis=1) + lost, matrix.sum(axis=0)
     with np.errstate(invalid="ignore"):  # a class without examples, or one that was never predicted

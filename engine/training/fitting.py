@@ -67,10 +67,7 @@ if TYPE_CHECKING:
 
 
 class Fitting:
-    """Trains the model of a run, in the thread and the distribution scope of its caller.
-
-    `saved` is the checkpoint from which the run goes on; None for a new run.
-    """
+    """Trains the model of a run, which may go on from a saved checkpoint, in its caller's thread and scope."""
 
     def __init__(
         self,

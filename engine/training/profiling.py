@@ -32,10 +32,7 @@ _HOOKS = ("on_train_batch_begin", "on_train_batch_end")
 
 
 class Profiler:
-    """Traces steps; its methods are called in the training thread, between two executions.
-
-    It measures the time of the user's callbacks, `own`, and that of waiting for input, if there is a meter for it.
-    """
+    """Traces steps, and times the user's own callbacks and the input; called between two executions."""
 
     def __init__(
         self, recorder: Recorder, bridge: BridgeCallback, own: Sequence[Any], meter: InputMeter | None

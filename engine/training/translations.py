@@ -45,10 +45,7 @@ class Translator:
 
 
 class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Reports translations of a few held-out sentences, which the record has, after each epoch.
-
-    A failure, such as a custom model with other inputs, is reported and does not end the run.
-    """
+    """Reports translations of the record's sentences after each epoch, until the model cannot translate them."""
 
     def __init__(self, recorder: Recorder, record: Mapping[str, Any]) -> None:
         super().__init__()
