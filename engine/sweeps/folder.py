@@ -213,7 +213,7 @@ def find_sweep(name: str = "") -> Sweep:
 
 
 def start_driver(sweep: Sweep) -> subprocess.Popen[bytes]:
-    """Start the process that starts the sweep's runs, in its own session; raise `ConsoleError` if that is impossible."""
+    """Start the process that starts the sweep's runs, in its own session; raise `ConsoleError` if that fails."""
     lock = None
     try:
         lock = sweep.lock()

@@ -121,7 +121,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         return epochs_done < self.epochs
 
     def go_back(self, config: RunConfig, *, is_fine_tuning: bool) -> tuple[RunConfig, Header] | None:
-        """Return a configuration with a lower rate, and the checkpoint to go on from; if there is none, stop the run."""
+        """Return a configuration with a lower rate, and the checkpoint to go on from; without one, stop the run."""
         why, self.goes_back = self.goes_back, ""
         saved = self._checkpoints.last_good() if self._rollbacks < MOST_ROLLBACKS else None
         if saved is None:
