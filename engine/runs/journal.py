@@ -105,9 +105,7 @@ def _renamed(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class JournalWriter:
-    """Appends events to a journal; safe to call from any thread.
-
-    Each line is one `write` to a file opened for appending, so lines of several writers do not mix.
+    """Appends events to a journal, each in one `write`, so that lines of several writers do not mix; thread-safe.
 
     While the disk is full, lines wait in memory and are written as soon as there is space. The last event does not
     wait: space reserved beside the journal is released for it and for everything before it, except measurements taken
@@ -116,13 +114,11 @@ class JournalWriter:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._fd = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._clock = clock
-        self._lock = threading.Lock()
+        self._clock, self._lock = clock, threading.Lock()
         self._waiting: list[tuple[bytes, bool]] = []  # lines, and whether each is a measurement
         self._needs_sync = False
         self.has_ended = False  # whether the last event of the run was written
         self._reserved = path.with_name(RESERVE_NAME)
-        self.trouble = ""  # why lines wait; empty if none does
         self.is_full = False  # whether the disk was full at the last attempt and has little space yet
         with open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
@@ -137,7 +133,7 @@ class JournalWriter:
         return len(self._waiting)
 
     def write(self, event: Event) -> None:
-        """Append one event. Never raises for a full disk: see `trouble`."""
+        """Append one event. Never raises for a full disk: see `is_full`."""
         line = encode(event, self._clock()), isinstance(event, _MEASUREMENTS)
         with self._lock:
             if self._fd < 0 or self.has_ended:
@@ -182,7 +178,6 @@ class JournalWriter:
             try:
                 written = os.write(self._fd, line)
             except OSError as error:
-                self.trouble = error.strerror or str(error)
                 self.is_full |= is_disk_full(error)
                 return False
             if written < len(line):
@@ -192,10 +187,9 @@ class JournalWriter:
             # With less space, it would be full again after a few lines.
             if self.is_full and not self._waiting and (free_bytes(self._reserved.parent) or 0) >= RESERVE_BYTES:
                 self.is_full = False
-                recovery = Noticed("Disk space is available again. Every epoch is recorded.")
                 if not self.has_ended:
+                    recovery = Noticed("Disk space is available again. Every epoch is recorded.")
                     self._waiting.append((encode(recovery, self._clock()), False))
-        self.trouble = ""
         return True
 
     def _drain_last(self) -> None:
