@@ -126,8 +126,7 @@ class ReplicaMemory:
     peak_bytes: int | None  # the most so far; None if unknown
     limit_bytes: int | None  # the device's memory; None if unknown
     why_not: str = ""  # why a figure is missing; empty if none is
-    # Share of the last seconds in which the device computed, in percent; None if unknown.
-    duty_percent: float | None = None
+    duty_percent: float | None = None  # share of the last seconds in which the device computed; None if unknown
     duty_why_not: str = ""  # why it is missing; empty if it is not
 
 
@@ -150,13 +149,10 @@ class RunStarted(Event):
     """The first event of every run."""
 
     label: str  # the preset's name, or the name a notebook gave
-    # What trains: ``host`` (a process of its own), ``in-process`` (the console), ``notebook`` or ``imported`` (from
-    # another tool).
-    source: str
+    source: str  # what trains: ``host`` (a process), ``in-process`` (the console), ``notebook`` or ``imported``
     pid: int  # process that trains
     host: str  # name of the machine
-    # The run's configuration as plain values; empty for a notebook's run.
-    config: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)  # the run's configuration; empty for a notebook's run
     folder: str = ""  # the working folder, where relative paths start; empty if unknown
 
 
@@ -273,8 +269,7 @@ class EpochEnded(Event):
     compile_s: float  # seconds of it until the first execution returned; 0 after the first epoch
     validation_s: float  # seconds of it spent validating
     step_ms: float | None  # milliseconds per step, without compilation and validation; None if unknown
-    # Examples per second over all replicas; None if unknown. Older journals name it ``images_per_s``.
-    examples_per_s: float | None
+    examples_per_s: float | None  # over all replicas; None if unknown; ``images_per_s`` in older journals
     learning_rate: float | None  # at the end of the epoch; None if the optimizer has none
     logs: dict[str, float]  # metrics of the epoch, validation metrics under ``val_…``
 
@@ -305,8 +300,7 @@ class HostSampled(Event):
     ram_bytes: int | None  # memory in use; None if unknown
     ram_limit_bytes: int | None  # memory of the host; None if unknown
     disk_read_bytes_per_s: float | None  # bytes read from disks; None if unknown
-    # Examples per second of this host's replicas since its last sample; None if unknown. Older journals name it
-    # ``images_per_s``.
+    # Of this host's replicas since its last sample; None if unknown; ``images_per_s`` in older journals.
     examples_per_s: float | None = None
     why_not: dict[str, str] = field(default_factory=dict)  # why a figure is missing, by its name
 

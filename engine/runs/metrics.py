@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ..config.run_config import RunConfig
+
     Values = Sequence[float | None] | NDArray[Any]
 
 
@@ -70,6 +72,14 @@ def metric_called(name: str, known: Iterable[Metric] = ()) -> Metric:
         kind=MetricKind.LOSS if lower.endswith("loss") else kind,
         is_mean=_MEANS.search(lower) is not None and _NO_MEANS.search(lower) is None,
     )
+
+
+def monitor_of(config: RunConfig, *, has_validation: bool = True) -> str:
+    """Return the metric that decides which epoch of a run is best, by its name in ``logs``."""
+    monitor = config.checkpoint.monitor
+    if monitor in {"auto", "none"} or (monitor.startswith("val_") and not has_validation):
+        return ("val_" if has_validation else "") + (config.metric_names[0] if config.metrics else "loss")
+    return monitor
 
 
 def loss_beside(name: str) -> str:

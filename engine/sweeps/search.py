@@ -18,7 +18,6 @@ from .folder import PRUNED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..config.run_config import RunConfig
     from ..runs.events import EpochEnded
     from ..runs.state import RunState
     from .axes import SweptKey
@@ -33,13 +32,6 @@ def check_search(axes: Sequence[SweptKey], *, search: str) -> None:
     if search == "grid":
         check_values(axes, "a grid needs a number of values")
     _optuna()
-
-
-def metric_of(config: RunConfig) -> str:
-    """Return the metric that a search improves by default: the one that decides which epoch of a run is best."""
-    if config.checkpoint.monitor not in {"auto", "none"}:
-        return config.checkpoint.monitor
-    return f"val_{config.metric_names[0] if config.metrics else 'loss'}"
 
 
 def _optuna() -> Any:

@@ -40,6 +40,7 @@ from ..runs.control import StoppedError
 from ..runs.events import Phase, RunFinished, RunOutcome
 from ..runs.facts import write_history
 from ..runs.heartbeat import REMOVED
+from ..runs.metrics import monitor_of
 from ..runs.run_directory import is_removed
 from ..storage.files import sync, write_whole
 from .bridge import BridgeCallback, watch
@@ -201,9 +202,7 @@ class Fitting:
     def _make_callbacks(self) -> None:
         """Make the callbacks that report, save and steer training, in the order of their calls."""
         recorder, config, data, saved = self._recorder, self._config, self._data, self._saved
-        monitor, prefix = config.checkpoint.monitor, "val_" if data.validation is not None else ""
-        if monitor in {"auto", "none"} or (monitor.startswith("val_") and not prefix):
-            monitor = prefix + (config.metric_names[0] if config.metrics else "loss")
+        monitor = monitor_of(config, has_validation=data.validation is not None)
         self._stopping = Patience(**config.early_stopping.model_dump()) if config.early_stopping.patience else None
         self._bridge = bridge = BridgeCallback(
             recorder,

@@ -135,9 +135,10 @@ def _definition(
 ) -> Definition:
     """Return the definition of a sweep; raise `ConfigError` if the options do not fit together."""
     from tpu_console.engine.config.reading import with_changes
+    from tpu_console.engine.runs.metrics import monitor_of
     from tpu_console.engine.sweeps.axes import LR_FIND, parse_axes, parse_baseline
     from tpu_console.engine.sweeps.folder import Definition
-    from tpu_console.engine.sweeps.search import check_search, metric_of
+    from tpu_console.engine.sweeps.search import check_search
 
     if lr_find:
         over = (LR_FIND, *over)
@@ -156,7 +157,7 @@ def _definition(
         if options["storage"] and "://" not in options["storage"]:
             options["storage"] = str(Path(options["storage"]).expanduser().absolute())
         check_search(axes, search=options["search"])
-        options["metric"] = options["metric"] or metric_of(config)
+        options["metric"] = options["metric"] or monitor_of(config)
     return Definition(config=config, over=tuple(over), **{**options, "search": options["search"] or ""})
 
 
