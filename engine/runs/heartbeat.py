@@ -93,22 +93,23 @@ class Heartbeat:
 
 
 class HeartbeatThread(threading.Thread):
-    """Calls a heartbeat in the background until it is stopped."""
+    """Calls a heartbeat in the background until it is stopped, and a function after each tick."""
 
-    def __init__(self, heartbeat: Heartbeat) -> None:
+    def __init__(self, heartbeat: Heartbeat, look: Callable[[], object] = lambda: None) -> None:
         super().__init__(name="tpu-console-heartbeat", daemon=True)
-        self._heartbeat = heartbeat
-        self._stopped = threading.Event()
+        self._heartbeat, self._look = heartbeat, look
+        self.stopped = threading.Event()
 
     def run(self) -> None:
         """Tick until stopped, whatever happens to the folder or the disk."""
-        while not self._stopped.wait(TICK_S):
+        while not self.stopped.wait(TICK_S):
             with suppress(OSError):
                 self._heartbeat.tick()
+                self._look()
 
     def stop(self, timeout: float = 2.0) -> None:
         """Stop and wait at most `timeout` seconds."""
-        self._stopped.set()
+        self.stopped.set()
         self.join(timeout)
 
 

@@ -21,7 +21,7 @@ from ..runs import events
 from ..runs.control import Control
 from ..runs.events import EpochEnded, FitStarted, Phase, Progress, RunFailed, RunFinished
 from ..runs.facts import conclude
-from ..runs.heartbeat import TICK_S, Heartbeat
+from ..runs.heartbeat import Heartbeat, HeartbeatThread
 from ..runs.journal import JournalWriter
 from ..runs.metrics import metric_called
 from ..runs.recorder import Recorder
@@ -61,12 +61,11 @@ class NotebookRun:
         self.recorder, process = Recorder(run, journal, control), (os.getpid(), socket.gethostname())
         self.recorder.emit(events.RunStarted(label, events.RunSource.NOTEBOOK, *process, values))
         self._thread = threading.get_ident()
-        self._over = threading.Event()
         self._close_display: Callable[[], None] | None = None
         self.recorder.listen(AlertWatch(self.recorder, Alerts(nan="warn")).hear)
         self._sampler = Sampler(self.recorder)
         self._sampler.start()
-        self._beat = threading.Thread(target=self._watch, args=(heartbeat,), name="tpu-console-heartbeat", daemon=True)
+        self._beat = HeartbeatThread(heartbeat, self._look)
         self._beat.start()
         if display and open_display is not None:
             try:
@@ -78,7 +77,7 @@ class NotebookRun:
         """End the run; the reason counts unless it was asked to stop."""
         asked = self.recorder.control.reason
         outcome, reason = events.RunOutcome.STOPPED if asked else events.RunOutcome.COMPLETED, asked or reason
-        if not self._over.is_set():  # it may no longer be recorded
+        if not self._beat.stopped.is_set():  # it may no longer be recorded
             self.end(RunFinished(outcome, reason, summary_of(self.recorder.state(), outcome, reason)))
         self._beat.join(2.0)
 
@@ -87,25 +86,20 @@ class NotebookRun:
         warnings.warn(f"tpu-console no longer records {self.recorder.run.run_id}: {why}.", stacklevel=2)
         self.end(RunFailed(f"The run is no longer recorded: {why}.", "", "", log=""))
 
-    def _watch(self, heartbeat: Heartbeat) -> None:
-        while not self._over.wait(TICK_S):
-            try:
-                heartbeat.tick()
-            except OSError:
-                continue  # a full disk now may have room later
-            frame = sys._current_frames().get(self._thread)  # noqa: SLF001  the documented way to look at a thread
-            while frame is not None and frame is not self._fit:
-                frame = frame.f_back
-            if self._fit is not None and frame is None:
-                why = "It was interrupted, or an exception was raised in the notebook or script that called it."
-                remedy = "See the output of the cell that called fit()."
-                self.end(RunFailed("fit() ended before its last epoch.", why, remedy, log=""))
+    def _look(self) -> None:
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001  the documented way to look at a thread
+        while frame is not None and frame is not self._fit:
+            frame = frame.f_back
+        if self._fit is not None and frame is None:
+            why = "It was interrupted, or an exception was raised in the notebook or script that called it."
+            remedy = "See the output of the cell that called fit()."
+            self.end(RunFailed("fit() ended before its last epoch.", why, remedy, ""))
 
     def end(self, event: RunFinished | RunFailed) -> None:
         """Write the run's last event."""
-        if self._over.is_set():
+        if self._beat.stopped.is_set():
             return
-        self._over.set()
+        self._beat.stopped.set()
         self._sampler.stop()
         self.recorder.emit(event)
         self.recorder.journal.close()
