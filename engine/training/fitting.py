@@ -248,11 +248,12 @@ class Fitting:
             self._recorder.emit(models.model_built(model))
         watch(model, self._bridge.compiled)
         asked, kept = config.steps_per_execution, at.steps_per_execution if at is not None else 1
-        is_kept = asked == "auto" and kept > 1
+        if is_kept := asked == "auto" and kept > 1:
+            asked = kept
         one_step = framework.one_step_reason(replicas)
-        chosen = choose_execution(model, kept if is_kept else asked, data.steps_per_epoch, batches, variables, one_step)
-        model.steps_per_execution = chosen.steps
-        self._bridge.execution_reason = "auto: as before the run was resumed" if is_kept else chosen.reason
+        steps, reason = choose_execution(model, asked, data.steps_per_epoch, batches, variables, one_step)
+        model.steps_per_execution = steps
+        self._bridge.execution_reason = "auto: as before the run was resumed" if is_kept else reason
 
     def _save_model(self) -> None:
         recorder = self._recorder

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,24 +20,14 @@ _TIMED_S = 0.1
 _LARGEST_STATE = 1 << 28  # values, a gigabyte of float32
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """The chosen number of steps per execution."""
-
-    steps: int  # steps per execution
-    reason: str  # why, in one sentence
-
-
-def steps_for(step_s: float, steps_per_epoch: int) -> Execution:
+def steps_for(step_s: float, steps_per_epoch: int) -> tuple[int, str]:
     """Choose a divisor of the epoch's length by the time of one step: Keras always runs whole executions."""
     wanted = TARGET_S / max(step_s, 1e-6)
     divisors = [n for n in range(1, steps_per_epoch + 1) if steps_per_epoch % n == 0]
     allowed = [n for n in divisors if n * step_s <= _LONGEST_S] or [1]
     steps = min(allowed, key=lambda n: abs(math.log(n / wanted)))
-    took = f"auto: a step takes {step_s * 1e3:.1f} ms"
-    if steps > 1:
-        took += f", {steps} steps take {steps * step_s:.2f} s"
-    return Execution(steps, took)
+    together = f", {steps} steps take {steps * step_s:.2f} s" if steps > 1 else ""
+    return steps, f"auto: a step takes {step_s * 1e3:.1f} ms{together}"
 
 
 def choose_execution(
@@ -48,31 +37,31 @@ def choose_execution(
     batches: Any,
     variables: Sequence[Any],
     one_step_reason: str = "",
-) -> Execution:
-    """Choose the steps per execution of a run; for "auto", the compiled model is timed on a few steps and restored.
+) -> tuple[int, str]:
+    """Choose the steps per execution, and say why; for "auto", the compiled model is timed on a few steps and restored.
 
     `batches` is an endless dataset of training batches; `variables` are those that `build_ahead` returned.
     `one_step_reason` says why the framework runs a single step whatever is asked for.
     """
     if one_step_reason:
         ignored = asked not in {"auto", 1}
-        return Execution(1, f"{one_step_reason}, so {asked} is ignored" if ignored else f"auto: {one_step_reason}")
+        return 1, f"{one_step_reason}, so {asked} is ignored" if ignored else f"auto: {one_step_reason}"
     if isinstance(asked, int):
         ran = -(-steps_per_epoch // asked) * asked
         if asked > steps_per_epoch:
-            return Execution(steps_per_epoch, f"asked for {asked}, more than the {steps_per_epoch} steps of an epoch")
+            return steps_per_epoch, f"asked for {asked}, more than the {steps_per_epoch} steps of an epoch"
         uneven = f"; {steps_per_epoch} steps do not divide by {asked}, so Keras runs {ran} per epoch"
-        return Execution(asked, f"asked for{uneven if ran != steps_per_epoch else ''}")
+        return asked, f"asked for{uneven if ran != steps_per_epoch else ''}"
     if steps_per_epoch == 1:
-        return Execution(1, "auto: an epoch has a single step")
+        return 1, "auto: an epoch has a single step"
     if model.run_eagerly:
-        return Execution(1, "auto: the model runs eagerly")
+        return 1, "auto: the model runs eagerly"
     if sum(math.prod(variable.shape) for variable in variables) > _LARGEST_STATE:
-        return Execution(1, "auto: a step of a model this large takes long enough")
-    chosen = steps_for(_time_step(model, batches, variables), steps_per_epoch)
-    if chosen.steps > 1:
+        return 1, "auto: a step of a model this large takes long enough"
+    steps, reason = steps_for(_time_step(model, batches, variables), steps_per_epoch)
+    if steps > 1:
         model.train_function = None  # it was traced for one step at a time
-    return chosen
+    return steps, reason
 
 
 def _time_step(model: Any, batches: Any, variables: Sequence[Any]) -> float:
