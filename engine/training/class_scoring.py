@@ -113,7 +113,7 @@ def _evaluated(
         seen, most = validation.take(batches), batches * batch
     was_asked = recorder.control.reason is not None
 
-    def look(*_: object) -> None:  # after each batch: somebody may ask the run to stop
+    def look(*_: object, **__: object) -> None:  # after each batch, because somebody may ask the run to stop
         model.stop_evaluating = recorder.control.reason is not None and not was_asked
 
     model.evaluate(seen, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_test_batch_end=look)])
