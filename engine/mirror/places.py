@@ -35,17 +35,15 @@ class Folder:
 
     def names(self, folder: str = "") -> list[str]:
         """Return the names in a folder."""
-        try:
+        with suppress(FileNotFoundError):
             return [entry.name for entry in self._real(folder).iterdir()]
-        except FileNotFoundError:
-            return []
+        return []
 
     def size(self, name: str) -> int | None:
         """Return a file's size."""
-        try:
+        with suppress(FileNotFoundError):
             return (self._path / name).lstat().st_size
-        except FileNotFoundError:
-            return None
+        return None
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file; links are not followed."""

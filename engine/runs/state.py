@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import events
-from .curves import Curves, interval_means
+from .curves import Curves, Reports, interval_means
 from .events import EpochEnded, Event, Progress
 from .journal import decode
 from .metrics import Metric, best_of, loss_beside, metric_called
@@ -23,8 +23,6 @@ from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_METRICS, MOST_REPLICAS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from .curves import Values
 
@@ -223,34 +221,26 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
     is_possible = ((counts >= 0) & (counts < MOST_COUNT) & (counts == np.floor(counts))).all()
     if not is_possible or not (np.abs(elapsed_s) <= LARGEST_MEASURE).all() or not isinstance(last, Progress):
         return None
-    at = float(records[-1]["t"])
-    train = _with_points(state, step, epoch, epoch_step, elapsed_s, logs)
+    return _with_reports(state, Reports(step, epoch, epoch_step, elapsed_s, logs), last, float(records[-1]["t"]))
+
+
+def _with_reports(
+    state: RunState, reports: Reports, last: Progress, at: float, place: Values | None = None
+) -> RunState:
+    if place is None:
+        steps = state.fit.steps_per_epoch if state.fit is not None else None
+        done = np.minimum(np.asarray(reports.epoch_step) / steps, 1.0) if steps else 0.0
+        place = np.asarray(reports.epoch) - 1.0 + done
+    metrics = [state.metric(name) for name in reports.logs]
+    means, running = interval_means(reports, state.progress, metrics, state.train.running)
+    train = state.train.extended(reports.step, place, reports.elapsed_s, means, running)
     return replace(state, train=train, progress=last, progress_at=at, last_at=at)
 
 
-def _with_points(
-    state: RunState,
-    step: Values,
-    epoch: Values,
-    epoch_step: Values,
-    elapsed_s: Values,
-    logs: Mapping[str, NDArray[np.float64]],
-    place: Values | None = None,
-) -> Curves:
-    """Return the curves of training with reports appended; all but the state have one entry per report."""
-    if place is None:
-        steps = state.fit.steps_per_epoch if state.fit is not None else None
-        done = np.minimum(np.asarray(epoch_step) / steps, 1.0) if steps else 0.0
-        place = np.asarray(epoch) - 1.0 + done
-    metrics = [state.metric(name) for name in logs]
-    means, running = interval_means(logs, epoch, epoch_step, state.progress, metrics, state.train.running)
-    return state.train.extended(step, place, elapsed_s, means, running)
-
-
 def _with_report(state: RunState, event: Progress, at: float, place: Values | None = None) -> RunState:
-    column = ([event.step], [event.epoch], [event.epoch_step], [event.elapsed_s])
     logs = {name: np.array([value], np.float64) for name, value in event.logs.items()}
-    return replace(state, train=_with_points(state, *column, logs, place), progress=event, progress_at=at)
+    reports = Reports([event.step], [event.epoch], [event.epoch_step], [event.elapsed_s], logs)
+    return _with_reports(state, reports, event, at, place)
 
 
 def _resumed(state: RunState, event: events.RunResumed, at: float) -> RunState:
