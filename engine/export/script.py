@@ -23,8 +23,8 @@ from ..data.data_code import DataCode, datasets
 from ..data.kinds.kind import not_exportable
 from ..data.kinds.table import KINDS
 from ..errors import ConsoleError, DataError
+from ..input.augment import augmentation_layers
 from ..input.pipeline import validation_batch
-from ..input.placement import augmentation_layers
 from ..models import pieces
 from ..models.compile import make_optimizer
 from ..models.fine_tuning import training_phases

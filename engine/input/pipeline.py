@@ -19,11 +19,10 @@ from ..config.values import USUAL_BATCH
 from ..data.examples import Examples, PassCalls, known_length, label_of
 from ..data.images.decode import DAMAGED, as_written, untuned
 from ..errors import DataError
-from ..machine.resources import usable_cores
-from .augment import augmenter
-from .cache import Cache, Room, choose_cache, room_beside
+from ..machine.resources import free_memory_bytes, usable_cores
+from ..storage.disk_space import free_bytes, size_text
+from .augment import Placement, augmenter, choose_placement
 from .class_weights import class_numbers, has_class_labels, sample_weights, training_weights
-from .placement import Placement, choose_placement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,15 +30,68 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
 
-_BATCHES_AT_ONCE_BYTES = 1 << 30
-"""Most memory for batches that are prepared in parallel."""
-
+_MEMORY_SHARE = 0.5  # fraction of free memory that cached examples may take
+# Fraction of free memory for the shuffle buffer, if examples are not cached in memory. Its examples are allocated and
+# freed in other threads, which takes three times their size (measured with glibc).
+_SHUFFLE_SHARE = 0.125
+_DISK_SHARE = 0.9
+_OVERHEAD_BYTES = 256  # what TensorFlow needs per cached example besides its values
+_BATCHES_AT_ONCE_BYTES = 1 << 30  # most memory for batches that are prepared in parallel
 _CONVERTED_APART, _CHANGED_APART = 1 << 18, 1 << 15
 """Values in a batch from which other threads are worth it, to convert batches and to augment them.
 
 Passing a batch to another thread takes some 10 µs of CPU, and timing it in `engine.monitoring.input_rate` as much
 again: with steps of a millisecond that is 2% of a core.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Where decoded examples are cached."""
+
+    kind: str  # ``memory``, ``disk`` or ``off``
+    reason: str  # where and why, in one phrase
+    shuffle_most: int | None = None  # most examples in the shuffle buffer; None without a limit
+    notice: str = ""  # what the user should know; empty if there is nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Free space for cached examples."""
+
+    memory_bytes: int
+    disk_bytes: int  # free space on the run's disk; 0 without a folder
+
+
+def choose_cache(
+    asked: str, count: int | None, example_bytes: int | None, room: Room, *, is_fixed: bool = True
+) -> Cache:
+    """Decide where examples are cached; `count` and `example_bytes` are None if unknown or varying.
+
+    Examples that may differ from epoch to epoch, so not `is_fixed`, are only cached if that is asked for. Raises
+    `DataError` if the cache must be on disk, and the disk is too small.
+    """
+    each = None if example_bytes is None else example_bytes + _OVERHEAD_BYTES
+    most = None if each is None else int(_SHUFFLE_SHARE * room.memory_bytes / each)
+    needed = None if each is None or count is None else count * each
+    size = "examples of unknown size" if needed is None else f"{count:,} examples ({size_text(needed)})"
+    fits_disk = needed is not None and needed <= _DISK_SHARE * room.disk_bytes
+    if asked == "disk" and needed is not None and not fits_disk:
+        what = f"data.cache is disk, but {size} do not fit: {size_text(room.disk_bytes)} are free on the run's disk."
+        remedy = "Free space, set data.cache=off, or set TPU_CONSOLE_HOME to a folder on a larger disk."
+        raise DataError(what, remedy=remedy)
+    kind, why = asked, f" (data.cache={asked})"
+    if asked == "auto" and not is_fixed:
+        kind, why = "off", ": your data may give other examples in each epoch"
+    elif asked == "auto":
+        fits_memory = needed is not None and needed <= _MEMORY_SHARE * room.memory_bytes
+        kind = "memory" if fits_memory else "disk" if fits_disk else "off"
+        why = f": {size}, with {size_text(room.memory_bytes)} of memory and {size_text(room.disk_bytes)} of disk free"
+    reason = {"memory": "in memory", "disk": "in a file in the run folder", "off": "not cached"}[kind] + why
+    notice = ""
+    if kind == "off" and asked == "auto" and is_fixed:
+        notice = f"Examples are read again in every epoch{why}. data.cache=memory or disk caches them."
+    return Cache(kind, reason, None if kind == "memory" else most, notice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +160,7 @@ def build_pipeline(
         config.data.cache,
         None if count is None or examples.validation_count is None else count + examples.validation_count,
         _example_bytes(examples.train),
-        room or room_beside(cache_folder),
+        room or Room(free_memory_bytes(), (free_bytes(cache_folder.parent) if cache_folder else None) or 0),
         is_fixed=examples.is_fixed and not kept,
     )
     cached, validation = (

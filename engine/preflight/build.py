@@ -231,7 +231,7 @@ def _built(config: RunConfig, batch: Batch, scope: Callable[[], Any]) -> Any:
         model = build_model(config, batch.signature, loads_weights=False)  # the program does not depend on their values
         options = config.augmentation
         if options.is_active and options.placement == "model":  # on a TPU `auto` means the pipeline
-            from ..input.placement import choose_placement, with_augmentation
+            from ..input.augment import choose_placement, with_augmentation
 
             choose_placement(options, "tpu")
             model = with_augmentation(model, options, batch.largest_pixel, config.seed)

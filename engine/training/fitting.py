@@ -16,8 +16,8 @@ from ..config.catalog import is_user_reference
 from ..config.run_config import compared_values
 from ..data.examples import label_of
 from ..errors import ConsoleError, DataError, DiskFullError, UserCodeError
+from ..input.augment import with_augmentation
 from ..input.pipeline import largest_pixel
-from ..input.placement import with_augmentation
 from ..machine.install import install_line
 from ..machine.resources import find_resources
 from ..machine.sources import this_machine

@@ -89,8 +89,7 @@ def _console(options: argparse.Namespace) -> Iterator[Any]:
     """Return the console's own batches, as `tpu-console run` feeds them to `fit`."""
     from tpu_console.engine.config.reading import parse_config
     from tpu_console.engine.data.kinds.table import load_examples
-    from tpu_console.engine.input.cache import Room
-    from tpu_console.engine.input.pipeline import build_pipeline
+    from tpu_console.engine.input.pipeline import Room, build_pipeline
 
     train, validation = str(options.folder / "train"), str(options.folder / "validation")
     given = {"path": train, "validation_path": validation, "image_size": [options.side] * 2}

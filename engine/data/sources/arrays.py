@@ -13,13 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
 from ...config.catalog import DATASETS, CachedFile, DatasetInfo
 from ...errors import DataError, one_line
 from ...storage.paths import user_path
 from ..download import fetch_file, reaches
-from ..examples import Examples, Input, Signature, Task
+from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..kinds.table import download_of
 
 if TYPE_CHECKING:
@@ -61,9 +60,8 @@ def load(config: RunConfig, on_fetch: OnFetch) -> Examples:
     """Load a built-in dataset; raise `DataError` if it cannot be downloaded or is damaged."""
     info = DATASETS[config.dataset]
     missing = info.missing_files()
-    for file in info.files:
-        if file not in missing:
-            _check_file(file, file.location)
+    for file in {*info.files} - {*missing}:
+        _check_file(file, file.location)
 
     def fetch() -> None:
         for file in missing:
@@ -71,23 +69,18 @@ def load(config: RunConfig, on_fetch: OnFetch) -> Examples:
 
     if (download := download_of(config)) is not None:
         download.fetch(fetch, missing[0].location.parent, on_fetch, reaches)
-    x_train, y_train, x_val, y_val = _load_arrays(info, config)
-    if config.data.train_limit:
-        x_train, y_train = x_train[: config.data.train_limit], y_train[: config.data.train_limit]
-    return Examples(
-        train=tf.data.Dataset.from_tensor_slices((x_train, y_train)),
-        validation=tf.data.Dataset.from_tensor_slices((x_val, y_val)),
-        train_count=len(x_train),
-        validation_count=len(x_val),
+    x_train, y_train, x_val, y_val = _digits(config) if info.name == "digits" else _load_arrays(info)
+    most = config.data.train_limit or None
+    return of_arrays(
+        (x_train[:most], y_train[:most]),
+        (x_val, y_val),
         signature=Signature(Task.CLASSES, {"image": Input(info.input_shape)}, info.classes),
         pixel_range=16.0 if info.name == "digits" else 255.0,
         class_names=CLASS_NAMES[info.name],
     )
 
 
-def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
-    if info.name == "digits":
-        return _digits(config)
+def _load_arrays(info: DatasetInfo) -> _Arrays:
     import keras
 
     place = info.files[0].location if len(info.files) == 1 else info.files[0].location.parent
@@ -100,9 +93,9 @@ def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
         why = f"They hold {len(x_train):,} images and {len(y_train):,} labels instead of {info.train_examples:,}."
         raise DataError(what, why=why, remedy=remedy)
     # Keras omits the channel axis of greyscale images, and returns the labels of CIFAR as a column.
-    images = [part.reshape(-1, *info.input_shape) for part in (x_train, x_val)]
-    labels = [part.reshape(-1).astype(np.int32) for part in (y_train, y_val)]
-    return images[0], labels[0], images[1], labels[1]
+    x_train, x_val = (part.reshape(-1, *info.input_shape) for part in (x_train, x_val))
+    y_train, y_val = (part.reshape(-1).astype(np.int32) for part in (y_train, y_val))
+    return x_train, y_train, x_val, y_val
 
 
 def _check_file(file: CachedFile, place: Path) -> None:

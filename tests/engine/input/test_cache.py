@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import run_forked, run_host, small_config, the
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input.cache import Cache, Room, choose_cache
+from tpu_console.engine.input.pipeline import Cache, Room, choose_cache
 from tpu_console.engine.runs.events import DataReady, RunFailed
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ _PEAK = """
 import json, sys
 from pathlib import Path
 import tensorflow as tf
-from tpu_console.engine.input.cache import Room
+from tpu_console.engine.input.pipeline import Room
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.input.pipeline import build_pipeline
 from tests.helpers import small_config

@@ -13,8 +13,7 @@ from tests.helpers import private_mode, small_config
 from tpu_console.engine.accelerators.framework import Share
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input.cache import Room
-from tpu_console.engine.input.pipeline import build_pipeline, validation_batch
+from tpu_console.engine.input.pipeline import Room, build_pipeline, validation_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from tpu_console.engine.config.options import Augmentation
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input.augment import augmenter
-from tpu_console.engine.input.placement import augmentation_layers, choose_placement, with_augmentation
+from tpu_console.engine.input.augment import augmentation_layers, augmenter, choose_placement, with_augmentation
 
 if TYPE_CHECKING:
     from pathlib import Path

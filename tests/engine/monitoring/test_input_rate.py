@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from tests.helpers import LIMIT_S, all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.data.images.decode import untuned
-from tpu_console.engine.input.cache import Cache
-from tpu_console.engine.input.placement import Placement
+from tpu_console.engine.input.augment import Placement
+from tpu_console.engine.input.pipeline import Cache
 from tpu_console.engine.monitoring.input_rate import InputRate, Taken, input_remedy, limit_of, metered
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
