@@ -60,8 +60,9 @@ def load(config: RunConfig, on_fetch: OnFetch) -> Examples:
     """Load a built-in dataset; raise `DataError` if it cannot be downloaded or is damaged."""
     info = DATASETS[config.dataset]
     missing = info.missing_files()
-    for file in {*info.files} - {*missing}:
-        _check_file(file, file.location)
+    for file in info.files:
+        if file not in missing:
+            _check_file(file, file.location)
 
     def fetch() -> None:
         for file in missing:
