@@ -54,9 +54,8 @@ _BATCH = 1024
 def describe_texts(texts: Mapping[str, Sequence[str]], cut_at: int, labels: Sequence[str] = ()) -> dict[str, Any]:
     """Describe columns of texts without their markup, and their labels if they have any.
 
-    Returns:
-        Some ``samples``; for each column of texts, under ``words``, the smallest, median and largest number of words,
-        a ``histogram`` of them and the share of texts that is ``cut``; and ``cut_at``, the length they are cut to.
+    Returns some ``samples``; for each column of texts, under ``words``, the smallest, median and largest number of
+    words, a ``histogram`` of them and the share of texts that is ``cut``; and ``cut_at``, the length they are cut to.
     """
     texts = {name: [*map(without_markup, column)] for name, column in texts.items()}
     columns = {**texts, **({"label": labels} if labels else {})}

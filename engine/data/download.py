@@ -91,11 +91,8 @@ class Download:
     def fetch(self, work: Callable[[], T], arriving: Path, on_fetch: OnFetch, can_reach: Callable[[str], bool]) -> T:
         """Download in a thread, say every second how much has arrived in a folder, and return what `work` returns.
 
-        If `on_fetch` raises, as for a run that is to stop, nobody waits for the thread.
-
-        Raises:
-            DataError: It cannot be downloaded.
-            DiskFullError: There is too little space.
+        If `on_fetch` raises, as for a run that is to stop, nobody waits for the thread. Raises as `check` does, and
+        `DataError` if it cannot be downloaded.
         """
         self.check(can_reach)
         result, before, began = Future[T](), folder_size(arriving), time.monotonic()

@@ -158,15 +158,9 @@ def read_table(
     """Read a table whose cells are text, or NaN where they are one of the `empty` ones; its index has the lines.
 
     What separates the columns, the encoding, and the number of columns without a name are in the table's `attrs`.
-
-    Args:
-        path: The file.
-        wanted: The option that names each column that the table has to have; empty for those that a run was trained on.
-        empty: Cells without a value.
-        names: The columns of a table without a header.
-
-    Raises:
-        DataError: It is not a table, has no rows, or a column is missing.
+    `wanted` has the option that names each column that the table has to have, empty for those that a run was trained
+    on; `names` are the columns of a table without a header. Raises `DataError` if it is not a table, has no rows, or a
+    column is missing.
     """
     import pandas as pd
 

@@ -40,14 +40,11 @@ _PICTURES = 12
 
 
 def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool = False) -> dict[str, Any]:
-    """Inspect the dataset of a configuration.
+    """Inspect the dataset of a configuration; what would keep a run from starting is reported, not raised.
 
-    Files that cannot be used are reported, and so is anything that would keep a run from starting.
-
-    Returns:
-        ``task``, ``train`` and ``validation`` (how many), ``inputs`` and ``sizes``, ``classes``, ``pictures``,
-        ``unknown_words``, ``notices``, what the kind of dataset tells (``images``, ``bad``, ``texts``, ``ratings``),
-        ``speed`` if requested, and ``trouble``: why the dataset cannot be loaded, or None.
+    Returns ``task``, ``train`` and ``validation`` (how many), ``inputs`` and ``sizes``, ``classes``, ``pictures``,
+    ``unknown_words``, ``notices``, what the kind of dataset tells (``images``, ``bad``, ``texts``, ``ratings``),
+    ``speed`` if requested, and ``trouble``: why the dataset cannot be loaded, or None.
     """
     tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
     settings = parse_config(config)
@@ -129,12 +126,9 @@ SECONDS = 3.0  # how long later epochs are measured, about; the first one gets t
 def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: float = SECONDS) -> dict[str, Any]:
     """Measure the first epoch of a pipeline, and later ones if they come from a cache.
 
-    Returns:
-        ``unit``, what is counted; ``parts``, each with a ``name`` (``first`` or ``later``), ``what`` in words,
-        ``per_s`` and ``examples``; ``cache``, where later epochs come from; ``advice``, sentences.
-
-    Raises:
-        DataError: The pipeline cannot be built with this configuration.
+    Returns ``unit``, what is counted; ``parts``, each with a ``name`` (``first`` or ``later``), ``what`` in words,
+    ``per_s`` and ``examples``; ``cache``, where later epochs come from; ``advice``, sentences. Raises `DataError` if
+    the pipeline cannot be built with this configuration.
     """
     # One pass over the examples is measured, whatever an epoch of the configuration is.
     batch = config.batch_size or examples.batch or USUAL_BATCH

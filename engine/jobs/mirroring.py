@@ -38,14 +38,12 @@ def fetch(reporter: Reporter, place: str, label: str = "") -> dict[str, Any]:
 def copy(reporter: Reporter, run: str, *, trust: bool = False) -> dict[str, Any]:
     """Copy a run that does not train to its mirror; return the place.
 
-    Raises:
-        UntrustedCodeError: The user did not start it, and it is not trusted.
-        ConsoleError: It has no mirror, still trains, or the mirror cannot be written.
+    Raises `UntrustedCodeError` if the user did not start it, and it is not trusted, and `ConsoleError` if it has no
+    mirror, still trains, or the mirror cannot be written.
     """
     directory = RunDirectory(Path(run))
     config = load_config(directory.config)
-    mirror = config.mirror
-    if not mirror:
+    if not (mirror := config.mirror):
         raise ConsoleError(
             f"{directory.run_id} has no mirror.", remedy="Set one when you resume it: tpu-console resume --set mirror=…"
         )

@@ -50,11 +50,7 @@ def predict_with_run(
 
     A run is given as in `open_trained`. `skip_bad` skips images that cannot be read, and `force` replaces an existing
     file. Returns the run, the model and the file, the columns, the number of rows, whether they are all, and how many
-    got no prediction.
-
-    Raises:
-        UntrustedCodeError: The model holds code that may not run.
-        ConsoleError: The run has no model, the data cannot be read, or the file cannot be written.
+    got no prediction. Raises as `open_trained` does, and `ConsoleError` if the data cannot be read or the file written.
     """
     path, arrays = Path(out), Path(out).with_suffix(".npz")
     is_function = is_user_reference(data[0]) and data[0].rpartition(":")[2].isidentifier()
@@ -85,11 +81,8 @@ def predict_with_run(
 def write_table(table: Table, path: Path) -> tuple[int, bool]:
     """Write a table as CSV, and its arrays in an .npz file beside it; return the rows, and whether they are all.
 
-    If it is interrupted, the rows that were predicted until then are kept.
-
-    Raises:
-        ConsoleError: The file cannot be written; an existing one is unchanged.
-        KeyboardInterrupt: It was interrupted before the first row; an existing file is unchanged.
+    If it is interrupted, the rows that were predicted until then are kept. Raises `ConsoleError` if the file cannot be
+    written, and `KeyboardInterrupt` before the first row; then an existing file is unchanged.
     """
     count, is_whole = 0, True
     try:
@@ -121,8 +114,7 @@ _KEYS = ("images", "x", "x_test", "arr_0")
 def predict_arrays(trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
     """Predict images given as numbers; rows are counted from 0.
 
-    Raises:
-        DataError: They cannot be read, or their shape or range differs from the dataset's.
+    Raises `DataError` if they cannot be read, or their shape or range differs from the dataset's.
     """
     import pandas as pd
 
@@ -207,11 +199,8 @@ def predict_function(trained: TrainedRun, request: NewData, reporter: Reporter) 
 
     A row is an example, numbered from 0. A probability for each class becomes the likeliest class and its probability;
     other outputs become a column per number. Several outputs have their names before their columns. Images and other
-    arrays are saved beside the table, which names their file.
-
-    Raises:
-        UserCodeError: The function failed or returned the wrong thing.
-        DataError: The inputs do not fit the model.
+    arrays are saved beside the table, which names their file. Raises `UserCodeError` if the function failed or returned
+    the wrong thing, and `DataError` if the inputs do not fit the model.
     """
     from ..data.sources.user_function import PartReader
 

@@ -38,10 +38,8 @@ def preflight_choices(
     """Return the verdict on every choice of TPU, batch and precision; by default those of the configuration.
 
     Returns ``verdicts``, each from `Verdict.as_dict`: every precision and batch of the first TPU, then of the next; and
-    the ``versions`` of the packages that a verdict depends on. After `limit_s` seconds the others are undecided.
-
-    Raises:
-        ConsoleError: There is no such TPU, or no TPU compiler on this machine.
+    the ``versions`` of the packages that a verdict depends on. After `limit_s` seconds the others are undecided. Raises
+    `ConsoleError` if there is no such TPU, or no TPU compiler on this machine.
     """
     settings = parse_config(config)
     choices = choices_of(settings, [find_topology(name) for name in on], batches, precisions)
@@ -71,9 +69,7 @@ def least_memory_of_choices(
     It is the exact size of what a step is given: weights, optimizer slots and the batch. What it computes is left out,
     since the compiler decides how much of that is in memory at the same time. So are the gradients: the compiler can
     apply each one as soon as it is computed. A text classifier needed less than weights, slots and all gradients.
-
-    Raises:
-        ConsoleError: The model cannot be built.
+    Raises `ConsoleError` if the model cannot be built.
     """
     settings = parse_config(config)
     built: dict[str, tuple[Any, int, Batch]] = {}
@@ -129,11 +125,7 @@ def slots_per_weight(config: RunConfig) -> int:
 
 
 def call_dataset(reporter: Reporter, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Call a configuration's dataset function: what it returns is recorded. The result is empty.
-
-    Raises:
-        ConsoleError: It cannot be found, or it failed.
-    """
+    """Call a configuration's dataset function to record what it returns; raise `ConsoleError` if it fails."""
 
     def report(what: str) -> None:
         reporter.progress(what, 0, None, "seconds")

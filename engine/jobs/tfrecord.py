@@ -85,11 +85,9 @@ def convert_dataset(
 ) -> dict[str, Any]:
     """Convert a dataset into TFRecord shards of about `shard_mb` million bytes.
 
-    Returns where the shards are, how many there are and how many were written, images, bytes and class counts.
-
-    Raises:
-        DataError: The source cannot be read, has bad images, or the destination belongs to another source.
-        ConsoleError: The destination cannot be written.
+    Returns where the shards are, how many there are and how many were written, images, bytes and class counts. Raises
+    `DataError` if the source cannot be read, has bad images, or the destination belongs to another one, and
+    `ConsoleError` if the destination cannot be written.
     """
     with suppress(RuntimeError):  # TensorFlow is initialised already
         tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
@@ -187,10 +185,9 @@ def _write(destination: str, missing: dict[str, list[Item]], reporter: Reporter)
 def read_images(
     dataset: str, options: dict[str, Any], reporter: Reporter
 ) -> tuple[Source, list[Item], Literal["class", "shares"]]:
-    """Read a dataset's table or folders, and check every image; return what is good in it, and what its labels are.
+    """Read a dataset's table or folders, and check every image; return the good ones, and what their labels are.
 
-    Raises:
-        DataError: The source cannot be read, or has bad images that may not be skipped.
+    Raises `DataError` if the source cannot be read, or has bad images that may not be skipped.
     """
     kind = cast("ImageFilesKind[Any]", KINDS[dataset])
     source = kind.read_source(config_for(dataset, options), lambda _: None)

@@ -137,8 +137,7 @@ class TrainedRun:
     ) -> Iterator[NDArray[np.float32]]:
         """Yield the model's output for each example in batches of inputs, probabilities rather than logits.
 
-        Raises:
-            DataError: An input cannot be read or does not fit, or an output is not a number.
+        Raises `DataError` if an input cannot be read or does not fit, or an output is not a number.
         """
         import keras
         import tensorflow as tf
@@ -193,11 +192,7 @@ class TrainedRun:
 
 @contextmanager
 def inputs_fit() -> Iterator[None]:
-    """Run a model on inputs that may not fit it: a run's files can come from two different runs.
-
-    Raises:
-        DataError: The model does not take such inputs, or its output is not that of such a run.
-    """
+    """Run a model in the body; raise `DataError` if it does not fit: a run's files can come from two different runs."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -215,12 +210,8 @@ def open_trained(
 
     `name` is as in `find_run`; a preset's name, or None, stands for the newest such run that has a model. `trust`
     allows code in a model that none of the user's runs saved. `takes_function` means that the user's function makes the
-    inputs.
-
-    Raises:
-        UntrustedCodeError: The model contains code that may not run.
-        ConsoleError: There is no such run, its model is missing or damaged, or its data comes from a function of the
-            user.
+    inputs. Raises `UntrustedCodeError` if the model contains code that may not run, and `ConsoleError` if there is no
+    such run, its model is missing or damaged, or its data comes from a function of the user.
     """
     runs = [run for run in list_runs() if not name or is_named(run.run_id, name)]
     # The newest with that model; without one, the newest, whose error says why.

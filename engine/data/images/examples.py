@@ -128,10 +128,9 @@ def make_examples(
 def describe_images(source: Source, reporter: Reporter) -> dict[str, Any]:
     """Check every image file.
 
-    Returns:
-        ``images``: how many are ``usable``, their total ``bytes``, the spread of ``height`` and ``width``, the count of
-        each of the ``formats``, and how many are ``turned`` upright; ``bad``: the ``count`` of files that cannot be
-        used, and ``file`` and ``problem`` of the ``first`` ones.
+    Returns ``images``: how many are ``usable``, their total ``bytes``, the spread of ``height`` and ``width``, the
+    count of each of the ``formats``, and how many are ``turned`` upright; and ``bad``: the ``count`` of files that cannot be
+    used, and ``file`` and ``problem`` of the ``first`` ones.
     """
     source = replace(source, facts=tuple(check_all(check_image, source.paths, reporter)))
     good, bad = source.usable.facts, source.bad

@@ -64,9 +64,7 @@ class Source:
 def list_folder(folder: str) -> tuple[list[str], list[str]]:
     """Return the sorted names of the folders and files in a folder, without hidden ones.
 
-    Raises:
-        FileNotFoundError: It does not exist or is not a folder.
-        DataError: It cannot be read.
+    Raises `FileNotFoundError` if it does not exist or is not a folder, and `DataError` if it cannot be read.
     """
     if (found := next(_walk(folder), None)) is None:
         raise FileNotFoundError(folder)

@@ -58,11 +58,8 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFe
 
     `changes` are the settings that the user chose, by dotted key. Their options of the dataset are heeded; the caller
     applies the others. `on_fetch` is called with how much has arrived of data that is downloaded to be looked at.
-
-    Raises:
-        UndecidedError: The user has to name an option.
-        DataError: The file or folder has no known format, or cannot be used.
-        ConfigError: The options do not fit.
+    Raises `UndecidedError` if the user has to name an option, `DataError` if the format is unknown or the data cannot
+    be used, and `ConfigError` if the options do not fit.
     """
     chosen = dict(changes)
     dataset, options = guess(path, changes, on_fetch)
@@ -129,12 +126,7 @@ def lying_in(folder: Path, depth: int) -> Iterator[tuple[str, str]]:
 def guess(
     path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFetch = lambda _: None
 ) -> tuple[str, dict[str, Any]]:
-    """Return the name of the dataset for a file, a folder or a name, and its options; as in `first_run`.
-
-    Raises:
-        UndecidedError: An option has to be given.
-        DataError: It does not exist or has no known format.
-    """
+    """Return the name of the dataset for a file, a folder or a name, and its options; as in `first_run`."""
     given = {key.removeprefix(_OPTIONS): value for key, value in changes if key.startswith(_OPTIONS)}
     given = {EARLIER_OPTIONS.get(name, name): value for name, value in given.items()}
     if (dataset := dict(changes).get("dataset")) in KINDS:
