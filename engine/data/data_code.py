@@ -98,12 +98,10 @@ def chosen(inputs: str, labels: str) -> list[str]:
 def resized(decoding: Decoding, size: tuple[int, ...] = ()) -> list[str]:
     """Return the lines of a function that bring `image` to the configured size as a run did, given its own if known."""
     height, width = target = decoding.image_size
-    smooth = ", antialias=True" if _is_shrunk(decoding, size or target) else ""
-    look = []
+    look, smooth = list[str](), ", antialias=True" if _is_shrunk(decoding, size or target) else ""
     if not size:
-        limits = [most * _SMOOTHED_ABOVE for most in target]
-        look = [f"    is_large = image.shape[0] > {limits[0]} or image.shape[1] > {limits[1]}"]
-        smooth = ", antialias=is_large"
+        tall, wide = (side * _SMOOTHED_ABOVE for side in target)
+        look, smooth = [f"    is_large = image.shape[0] > {tall} or image.shape[1] > {wide}"], ", antialias=is_large"
     resize = f"    image = tf.image.resize(image, {target}{smooth})"
     if decoding.resize == "pad":
         return [*look, f"    image = tf.image.resize_with_pad(image, {height}, {width}{smooth})"]
@@ -127,12 +125,9 @@ def image_code(lines: list[str], decoding: Decoding, folder: str, labels: str) -
     paths = [] if is_remote(folder) else Path(folder).rglob("*")
     facts = (check_image(str(path)) for path in paths if is_image_name(path.name))
     first = next((fact for fact in facts if not fact.problem), None)
-    ratio = 1
-    size = decoding.image_size if first is None else (first.height, first.width)
-    if first is not None and first.format == "JPEG":
-        ratio = decoding.ratio(*size)
-        size = (-(-size[0] // ratio), -(-size[1] // ratio))
-    shrunk = _is_shrunk(decoding, size)
+    height, width = decoding.image_size if first is None else (first.height, first.width)
+    ratio = decoding.ratio(height, width) if first is not None and first.format == "JPEG" else 1
+    size = (-(-height // ratio), -(-width // ratio))
     smaller = f", ratio={ratio})" if ratio > 1 else ")  # or PNG, GIF"
     lines += [
         "",
@@ -149,4 +144,4 @@ def image_code(lines: list[str], decoding: Decoding, folder: str, labels: str) -
         "validation = validation.map(read_image, num_parallel_calls=tf.data.AUTOTUNE).cache()",
     ]
     marks = ["The run chose for each photo at which size to decode it; here the first one decides for all."]
-    return DataCode(lines, labels, top=255.0, marks=marks if ratio > 1 or shrunk else [])
+    return DataCode(lines, labels, top=255.0, marks=marks if ratio > 1 or _is_shrunk(decoding, size) else [])

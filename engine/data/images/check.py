@@ -112,19 +112,19 @@ def check_image(path: str, contents: BinaryIO | None = None) -> ImageFacts:
         with contents or open_file(path) as stream:
             return _check_open(path, stream)
     except FileNotFoundError:
-        return ImageFacts(path, _MISSING)
+        problem = _MISSING
     except NotAFileError as error:
-        return ImageFacts(path, str(error.strerror).removeprefix("it "))
+        problem = str(error.strerror).removeprefix("it ")
     except UnidentifiedImageError:
-        return ImageFacts(path, "is not an image of a known format")
+        problem = "is not an image of a known format"
     except Image.DecompressionBombError:
-        return ImageFacts(path, f"claims to have more than {MOST_PIXELS // 1_000_000} million pixels")
+        problem = f"claims to have more than {MOST_PIXELS // 1_000_000} million pixels"
     except OSError as error:
-        return ImageFacts(path, f"cannot be read: {error.strerror or one_line(error, 100)}")
+        problem = f"cannot be read: {error.strerror or one_line(error, 100)}"
     except Exception as error:  # noqa: BLE001  Pillow's parsers raise what their code happens to raise on damaged bytes
-        if type(error).__name__ == "NotFoundError":  # TensorFlow's, for a remote file
-            return ImageFacts(path, _MISSING)
-        return ImageFacts(path, f"is damaged: {one_line(error, 100)}")
+        is_remote_missing = type(error).__name__ == "NotFoundError"  # TensorFlow's
+        problem = _MISSING if is_remote_missing else f"is damaged: {one_line(error, 100)}"
+    return ImageFacts(path, problem)
 
 
 def named(bad: Sequence[tuple[str, str]]) -> str:
@@ -146,8 +146,7 @@ def _check_open(path: str, stream: BinaryIO) -> ImageFacts:
         return ImageFacts(path, "is empty")
     stream.seek(0)
     with Image.open(stream) as image:
-        # MPO, which phones write, is a JPEG followed by more JPEGs.
-        kind = {"MPO": "JPEG"}.get(str(image.format), str(image.format))
+        kind = str(image.format).replace("MPO", "JPEG")  # which phones write: a JPEG followed by more JPEGs
         width, height = image.size
         problem, orientation, is_gray = "", 1, image.mode in _GRAY
         if kind not in _FORMATS:

@@ -129,8 +129,8 @@ def describe_images(source: Source, reporter: Reporter) -> dict[str, Any]:
     """Check every image file.
 
     Returns ``images``: how many are ``usable``, their total ``bytes``, the spread of ``height`` and ``width``, the
-    count of each of the ``formats``, and how many are ``turned`` upright; and ``bad``: the ``count`` of files that cannot be
-    used, and ``file`` and ``problem`` of the ``first`` ones.
+    count of each of the ``formats``, and how many are ``turned`` upright; and ``bad``: the ``count`` of files that
+    cannot be used, and ``file`` and ``problem`` of the ``first`` ones.
     """
     source = replace(source, facts=tuple(check_all(check_image, source.paths, reporter)))
     good, bad = source.usable.facts, source.bad
@@ -167,12 +167,11 @@ def predict_images(trained: TrainedModel, request: NewData, reporter: Reporter, 
     outputs = trained.outputs_of(model, images, len(good), reporter)
     given = trained.record.get("label_columns") or []
     is_label, columns = len(given) < 2, given or ["label", "probability"]
+    unknown = np.full(len(classes), 1 / len(classes), np.float32)
 
     def rows() -> Iterator[tuple[str, ...]]:
         for name, fact in zip(names, facts, strict=True):
-            shares = np.full(len(classes), 1 / len(classes), np.float32)
-            if not fact.problem:
-                shares = probabilities(next(outputs))
+            shares = unknown if fact.problem else probabilities(next(outputs))
             if not is_label:
                 yield name, *(number(share.item()) for share in shares)
             else:
@@ -192,12 +191,11 @@ def _find(trained: TrainedModel, request: NewData) -> tuple[list[str], list[str]
         table = read_ids(first, column, "")
         names = table.iloc[:, 0].tolist()
         # The folder that is given, the one beside the table as in training, or the table's own.
-        folder = image_folder(first, str(record.get("images") or "images"))
-        if request.images is not None:
-            folder = locate(request.images)
-            if not tf.io.gfile.isdir(folder):
+        beside = image_folder(first, str(record.get("images") or "images"))
+        folder = beside if request.images is None else locate(request.images)
+        if not tf.io.gfile.isdir(folder):
+            if request.images is not None:
                 raise DataError(f"There is no folder {shown(request.images)}.", remedy="Correct --images.")
-        elif not tf.io.gfile.isdir(folder):
             folder = first.rpartition("/")[0]
         return names, find_images(folder, names, folder)[0], str(table.columns[0])
     if len(request.data) > 1 or not tf.io.gfile.isdir(first):
