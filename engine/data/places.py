@@ -112,15 +112,14 @@ def open_file(path: str) -> BinaryIO:
 
 def read_whole(path: str) -> bytes:
     """Read a local or remote file; raise `OSError` if it cannot be read."""
-    if not is_remote(path):
-        with open_regular(path, follows_links=True) as file:
+    with open_file(path) as file:
+        if not is_remote(path):
             return file.read()
-    import tensorflow as tf
+        import tensorflow as tf
 
-    try:
-        with tf.io.gfile.GFile(path, "rb") as remote:
-            return bytes(remote.read())
-    except tf.errors.NotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, one_line(error)) from error
-    except tf.errors.OpError as error:
-        raise OSError(errno.EIO, one_line(error)) from error
+        try:
+            return bytes(file.read())
+        except tf.errors.OpError as error:
+            is_missing = isinstance(error, tf.errors.NotFoundError)
+            kind, number = (FileNotFoundError, errno.ENOENT) if is_missing else (OSError, errno.EIO)
+            raise kind(number, one_line(error)) from error

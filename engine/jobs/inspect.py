@@ -89,13 +89,12 @@ def class_balance(examples: Examples) -> list[dict[str, Any]]:
     if known is None:
         parts = {"train": examples.train, "validation": examples.validation}
         known = {name: class_totals(part, classes) for name, part in parts.items()}
-    names = examples.class_names or tuple(str(number) for number in range(classes))
+    names = examples.class_names or map(str, range(classes))
     rows = zip(names, known["train"], known["validation"], strict=False)
     return [{"name": name, "train": round(train), "validation": round(other)} for name, train, other in rows]
 
 
-_LOOKED_AT = 40
-"""Examples to search per image, to find one of every class."""
+_LOOKED_AT = 40  # examples to search per image, to find one of every class
 
 
 def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:

@@ -122,10 +122,8 @@ def predict_arrays(trained: TrainedModel, request: NewData, reporter: Reporter) 
     images = _read(request.only(), info.input_shape)
     largest, least, most = 16.0 if info.name == "digits" else 255.0, float(images.min()), float(images.max())
     if least < 0 or most > largest:
-        raise DataError(
-            f"The values range from {least:g} to {most:g}, but {info.name} ranges from 0 to {largest:g}.",
-            remedy="Give unscaled pixels; the run's scaling is applied here.",
-        )
+        what = f"The values range from {least:g} to {most:g}, but {info.name} ranges from 0 to {largest:g}."
+        raise DataError(what, remedy="Give unscaled pixels; the run's scaling is applied here.")
     if most <= 1:
         reporter.note(f"No value is above 1, but {info.name} goes up to {largest:g}: are these values scaled already?")
     images *= np.float32(trained.scale())
@@ -145,11 +143,9 @@ def _read(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     # A flat image, or one whose shape differs only in sides of length 1.
     fits = len(given) == 1 or [side for side in given if side > 1] == [side for side in shape if side > 1]
     if values.ndim < 2 or not len(values) or values[0].size != size or not fits:
-        sides = "×".join(map(str, shape))
-        raise DataError(
-            f"{shown(path)} has shape {values.shape}; each image needs {sides} numbers.",
-            remedy=f"Give an array of shape (images, {', '.join(map(str, shape))}), or (images, {size}).",
-        )
+        what = f"{shown(path)} has shape {values.shape}; each image needs {'×'.join(map(str, shape))} numbers."
+        remedy = f"Give an array of shape (images, {', '.join(map(str, shape))}), or (images, {size})."
+        raise DataError(what, remedy=remedy)
     images = values.reshape(-1, *shape).astype(np.float32)
     broken = np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(axis=1))
     if len(broken):
@@ -168,10 +164,8 @@ def _from_numpy(path: str) -> NDArray[Any]:
         names = archive.files
         key = names[0] if len(names) == 1 else next((name for name in _KEYS if name in names), None)
         if key is None:
-            raise DataError(
-                f"{shown(path)} has {len(names)} arrays: {', '.join(names[:10])}.",
-                remedy="Name the array with the images 'images', or save it alone as .npy.",
-            )
+            what = f"{shown(path)} has {len(names)} arrays: {', '.join(names[:10])}."
+            raise DataError(what, remedy="Name the array with the images 'images', or save it alone as .npy.")
         return np.asarray(archive[key])
 
 

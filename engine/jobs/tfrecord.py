@@ -101,10 +101,8 @@ def convert_dataset(
     needed = sum(item.bytes + _OVERHEAD_BYTES for shard in missing.values() for item in shard)
     free = None if is_remote(destination) else free_bytes(Path(destination))
     if free is not None and needed > free:
-        raise ConsoleError(
-            f"{destination} has {free / 1e9:.1f} GB free, and the shards need {needed / 1e9:.1f} GB.",
-            remedy="Free space, or choose another folder.",
-        )
+        what = f"{destination} has {free / 1e9:.1f} GB free, and the shards need {needed / 1e9:.1f} GB."
+        raise ConsoleError(what, remedy="Free space, or choose another folder.")
     _write(destination, missing, reporter)
     whole, done, described = sum(tf.io.gfile.stat(place).length for place in places), 0, list[Shard]()
     for place, shard in places.items():
@@ -145,16 +143,13 @@ def _prepare(destination: str, made_from: str) -> None:
         raise ConsoleError(f"{destination} cannot be created or read: {error.message}.") from error
     if MANIFEST_NAME in there:
         if read_bytes(manifest).decode("utf-8", "replace") != made_from:
-            raise DataError(
-                f"{destination} was started with other images or options.",
-                remedy="Write to another folder, or delete this one and start again.",
-            )
+            what = f"{destination} was started with other images or options."
+            raise DataError(what, remedy="Write to another folder, or delete this one and start again.")
         return
     foreign = next((name for name in sorted(there) if name == SCHEMA_NAME or name.endswith(".tfrecord")), None)
     if foreign is not None:
-        raise DataError(
-            f"{destination} already contains {foreign} but no {MANIFEST_NAME}.", remedy="Write to another folder."
-        )
+        what = f"{destination} already contains {foreign} but no {MANIFEST_NAME}."
+        raise DataError(what, remedy="Write to another folder.")
     write_text(manifest, made_from)
 
 
@@ -272,8 +267,6 @@ def _replacing(path: str) -> Iterator[str]:
         if isinstance(error, tf.errors.OpError | OSError) and not isinstance(error, BrokenPipeError):
             is_full = isinstance(error, tf.errors.ResourceExhaustedError)
             reason = "the disk is full" if is_full else one_line(error, 200).rpartition("; ")[2].rstrip(".")
-            raise ConsoleError(
-                f"{path} cannot be written: {reason}.",
-                remedy="Free space or check the folder, then start again: complete shards are kept.",
-            ) from error
+            remedy = "Free space or check the folder, then start again: complete shards are kept."
+            raise ConsoleError(f"{path} cannot be written: {reason}.", remedy=remedy) from error
         raise

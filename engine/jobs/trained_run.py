@@ -154,11 +154,9 @@ class TrainedRun:
                 with inputs_fit():
                     outputs = keras.ops.convert_to_numpy(step(inputs)).astype(np.float32)
                 if not np.isfinite(outputs).all():
-                    raise DataError(
-                        "The model's predictions are NaN.",
-                        why="The loss was NaN at the end of training.",
-                        remedy="Try --checkpoint best, or train again with a lower learning rate.",
-                    )
+                    why = "The loss was NaN at the end of training."
+                    remedy = "Try --checkpoint best, or train again with a lower learning rate."
+                    raise DataError("The model's predictions are NaN.", why=why, remedy=remedy)
                 yield from outputs
                 done += len(outputs)
                 reporter.progress("predicting", done, total, "examples")
@@ -196,11 +194,8 @@ def inputs_fit() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise DataError(
-            "The model does not fit the run's configuration and inputs.json.",
-            why=one_line(error, 300),
-            remedy="Use an unchanged run folder.",
-        ) from error
+        what, remedy = "The model does not fit the run's configuration and inputs.json.", "Use an unchanged run folder."
+        raise DataError(what, why=one_line(error, 300), remedy=remedy) from error
 
 
 def open_trained(

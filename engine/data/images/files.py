@@ -105,9 +105,8 @@ def read_ids(path: str, id_column: str, option: str) -> pd.DataFrame:
     cells = read_table(path, {id_column: option} if id_column else {}, ["", "nan", "NaN"])
     table: pd.DataFrame = cells.apply(lambda column: column.str.strip())
     name = id_column or table.columns[0]
-    ids = table[name]
     refuse_missing(path, table, [name])
-    twice = ids[ids.duplicated()]
+    twice = table[name][table[name].duplicated()]
     what = f"an image that an earlier line names too, such as '{next(iter(twice), '')}'"
     refuse_lines(shown(path), twice.index, what, "Remove it: an image could be in both parts of the data.")
     table.insert(0, name, table.pop(name))
@@ -119,9 +118,7 @@ def image_folder(path: str, images: str) -> str:
     if is_remote(images) or Path(images).expanduser().is_absolute():
         return locate(images)
     table = locate(path)
-    if is_remote(table):
-        return join(table.rpartition("/")[0], images)
-    return str(Path(table).parent / images)
+    return join(table.rpartition("/")[0] if is_remote(table) else str(Path(table).parent), images)
 
 
 def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str], str]:
