@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError
+from ..runs.class_report import read_report
+from ..storage.paths import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
     from ..messages import Reporter
+    from ..runs.run_directory import RunDirectory
 
 BATCH = 64  # examples per batch
 
@@ -49,36 +54,66 @@ class Table:
     arrays: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
-class TrainedModel(Protocol):
+@dataclass(frozen=True, slots=True)
+class TrainedModel(ABC):
     """A trained run, as `engine.jobs.trained_run` opens it."""
 
-    @property
-    def config(self) -> RunConfig:
-        """The run's configuration."""
+    run: RunDirectory
+    config: RunConfig
+    record: dict[str, Any]  # its ``inputs.json``, with what the kind's `Record` requires; empty if it has none
 
-    @property
-    def record(self) -> dict[str, Any]:
-        """Its ``inputs.json``, which has what the kind's `Record` requires."""
-
+    @abstractmethod
     def load_model(self, inputs: Any = None) -> Any:
-        """Load the model; raise `ConsoleError` if it cannot be loaded."""
+        """Load the model; raise `ConsoleError` if it is damaged, or needs code that is missing.
 
-    def classes_of(self, model: Any) -> tuple[str, ...]:
-        """Return the names of the classes that a model distinguishes; raise `DataError` if it does not."""
+        With a batch of inputs, a custom model that Keras cannot save or load whole is made again by its function.
+        """
 
-    def scale(self) -> float:
-        """Return what pixels are multiplied by for the model."""
-
+    @abstractmethod
     def outputs_of(
         self, model: Any, batches: Iterable[Any], total: int, reporter: Reporter
     ) -> Iterator[NDArray[np.float32]]:
-        """Yield the model's output for each example in batches of inputs, probabilities rather than logits."""
+        """Yield the model's output for each example in batches of inputs, probabilities rather than logits.
 
+        Raises `DataError` if an input cannot be read or does not fit, or an output is not a number.
+        """
+
+    @abstractmethod
     def translations_of(self, model: Any, sentences: Sequence[str], reporter: Reporter) -> Iterator[str]:
         """Yield a sentence in the other language for each sentence."""
 
+    def class_names(self, classes: int) -> tuple[str, ...]:
+        """Return the names of the model's classes; raise `DataError` if the run's record does not fit its model."""
+        names = tuple(map(str, self.record.get("classes") or self.record.get("class_names") or ()))
+        if not names:
+            report = read_report(self.run)
+            names = tuple(one.name for one in report.classes) if report is not None else ()
+        if names and len(names) != classes:
+            what = f"The run {self.run.run_id} has {len(names)} classes, but its model distinguishes {classes}."
+            raise DataError(what)
+        return names or tuple(map(str, range(classes)))
+
+    def classes_of(self, model: Any) -> tuple[str, ...]:
+        """Return the names of the classes that a model distinguishes; raise `DataError` if it does not."""
+        shape = None
+        with suppress(AttributeError, ValueError):
+            shape = model.output_shape
+        if not (isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[1], int)):
+            raise DataError(
+                f"The model's output has shape {shape}, which is not a value for each class.",
+                remedy="Predict by hand with keras.models.load_model.",
+            )
+        return self.class_names(max(shape[1], 2))  # a single value is the probability of the second class
+
     def damaged(self, what: str) -> DataError:
         """Return the error that the record is damaged, and how."""
+        return DataError(f"{user_path(self.run.inputs)} is damaged: {what}.")
+
+    def scale(self) -> float:
+        """Return what pixels are multiplied by for the model."""
+        if self.config.data.pixels == "raw":
+            return 1.0
+        return 1 / 16 if self.config.dataset == "digits" else 1 / 255
 
 
 def number(value: float) -> str:

@@ -13,10 +13,9 @@ from ..config.reading import load_config
 from ..config.trust import is_own_source
 from ..config.user_code import call_model_function
 from ..data.kinds.table import read_record
-from ..data.predictions import BATCH
+from ..data.predictions import BATCH, TrainedModel
 from ..errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line
 from ..models.saved_code import Architecture, find_code, has_graph, is_own, move_graphs, read_architecture
-from ..runs.class_report import read_report
 from ..runs.run_directory import RunDirectory, find_run, is_named, list_runs
 from ..storage.files import open_regular, require_plain
 from ..storage.paths import user_path
@@ -34,12 +33,9 @@ Checkpoint = Literal["last", "best"]
 
 
 @dataclass(frozen=True, slots=True)
-class TrainedRun:
+class TrainedRun(TrainedModel):
     """A run with a saved model."""
 
-    run: RunDirectory
-    config: RunConfig
-    record: dict[str, Any]  # its ``inputs.json``; empty if it has none
     architecture: Architecture  # the saved model's architecture, which refers to the run's own SavedModel
     runs_code: bool  # whether loading it may run code in it: one of the user's runs saved it, or it is trusted
 
@@ -49,10 +45,7 @@ class TrainedRun:
         return self.architecture.path
 
     def load_model(self, inputs: Any = None) -> Any:
-        """Load the model; raise `ConsoleError` if it is damaged, or needs code that is missing.
-
-        With a batch of inputs, a custom model that Keras cannot save or load whole is made again by its function.
-        """
+        """Load the model, or make it again by its function."""
         import keras
 
         from ..models.pieces import custom_objects
@@ -103,29 +96,6 @@ class TrainedRun:
             ) from error
         return model
 
-    def class_names(self, classes: int) -> tuple[str, ...]:
-        """Return the names of the model's classes; raise `DataError` if the run's record does not fit its model."""
-        names = tuple(map(str, self.record.get("classes") or self.record.get("class_names") or ()))
-        if not names:
-            report = read_report(self.run)
-            names = tuple(one.name for one in report.classes) if report is not None else ()
-        if names and len(names) != classes:
-            what = f"The run {self.run.run_id} has {len(names)} classes, but its model distinguishes {classes}."
-            raise DataError(what)
-        return names or tuple(map(str, range(classes)))
-
-    def classes_of(self, model: Any) -> tuple[str, ...]:
-        """Return the names of the classes that a model distinguishes; raise `DataError` if it does not."""
-        shape = None
-        with suppress(AttributeError, ValueError):
-            shape = model.output_shape
-        if not (isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[1], int)):
-            raise DataError(
-                f"The model's output has shape {shape}, which is not a value for each class.",
-                remedy="Predict by hand with keras.models.load_model.",
-            )
-        return self.class_names(max(shape[1], 2))  # a single value is the probability of the second class
-
     def probabilities_of(self, values: Any, output: str = "") -> Any:
         """Turn an output of the model into probabilities if it is logits; the only output has no name."""
         from ..models.outputs import activation_of, apply_activation
@@ -135,10 +105,7 @@ class TrainedRun:
     def outputs_of(
         self, model: Any, batches: Iterable[Any], total: int, reporter: Reporter
     ) -> Iterator[NDArray[np.float32]]:
-        """Yield the model's output for each example in batches of inputs, probabilities rather than logits.
-
-        Raises `DataError` if an input cannot be read or does not fit, or an output is not a number.
-        """
+        """Yield the model's output for each example."""
         import keras
         import tensorflow as tf
 
@@ -176,16 +143,6 @@ class TrainedRun:
                 translations = translator.translate(filled)
             yield from translations[: len(part)]
             reporter.progress("translating", start + len(part), len(sentences), "sentences")
-
-    def damaged(self, what: str) -> DataError:
-        """Return the error that the record is damaged, and how."""
-        return DataError(f"{user_path(self.run.inputs)} is damaged: {what}.")
-
-    def scale(self) -> float:
-        """Return what pixels are multiplied by for the model."""
-        if self.config.data.pixels == "raw":
-            return 1.0
-        return 1 / 16 if self.config.dataset == "digits" else 1 / 255
 
 
 @contextmanager
