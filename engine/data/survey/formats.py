@@ -17,7 +17,7 @@ from ...sanitize import printable
 from ...storage.paths import user_path
 from ..kinds.asking import kaggle_folder
 from ..kinds.hf import Hf
-from ..kinds.kind import DatasetKind, Question
+from ..kinds.kind import DatasetKind, Question, Recognized
 from ..kinds.table import KINDS, is_name, named_kind
 from ..places import KAGGLE, is_remote, locate
 from ..row_files import TABLES, UNREADABLE, TooSlowError, has_images, is_parquet, opened
@@ -116,8 +116,8 @@ def lying_in(folder: Path, depth: int) -> Iterator[tuple[str, str]]:
         with suppress(ConsoleError, TooSlowError, *UNREADABLE):
             found = _surest(place, {})
             if found is not None:
-                _, name, options, question = found
-                counted = None if question else survey(config_for(name, options))
+                name, look = found
+                counted = None if look.question else survey(config_for(name, look.options))
                 yield str(place), _what(KINDS[name], counted or Survey())
         if found is None and depth > 1 and place.is_dir():
             yield from lying_in(place, depth - 1)
@@ -174,10 +174,10 @@ def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
     except UNREADABLE as error:
         raise DataError(f"{user_path(place)} cannot be read: {unreadable(error)}.") from error
     if found is not None:
-        _, name, options, question = found
-        if question is not None and question.option not in given:
-            raise UndecidedError(user_path(place), question)
-        return name, {**options, **given}
+        name, look = found
+        if look.question is not None and look.question.option not in given:
+            raise UndecidedError(user_path(place), look.question)
+        return name, {**look.options, **given}
     if columns and "\0" not in "".join(columns):
         named = first_of([printable(name) for name in columns], 8)
         raise DataError(
@@ -227,22 +227,21 @@ _REMEDIES = {
 """What to do with files of some endings."""
 
 
-def _surest(place: Path, given: Mapping[str, Any]) -> tuple[float, str, dict[str, Any], Question | None] | None:
-    """Return how sure the surest kind is that it reads a file or folder, its name, the options, and a question."""
-    looks = ((kind.name, kind.recognize(place, given)) for kind in KINDS.values())
-    found = ((look.sure, name, look.options, look.question) for name, look in looks if look is not None)
-    best = max(found, key=lambda one: one[0], default=None)
-    if best is not None and best[3] is not None and "train" in place.name:
+def _surest(place: Path, given: Mapping[str, Any]) -> tuple[str, Recognized] | None:
+    """Return the name of the kind that is surest to read a file or folder, and how it does."""
+    looks = ((kind.name, look) for kind in KINDS.values() if (look := kind.recognize(place, given)) is not None)
+    best = max(looks, key=lambda found: found[1].sure, default=None)
+    if best is not None and (question := best[1].question) is not None and "train" in place.name:
         test = place.with_name(place.name.replace("train", "test"))
         known = first_rows(test)[0] if test.is_file() else []  # of a competition: it lacks the labels
-        lacking = [answer for name, answer in best[3].answers.items() if name not in known]
-        label = {best[3].option: lacking[0]} if known and len(lacking) == 1 else {}
-        if label and (answered := KINDS[best[1]].recognize(place, {**given, **label})) is not None:
-            best = (answered.sure, best[1], {**answered.options, **label}, None)
+        lacking = [answer for name, answer in question.answers.items() if name not in known]
+        label = {question.option: lacking[0]} if known and len(lacking) == 1 else {}
+        if label and (answered := KINDS[best[0]].recognize(place, {**given, **label})) is not None:
+            best = best[0], answered._replace(options=answered.options | label, question=None)
     if place.is_dir():
         tables = sorted(table for table in place.iterdir() if TABLES & {*table.suffixes})
         for table in sorted(tables[:_MOST_BESIDE], key=lambda table: table.name.partition(".")[0] != "train"):
             sure = _BY_TRAIN_CSV if table.name.partition(".")[0] == "train" else _BY_OTHER_TABLE
-            if (best is None or best[0] < sure) and table.is_file() and (inside := _surest(table, given)) is not None:
-                best = (sure, *inside[1:])
+            if (best is None or best[1].sure < sure) and table.is_file() and (inside := _surest(table, given)):
+                best = inside[0], inside[1]._replace(sure=sure)
     return best

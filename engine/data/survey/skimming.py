@@ -78,10 +78,9 @@ class Survey:
 
     def train(self, fraction: float) -> int | None:
         """Return how many examples are left for training; None if unknown."""
-        held_out = self.held_out(fraction)
-        if self.total is None or held_out is None:
-            return None
-        return self.total if self.validation is not None else self.total - held_out
+        if self.total is None or self.validation is not None:
+            return self.total
+        return self.total - (self.held_out(fraction) or 0)
 
 
 def unreadable(error: Exception) -> str:
