@@ -39,12 +39,10 @@ class Item:
     """One image of a source."""
 
     name: str
-    path: str
+    facts: ImageFacts
     bytes: int
     crc32: int
     label: int | tuple[float, ...]  # its class number, or a probability for each class
-    is_recoded: bool = False  # whether the file has another format, which not every TensorFlow version reads
-    orientation: int = 1  # EXIF orientation; 1 is upright
 
     @property
     def class_number(self) -> int:
@@ -158,10 +156,10 @@ def _write(destination: str, missing: dict[str, list[Item]], reporter: Reporter)
     total, done = sum(map(len, missing.values())), 0
 
     def read(item: Item) -> bytes:
-        content = read_bytes(item.path)
+        content, path = read_bytes(item.facts.path), item.facts.path
         if zlib.crc32(content) != item.crc32:
-            raise DataError(f"{item.path} changed while the shards were written.", remedy="Start the conversion again.")
-        return as_png(item.path) if item.is_recoded else content
+            raise DataError(f"{path} changed while the shards were written.", remedy="Start the conversion again.")
+        return content if item.facts.is_plain else as_png(path)  # not every version of TensorFlow reads the others
 
     with ThreadPoolExecutor(_READERS, "image reader") as pool:
         for place, items in missing.items():
@@ -205,15 +203,7 @@ def read_images(
     is_shares = source.labels.ndim == 2 and not np.isin(source.labels, (0.0, 1.0)).all()
     labels = source.labels if is_shares else source.numbers
     items = [
-        Item(
-            name,
-            facts.path,
-            size,
-            crc32,
-            tuple(label.tolist()) if is_shares else int(label),
-            is_recoded=not facts.is_plain,
-            orientation=facts.orientation,
-        )
+        Item(name, facts, size, crc32, tuple(label.tolist()) if is_shares else int(label))
         for name, (facts, size, crc32), label in zip(source.names, looks, labels, strict=True)
         if not facts.problem
     ]
@@ -243,7 +233,7 @@ def example_of(item: Item, image: bytes) -> Any:
     name = item.name.encode("utf-8", "surrogateescape")  # it may be no UTF-8
     features = {
         "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-        "orientation": tf.train.Feature(int64_list=tf.train.Int64List(value=[item.orientation])),
+        "orientation": tf.train.Feature(int64_list=tf.train.Int64List(value=[item.facts.orientation])),
         "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[item.label]))
         if isinstance(item.label, int)
         else tf.train.Feature(float_list=tf.train.FloatList(value=item.label)),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpu_console.engine.data.images.check import ImageFacts
 from tpu_console.engine.data.kinds.tfrecord import VERSION, Schema, Shard, read_schema, shard_name, write_schema
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.tfrecord import Item, manifest_of, plan_shards
@@ -21,7 +22,7 @@ SETTINGS: dict[str, Any] = {"classes": ("a", "b", "c"), "label": "class", "shard
 
 
 def item(number: int, size: int = 100) -> Item:
-    return Item(f"{number}.jpg", f"/there/{number}.jpg", size, number, number % 3)
+    return Item(f"{number}.jpg", ImageFacts(f"/there/{number}.jpg"), size, number, number % 3)
 
 
 def items(count: int = 40) -> list[Item]:
