@@ -91,8 +91,7 @@ class Download:
     def fetch(self, work: Callable[[], T], arriving: Path, on_fetch: OnFetch, can_reach: Callable[[str], bool]) -> T:
         """Download in a thread, say every second how much has arrived in a folder, and return what `work` returns.
 
-        If `on_fetch` raises, as for a run that is to stop, nobody waits for the thread. Raises as `check` does, and
-        `DataError` if it cannot be downloaded.
+        Nobody waits for the thread if `on_fetch` raises. Raises as `check` does, and `DataError` if the download fails.
         """
         self.check(can_reach)
         result, before, began = Future[T](), folder_size(arriving), time.monotonic()
@@ -154,8 +153,7 @@ def part_of(place: Path) -> Path:
 def fetch_file(url: str, place: Path, check: Callable[[Path], None]) -> None:
     """Download a file, going on where the last download of it stopped.
 
-    Until it is whole and `check` does not raise a `DataError`, it has another name. Raises `OSError` if it cannot be
-    downloaded, or is damaged.
+    Until it is whole and passes the `check`, it has another name. Raises `OSError` if it is damaged, or not to be had.
     """
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen

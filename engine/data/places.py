@@ -51,11 +51,10 @@ def join(folder: str, name: str) -> str:
 
 
 def locate(path: str) -> str:
-    """Return where a file or folder of a dataset is.
+    """Return where a file or folder of a dataset is; absolute and remote paths are returned as they are.
 
-    Absolute and remote paths are returned as they are. A relative one is looked for in the working directory, in
-    Keras's ``datasets`` folder and in Kaggle's input folders; if it is nowhere, its place in the working directory is
-    returned. ``kaggle:OWNER/NAME`` is a folder that Kaggle mounted, or else the newest version that was downloaded.
+    A relative one is looked for in the working directory, where it is if it is nowhere, in Keras's ``datasets`` folder
+    and in Kaggle's input folders. ``kaggle:OWNER/NAME`` is a folder that Kaggle mounted, or the newest one downloaded.
     """
     if is_remote(path):
         return path

@@ -149,8 +149,7 @@ def is_parquet(name: str) -> bool:
 def parquet_counts(file: BinaryIO, name: str, column: str = "") -> Counter[str]:
     """Count the rows of Parquet by the value of a column, which alone is read; without a column, all rows as one.
 
-    Raises `DataError` if the file is damaged, or cannot be read without another package, or the column has very many
-    different values.
+    Raises `DataError` as `cells_of` does, and if the column has very many different values.
     """
     with _parquet(file, name) as table:
         if not column:
@@ -174,8 +173,7 @@ def has_images(file: BinaryIO, name: str) -> bool:
 def cells_of(file: BinaryIO, name: str) -> Iterator[list[str]]:
     """Yield the names of the columns of a file that `is_row_file`, and then each row, as text.
 
-    Columns of lists, tables and bytes are left out. Raises `DataError` if the file is damaged, or cannot be read
-    without another package.
+    Columns of lists, tables and bytes are left out. Raises `DataError` if it is damaged, or a package is missing.
     """
     for row in _from_parquet(file, name) if is_parquet(name) else _from_json(file, name):
         yield [*map(_cell, row)]

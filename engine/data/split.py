@@ -160,8 +160,7 @@ def stratified_split(
 ) -> Split:
     """Split examples so that each class has about the same share of both parts.
 
-    A class with one example is used for training; every other class has at least one example in each part. `labels` are
-    class numbers; a `train_limit` of 0 means no limit.
+    A class with one example is used for training; every other one is in both parts. `labels` are class numbers.
     """
     import numpy as np
     from sklearn.model_selection import train_test_split

@@ -157,10 +157,9 @@ def read_table(
 ) -> pd.DataFrame:
     """Read a table whose cells are text, or NaN where they are one of the `empty` ones; its index has the lines.
 
-    What separates the columns, the encoding, and the number of columns without a name are in the table's `attrs`.
-    `wanted` has the option that names each column that the table has to have, empty for those that a run was trained
-    on; `names` are the columns of a table without a header. Raises `DataError` if it is not a table, has no rows, or a
-    column is missing.
+    Its separator, its encoding, and the number of its columns if they have no names are in its `attrs`. `wanted` has
+    the columns that it has to have, each with the option that names it, empty for those that a run was trained on.
+    `names` are for a table without a header. Raises `DataError` if it is no table, or lacks rows or a column.
     """
     import pandas as pd
 

@@ -96,8 +96,7 @@ class Vocabulary:
     def encode_targets(self, texts: Sequence[str], length: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Turn sentences into a decoder's inputs and labels, both of shape ``(texts, length)``.
 
-        They are the words so far, starting with the start mark, and the words that follow, ending with the end mark
-        unless they were cut.
+        They are the words so far, after the start mark, and the words that follow, with the end mark unless cut off.
         """
         said = self.encode(texts, length)
         has_room = said[:, -1] == PADDING

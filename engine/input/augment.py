@@ -122,8 +122,7 @@ def erase(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
 def mix(images: Any, targets: tuple[Any, ...], options: Augmentation, uniform: Any, shares: tuple[Any, ...]) -> Any:
     """Mix each image and its targets, labels and sample weights as floats, with another one of the batch.
 
-    If mixup and CutMix are both on, each image gets one of them. `shares` are the fractions of each image that they
-    keep.
+    With both mixup and CutMix, each image gets one of them; `shares` are the fractions of it that they keep.
     """
     by_mixup, by_patch = shares
     if options.mixup and options.cutmix:

@@ -31,9 +31,8 @@ def has_class_labels(examples: Examples) -> bool:
 def training_weights(examples: Examples, asked: str | Mapping[str, float]) -> NDArray[np.float32] | None:
     """Return the weight of each class as ``class_weight`` asks for it; None for ``none``.
 
-    The counts that balance classes come from the dataset, or from one pass over the labels: then all classes count
-    equally, ``n / (k · n_c)`` as in scikit-learn, where empty ones are not among the k. Raises `DataError` if there are
-    no classes, or the number of examples is unknown.
+    Balanced classes count equally, ``n / (k · n_c)`` as in scikit-learn; the k are those with examples, counted in the
+    dataset's record or one pass over the labels. Raises `DataError` if there are none, or how many is unknown.
     """
     if asked == "none":
         return None

@@ -298,8 +298,7 @@ class _Batching:
     def endless(self, dataset: Any, first: int, buffer: int) -> Any:
         """Return this host's training batches after the first so many, without end; each pass drops its remainder.
 
-        The order of a pass depends only on the seed and its number. Without a shuffle `buffer`, the dataset is of
-        batches, whose order is kept.
+        The order of a pass depends only on the seed and its number; without a `buffer`, batches keep theirs.
         """
         calls, share, in_pass = self.examples.pass_calls[0], self.share, self.in_pass
         if not buffer:
@@ -365,8 +364,7 @@ class _Batching:
         """Convert batches to what the model and its loss need, and prefetch.
 
         Pixels stay uint8 until here: a quarter of the size to cache, shuffle and copy. The weights are those of the
-        classes, for training data. Images are augmented if the number of the `first` batch is given: each host augments
-        its share differently.
+        classes in training. With the number of the `first` batch, images are augmented, differently on each host.
         """
         examples, config, share = self.examples, self.config, self.share
         label, signature = label_of(dataset), examples.signature
@@ -412,7 +410,7 @@ def validation_batch(count: int | None, batch: int, replicas: int) -> int:
     """Choose a batch size with which the last, smaller batch still has an example for every replica.
 
     A strategy splits a batch into parts of ``ceil(batch / replicas)``; a replica without examples fails. Raises
-    `DataError` if there are too few validation examples for the replicas.
+    `DataError` if there are too few for the replicas.
     """
     if replicas == 1 or count is None:
         return batch

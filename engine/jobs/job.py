@@ -1,8 +1,7 @@
 """Work that needs TensorFlow and is not a run: converting, inspecting, predicting, preflighting.
 
-`python -P -m tpu_console.engine.jobs.job NAME OPTIONS` does it in its own process and writes the messages of
-`engine.messages` to standard output; native code prints to standard error. OPTIONS is a JSON object with the keyword
-arguments of the job's function.
+`python -P -m tpu_console.engine.jobs.job NAME OPTIONS`, where OPTIONS are the arguments of the job's function as a JSON
+object, writes the messages of `engine.messages` to standard output; native code prints to standard error.
 
 SIGINT and SIGTERM end a job with what it has finished. A job that can be resumed continues there the next time. If its
 standard input is a pipe, the job ends with the process at the other end.

@@ -193,8 +193,7 @@ def predict_function(trained: TrainedRun, request: NewData, reporter: Reporter) 
 
     A row is an example, numbered from 0. A probability for each class becomes the likeliest class and its probability;
     other outputs become a column per number. Several outputs have their names before their columns. Images and other
-    arrays are saved beside the table, which names their file. Raises `UserCodeError` if the function failed or returned
-    the wrong thing, and `DataError` if the inputs do not fit the model.
+    arrays are saved beside the table, which names their file. Raises `ConsoleError` if the function or the model fails.
     """
     from ..data.sources.user_function import PartReader
 

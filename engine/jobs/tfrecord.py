@@ -84,8 +84,7 @@ def convert_dataset(
     """Convert a dataset into TFRecord shards of about `shard_mb` million bytes.
 
     Returns where the shards are, how many there are and how many were written, images, bytes and class counts. Raises
-    `DataError` if the source cannot be read, has bad images, or the destination belongs to another one, and
-    `ConsoleError` if the destination cannot be written.
+    `ConsoleError` if the source cannot be used, or the destination cannot be written or belongs to another source.
     """
     with suppress(RuntimeError):  # TensorFlow is initialised already
         tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it

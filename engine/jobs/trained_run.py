@@ -161,9 +161,8 @@ def open_trained(
     """Find a run and its model without loading it. No code that the run's files name is imported.
 
     `name` is as in `find_run`; a preset's name, or None, stands for the newest such run that has a model. `trust`
-    allows code in a model that none of the user's runs saved. `takes_function` means that the user's function makes the
-    inputs. Raises `UntrustedCodeError` if the model contains code that may not run, and `ConsoleError` if there is no
-    such run, its model is missing or damaged, or its data comes from a function of the user.
+    allows code in a model that none of the user's runs saved; `takes_function` says that the user's function makes the
+    inputs. Raises `UntrustedCodeError` for code that may not run, and `ConsoleError` if nothing can be predicted.
     """
     runs = [run for run in list_runs() if not name or is_named(run.run_id, name)]
     # The newest with that model; without one, the newest, whose error says why.

@@ -73,8 +73,7 @@ class Decoding:
 def decoded(facts: Sequence[ImageFacts], decoding: Decoding, labels: NDArray[Any] | None = None) -> Any:
     """Return a dataset of files that passed the check, which are read and decoded in parallel and in order.
 
-    Its elements are uint8 images, shape ``(height, width, 3)``, with labels as pairs. A damaged file raises an error
-    that names it.
+    Its elements are uint8 images, shape ``(height, width, 3)``, with labels as pairs. An error names a damaged file.
     """
     is_turned = any(fact.orientation != 1 for fact in facts)
     ways = [_OTHER if not f.is_plain else _PNG if f.format == "PNG" else

@@ -88,8 +88,7 @@ def make_examples(
     """Check all files and make training and validation examples from them, which are decoded during the iteration.
 
     Of a single source, a part is held out; a second one has validation images of the same classes. `is_whole` decodes
-    every file to check it, which takes long. Raises `DataError` if files cannot be used, and they are not to be
-    skipped.
+    every file to check it, which takes long. Raises `DataError` if files cannot be used, and may not be skipped.
     """
     check: Callable[[str], ImageFacts] = (lambda path: check_whole(path)[0]) if is_whole else check_image
     doing = "decoding" if is_whole else "checking"

@@ -99,8 +99,7 @@ def _walk_remote(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
 def read_ids(path: str, id_column: str, option: str) -> pd.DataFrame:
     """Read a table of images as `read_table` does; the column of their names, by default the first, becomes the first.
 
-    Raises `DataError` if it cannot be read, has no such column, which an option names, or a name is missing or
-    repeated.
+    Raises `DataError` if it cannot be read, has no such column, or a name is missing or repeated.
     """
     cells = read_table(path, {id_column: option} if id_column else {}, ["", "nan", "NaN"])
     table: pd.DataFrame = cells.apply(lambda column: column.str.strip())
@@ -124,8 +123,7 @@ def image_folder(path: str, images: str) -> str:
 def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str], str]:
     """Find image files, given their names with or without the ending; raise `DataError` if there is no such folder.
 
-    Returns the path of each image, whether it exists or not, and the ending that most names lack, if any. `images` is
-    the folder in the configuration, for errors.
+    Returns the path of each, whether it exists or not, and the ending that most names lack. `images` is for errors.
     """
     try:
         list_folder(folder)

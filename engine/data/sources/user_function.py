@@ -1,7 +1,7 @@
 """Loads datasets from the user's function, which returns what Keras's `fit` takes.
 
-That is arrays, tables, `tf.data`, `PyDataset`, data loaders and generators. A `datasets.Dataset` of Hugging Face counts
-as well: its class, or its column called ``label``, is the label.
+That is arrays, tables, `tf.data`, `PyDataset`, data loaders and generators, and the `datasets.Dataset` of Hugging Face,
+whose label is its class or the column called ``label``.
 
 An element of a dataset is ``(x,)``, ``(x, y)`` or ``(x, y, weight)``; x and y are tensors, tuples or dictionaries.
 """
@@ -146,8 +146,7 @@ class Part:
 def split_parts(returned: Any) -> tuple[Any, Any]:
     """Split what a function returned into training and validation data, which may be None.
 
-    Two tuples, or two datasets, are training and validation data, as are the splits of a `datasets.DatasetDict`; arrays
-    are ``(x, y)``.
+    They are two tuples, two datasets, or the splits of a `datasets.DatasetDict`; two arrays are ``(x, y)``.
     """
     if isinstance(returned, dict) and returned and all(map(_is_hub_dataset, returned.values())):
         others = [returned[name] for name in ("validation", "test") if name in returned]

@@ -63,8 +63,7 @@ class Survey:
     def held_out(self, fraction: float) -> int | None:
         """Return how many examples the split holds out for validation; None if unknown.
 
-        With classes this is the rule of `engine.data.split`: a class with one example is used for training only, and
-        every other class is in both parts.
+        With classes, those with one example are used for training only, and all others are in both parts.
         """
         if self.validation is not None:
             return self.validation
@@ -186,8 +185,7 @@ def count_classes(
 ) -> Survey:
     """Count the rows of a table by a column, by that of several which has the largest number, or all.
 
-    `ids` is the column of a table of images that has their names, or empty for the first one; without `columns`, they
-    are all others. The other arguments are as for `read_table`.
+    `ids` is the column with the names of images, or empty for the first one; then `columns` are by default all others.
     """
     with opened(str(path)) as file:
         found = open_rows(file, user_path(path), names)

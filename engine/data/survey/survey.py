@@ -1,7 +1,6 @@
 """Counts the examples of a dataset of files without loading it, so that a run can be planned.
 
-It needs no TensorFlow or pandas and stops after half a second; larger datasets are counted when a run starts. The
-result is cached until a file changes.
+It needs no TensorFlow or pandas, and is cached until a file changes. What takes half a second is left to the run.
 """
 
 from __future__ import annotations
