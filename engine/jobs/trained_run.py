@@ -206,10 +206,8 @@ def open_trained(
     if config.model == "hub":
         require_plain(run.path, ["hub"], are_written=False)
         if not has_graph(run.hub):
-            raise ConsoleError(
-                f"{user_path(run.hub)} does not exist; this run's model needs that SavedModel.",
-                remedy="Copy or move the whole run folder.",
-            )
+            what = f"{user_path(run.hub)} does not exist; this run's model needs that SavedModel."
+            raise ConsoleError(what, remedy="Copy or move the whole run folder.")
         move_graphs(architecture, run.hub)
     return TrainedRun(run, config, record, architecture, runs_code=_may_run_code(architecture, config, trust=trust))
 
@@ -239,10 +237,9 @@ def _may_run_code(architecture: Architecture, config: RunConfig, *, trust: bool)
         return bool(code)
     if is_own(architecture):
         named = [*config.custom_objects, *([config.model] if is_user_reference(config.model) else [])]
-        foreign = next((name for name in named if not is_own_source(name)), None)
-        if foreign is None:
-            return True
-        raise _untrusted(foreign)
+        if (foreign := next((name for name in named if not is_own_source(name)), None)) is not None:
+            raise _untrusted(foreign)
+        return True
     more = " Other layers have code, too." if code[1:] else ""
     raise UntrustedCodeError(
         f"{code[0]}, and none of your runs on this machine saved it.{more}",

@@ -80,9 +80,8 @@ def _missing_files(options: Any) -> Iterator[Problem]:
         # A relative path is in the folder of the table; an absolute one replaces it.
         named["images"] = str(Path(locate(options.path)).parent / Path(named["images"]).expanduser())
     for option, path in named.items():
-        if path and not is_remote(path) and not any(place.exists() for place in candidates(str(path))):
-            error = not_there(str(path), "file or folder", option)
-            yield Problem(f"data.options.{option}", " ".join(filter(None, (error.what, error.why, error.remedy))))
+        if path and not is_remote(path) and not any(place.exists() for place in candidates(path)):
+            yield Problem(f"data.options.{option}", str(not_there(path, "file or folder", option)))
 
 
 @lru_cache(maxsize=64)
