@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from .images.decode import Decoding
 
+_SMOOTHED_ABOVE = 2  # images that are more than this many times too large are smoothed while they are resized
+
 
 @dataclass(slots=True)
 class DataCode:
@@ -85,9 +87,6 @@ def table_code(imports: Imports, path: str, record: Mapping[str, Any], **setting
     lines = [write(read, 0, "table = "), 'table = table.map(str, na_action="ignore")']
     empty = settings.get("na_values", '[""]')
     return [*lines, f"table = table.mask(table.isin({empty}))"]
-
-
-_SMOOTHED_ABOVE = 2  # images that are more than this many times too large are smoothed while they are resized
 
 
 def chosen(inputs: str, labels: str) -> list[str]:

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
     from .examples import Examples
 
-
 _BINS = 10
+_SHOWN = 4
+_LOOKED_AT = 20_000  # examples in which unknown words are counted
+_BATCH = 1024
+LARGEST_SIDE = 48  # of a picture, in pixels
 
 
 def spread(values: NDArray[Any]) -> dict[str, float]:
@@ -44,11 +47,6 @@ def histogram(values: NDArray[Any]) -> list[dict[str, float]]:
         highs[-1] = max(highs[-1], float(values.max()))
     bins = zip(lows.tolist(), highs.tolist(), counts.tolist(), strict=True)
     return [{"low": float(low), "high": float(high), "count": count} for low, high, count in bins]
-
-
-_SHOWN = 4
-_LOOKED_AT = 20_000  # examples in which unknown words are counted
-_BATCH = 1024
 
 
 def describe_texts(texts: Mapping[str, Sequence[str]], cut_at: int, labels: Sequence[str] = ()) -> dict[str, Any]:
@@ -83,9 +81,6 @@ def unknown_share(examples: Examples) -> dict[str, dict[str, float]]:
         if dataset is not None:
             shares[part] = {name: unknown[name] / max(words[name], 1) for name in words}
     return shares
-
-
-LARGEST_SIDE = 48  # of a picture, in pixels
 
 
 def small_picture(caption: str, image: NDArray[Any], pixel_range: float) -> dict[str, Any]:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from ..config.options import Augmentation
 
+HUE_SHARE = 0.1  # largest change of hue for ``color = 1``, in turns of the colour circle
+ERASED_AREA = (0.02, 0.33)  # fraction of the image that is erased (random erasing, Zhong et al. 2017)
+
 
 def augmenter(
     options: Augmentation, shape: tuple[int | None, ...], top: float, scale: float, seed: int
@@ -68,9 +71,6 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-HUE_SHARE = 0.1  # largest change of hue for ``color = 1``, in turns of the colour circle
-
-
 def recolor(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
     """Change the colours of images, floats between 0 and `top`, each by its own row of `Draw`."""
 
@@ -102,9 +102,6 @@ def _turn_and_saturate(images: Any, turn: Any, saturation: Any) -> Any:
     places = tf.constant([5.0, 3.0, 1.0]) + sextant + 6 * turn
     places -= 6 * tf.floor(places / 6)  # `tf.math.floormod` takes 20 times as long
     return value - spread * tf.clip_by_value(tf.minimum(places, 4 - places), 0.0, 1.0)
-
-
-ERASED_AREA = (0.02, 0.33)  # fraction of the image that is erased (random erasing, Zhong et al. 2017)
 
 
 def erase(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..messages import Reporter
 
-
 _PICTURES = 12
+_LOOKED_AT = 40  # examples to search per image, to find one of every class
+SECONDS = 3.0  # how long later epochs are measured, about; the first one gets three times as long
 
 
 def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool = False) -> dict[str, Any]:
@@ -94,9 +95,6 @@ def class_balance(examples: Examples) -> list[dict[str, Any]]:
     return [{"name": name, "train": round(train), "validation": round(other)} for name, train, other in rows]
 
 
-_LOOKED_AT = 40  # examples to search per image, to find one of every class
-
-
 def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
     """Return some training examples as in `small_picture`, of as many classes as a short search finds."""
     shape = examples.signature.shape
@@ -117,9 +115,6 @@ def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
     ranked = [(turn, name, image) for name, images in by_class.items() for turn, image in enumerate(images)]
     ranked.sort(key=itemgetter(0, 1))
     return [small_picture(name, image, examples.pixel_range) for _, name, image in ranked[:count]]
-
-
-SECONDS = 3.0  # how long later epochs are measured, about; the first one gets three times as long
 
 
 def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: float = SECONDS) -> dict[str, Any]:

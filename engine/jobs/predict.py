@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from ..messages import Reporter
     from .trained_run import Checkpoint, TrainedRun
 
+_KEYS = ("images", "x", "x_test", "arr_0")  # names of an array of images, the likeliest first
+_NOT_EXACT = 0.01  # by how much the probabilities of an example may miss 1
+
 
 def predict_with_run(
     reporter: Reporter,
@@ -108,9 +111,6 @@ def write_table(table: Table, path: Path) -> tuple[int, bool]:
     return count, is_whole
 
 
-_KEYS = ("images", "x", "x_test", "arr_0")
-
-
 def predict_arrays(trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
     """Predict images given as numbers; rows are counted from 0.
 
@@ -183,9 +183,6 @@ def _from_csv(path: str, size: int) -> NDArray[np.float32]:
         raise DataError(f"{shown(path)}: {what}.")
     values: NDArray[np.float32] = numbers.to_numpy(np.float32)
     return values
-
-
-_NOT_EXACT = 0.01  # by how much the probabilities of an example may miss 1
 
 
 def predict_function(trained: TrainedRun, request: NewData, reporter: Reporter) -> Table:

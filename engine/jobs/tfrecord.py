@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from ..data.kinds.image_kind import ImageFilesKind
     from ..messages import Reporter
 
+_OVERHEAD_BYTES = 200  # about what a record, with its lines in the manifest and the schema, takes besides the image
+_READERS = 8  # files that are read in parallel: a bucket is slow to answer, but answers many requests at a time
+_AHEAD = 4 * _READERS
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -73,9 +77,6 @@ def manifest_of(shards: list[list[Item]], settings: dict[str, Any]) -> str:
     """
     images = [(item.name, item.bytes, item.crc32, item.label) for shard in shards for item in shard]
     return json.dumps({**settings, "version": VERSION, "images": images}, ensure_ascii=False, separators=(",", ":"))
-
-
-_OVERHEAD_BYTES = 200  # about what a record, with its lines in the manifest and the schema, takes besides the image
 
 
 def convert_dataset(
@@ -207,10 +208,6 @@ def read_images(
         if not facts.problem
     ]
     return source, items, "shares" if is_shares else "class"
-
-
-_READERS = 8  # files that are read in parallel: a bucket is slow to answer, but answers many requests at a time
-_AHEAD = 4 * _READERS
 
 
 def read_bytes(path: str) -> bytes:

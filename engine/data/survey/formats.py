@@ -36,6 +36,22 @@ _LONGEST_NAME = 64
 _MANY = 100_000  # examples to assume if there are too many to count
 _MOST_BESIDE = 50  # tables of a folder that are looked at
 _BY_TRAIN_CSV, _BY_OTHER_TABLE = 0.9, 0.5  # how sure it is that a folder is read by a table in it
+_OPTIONS = "data.options."
+_COLUMNS = ("inputs", "label", "columns")  # options that name columns or arrays
+_REMEDY = (
+    f"Name the format, as in `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(KINDS)}.\n"
+    "Read anything else, such as sounds, with a function of yours: `tpu-console inspect mine.py:data`."
+)
+_A_CLASS_EACH = (
+    "Images and texts need a folder for each class, or a table that names them; boxes and masks are not supported."
+)
+_REMEDIES = {
+    ".zip .tar .tgz .tbz2 .txz .7z .rar": "Unpack it, and name the folder.",
+    ".xlsx .xls .ods": "Save the sheet as CSV.",
+    ".json": "Write one object per line: pandas.read_json(OLD).to_json(NEW, orient='records', lines=True).",
+    ".npy": "Save inputs and labels in one file: numpy.savez('data.npz', x=numpy.load('x.npy'), y=labels).",
+}
+"""What to do with files of some endings."""
 
 
 def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
@@ -207,24 +223,6 @@ class UndecidedError(DataError):
             f"{place}: {question.text} It may be {', '.join(question.answers)}.",
             remedy=f"Name it, as in --set {shlex.quote(example)}.",
         )
-
-
-_OPTIONS = "data.options."
-_COLUMNS = ("inputs", "label", "columns")  # options that name columns or arrays
-_REMEDY = (
-    f"Name the format, as in `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(KINDS)}.\n"
-    "Read anything else, such as sounds, with a function of yours: `tpu-console inspect mine.py:data`."
-)
-_A_CLASS_EACH = (
-    "Images and texts need a folder for each class, or a table that names them; boxes and masks are not supported."
-)
-_REMEDIES = {
-    ".zip .tar .tgz .tbz2 .txz .7z .rar": "Unpack it, and name the folder.",
-    ".xlsx .xls .ods": "Save the sheet as CSV.",
-    ".json": "Write one object per line: pandas.read_json(OLD).to_json(NEW, orient='records', lines=True).",
-    ".npy": "Save inputs and labels in one file: numpy.savez('data.npz', x=numpy.load('x.npy'), y=labels).",
-}
-"""What to do with files of some endings."""
 
 
 def _surest(place: Path, given: Mapping[str, Any]) -> tuple[str, Recognized] | None:
