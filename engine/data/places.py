@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 KAGGLE_INPUT = Path("/kaggle/input")  # where Kaggle mounts the datasets and competitions of a notebook
 IMAGE_ENDINGS = frozenset((".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp"))
-
 ON_THIS_MACHINE = "on this machine"
 KAGGLE = "kaggle"  # before the colon of a name such as ``kaggle:OWNER/NAME``
 _KAGGLE_NAME = re.compile(r"kaggle:(\w[\w.-]*/\w[\w.-]*)(?:/(.*))?", re.ASCII)

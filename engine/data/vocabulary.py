@@ -17,18 +17,12 @@ if TYPE_CHECKING:
 
 PADDING, UNKNOWN, START, END = range(4)
 """Numbers with a special meaning: padding, an unknown word, the start and end of a sentence."""
-
-_UNKNOWN_WORD = "[UNK]"
-PLAIN = ("", _UNKNOWN_WORD)  # what every vocabulary starts with
+PLAIN = ("", "[UNK]")  # what every vocabulary starts with
 SENTENCES = (*PLAIN, "[start]", "[end]")
 """What the vocabulary of a model's output starts with. No text contains these: brackets are dropped."""
-
 _ENDS = (SENTENCES[PADDING], SENTENCES[END])
-
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
-
-# Apostrophes are dropped (don't → dont); all other punctuation separates words, ¿ and – included.
-_APOSTROPHES = "'’ʼ`´"
+_APOSTROPHES = "'’ʼ`´"  # are dropped (don't → dont); all other punctuation separates words, ¿ and – included
 
 
 class _Marks(dict[int, str | int | None]):

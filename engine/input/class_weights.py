@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
 _LABELS = 4096  # in a batch
 
 

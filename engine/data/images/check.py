@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from ...messages import Reporter
 
 T = TypeVar("T")
-
 # Larger images are refused without decoding: one would take over 300 MB, and several are decoded in parallel.
 MOST_PIXELS = 100_000_000
 # Pillow warns at a slightly lower limit and refuses at twice this one.
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-
 _MISSING = "is not there"
 _GRAY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "F"}  # Pillow's modes
 _REPORT_EVERY_S = 2.0

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
 DAMAGED = "is damaged: its header is valid, but it cannot be decoded"
 _RATIOS = (1, 2, 4, 8)  # the factors that JPEGs can be shrunk by while they are decoded
 _PNG, _OTHER = len(_RATIOS), len(_RATIOS) + 1  # the ways to decode other files
-
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 

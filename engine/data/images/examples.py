@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from .decode import Decoding
     from .files import Source
 
-
 SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."  # remedy for files that cannot be used
 _NAMED = 10  # bad files that are described at most
 _TABLES = (".csv", ".csv.gz")

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ..download import OnFetch
 
-
 _DIGITS = tuple("0123456789")
 _FASHION = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
 _CIFAR100 = """
@@ -41,7 +40,6 @@ poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew 
 squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
 wardrobe whale willow_tree wolf woman worm
 """
-
 CLASS_NAMES: dict[str, tuple[str, ...]] = {
     "digits": _DIGITS,
     "mnist": _DIGITS,
@@ -50,8 +48,6 @@ CLASS_NAMES: dict[str, tuple[str, ...]] = {
     # The fine labels, with the names in the archive's `meta` file.
     "cifar100": tuple(_CIFAR100.split()),
 }
-
-
 _CHUNK_BYTES = 1 << 22
 _Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
 

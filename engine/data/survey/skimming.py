@@ -42,7 +42,6 @@ _MOST_CLASSES = 100  # of a column of labels that nobody named
 _SHOWN = 200  # most characters of a file in a sentence
 _SAMPLE = 100  # most characters of an example that is shown
 _EACH = 2048  # entries between two checks of the clock
-
 _T = TypeVar("_T")
 
 
