@@ -22,7 +22,7 @@ from ..data.tables import read_table
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.files import is_disk_full, whole_file
 from ..storage.paths import check_place, user_path
-from .trained_run import inputs_fit, open_trained
+from .trained_run import call_model, inputs_fit, open_trained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -219,13 +219,11 @@ def _outputs(trained: TrainedRun, inputs: Any, count: int | None, reporter: Repo
     """Return the model's outputs by name; the only one has none."""
     import tensorflow as tf
 
-    from ..models.outputs import prepared
-
     model, parts, done = None, list[Any](), 0
     for batch in inputs:
         model = model or trained.load_model(batch)
         with inputs_fit():
-            found = model(prepared(model, batch), training=False)
+            found = call_model(model, batch)
         flat = found if isinstance(found, dict) else dict(enumerate(tf.nest.flatten(found)))
         parts.append({str(name): np.asarray(value, np.float32) for name, value in flat.items()})
         done += len(next(iter(parts[-1].values())))

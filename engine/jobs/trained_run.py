@@ -80,13 +80,11 @@ class TrainedRun(TrainedModel):
         """Make the model with its function and load the weights; raise `ConsoleError` if they do not fit."""
         import tensorflow as tf
 
-        from ..models.outputs import prepared
-
         shapes = tf.nest.map_structure(lambda part: tuple(part.shape[1:]), inputs)
         classes = self.record.get("class_count", 0)
         model = call_model_function(self.config.model, shapes, classes, self.config.model_options)
         try:
-            model(prepared(model, inputs), training=False)
+            call_model(model, inputs)
             model.load_weights(self.model_path)
         except Exception as error:
             raise ConsoleError(
@@ -109,13 +107,9 @@ class TrainedRun(TrainedModel):
         import keras
         import tensorflow as tf
 
-        from ..models.outputs import prepared
-
         done = 0
         reporter.progress("predicting", done, total, "examples")
-        step = tf.function(
-            lambda inputs: self.probabilities_of(model(prepared(model, inputs), training=False)), reduce_retracing=True
-        )
+        step = tf.function(lambda inputs: self.probabilities_of(call_model(model, inputs)), reduce_retracing=True)
         try:
             for inputs in batches:
                 with inputs_fit():
@@ -143,6 +137,13 @@ class TrainedRun(TrainedModel):
                 translations = translator.translate(filled)
             yield from translations[: len(part)]
             reporter.progress("translating", start + len(part), len(sentences), "sentences")
+
+
+def call_model(model: Any, inputs: Any) -> Any:
+    """Return what a model gives for a batch of inputs, which are preprocessed as in `fit`."""
+    from ..models.outputs import prepared
+
+    return model(prepared(model, inputs), training=False)
 
 
 @contextmanager
