@@ -198,7 +198,6 @@ class ConsoleApp(App[int]):
 
     @property
     def _own_run(self) -> InProcessRun | None:
-        """The run that trains in this process, if there is one."""
         self._tend()
         return next((hosted for hosted in self._hosted if isinstance(hosted, InProcessRun)), None)
 
@@ -248,7 +247,6 @@ class ConsoleApp(App[int]):
             self.run_worker(launch_it, name="start a run", thread=True, exit_on_error=False)
 
     def _hear_signals(self) -> None:
-        """Handle the signals that would end this process, and the run in it, without a message."""
         if threading.current_thread() is not threading.main_thread():
             return  # a console inside another program, which handles signals itself
         loop = asyncio.get_running_loop()
@@ -377,7 +375,6 @@ class ConsoleApp(App[int]):
         self.exit(0)
 
     def _take_leave(self) -> None:
-        """Set the farewell and release the running runs."""
         shown = list(dict.fromkeys(screen.farewell for screen in self.screen_stack if hasattr(screen, "farewell")))
         going = [hosted.run.run_id for hosted in self._hosted if hosted.tend()]
         unseen = [run_id for run_id in going if not any(run_id in text for text in shown)]

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from ..jobs.job_process import Start
 
-
 _FAINT = "$foreground 60%"
 _LABELS = {
     **dict.fromkeys(("unknown", "compiler", "memory", "filled by", "step", "quota"), _FAINT),
@@ -181,7 +180,6 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         self.app.push_screen(JobDialog(doing, explanation, jobs, start=self._start, **limits), end)
 
     def _end(self, outcome: JobOutcome) -> None:
-        """Show how the job ended: its verdicts, why there are none, or that it was cancelled."""
         if outcome is None:
             self._say("cancelled; results so far are kept")
         elif isinstance(outcome, ConsoleError):

@@ -139,13 +139,11 @@ class CompareScreen(ChartedScreen):
         call_back(self, self._show)
 
     def _look(self) -> None:
-        """Read the runs again if one of them may have changed."""
         runs = self._comparison.runs if self._comparison is not None else ()
         if self.is_current and any(run.overview.status.is_live for run in runs):
             self.action_reload()
 
     def _show(self) -> None:
-        """Show the curves and the tables."""
         if (comparison := self._comparison) is None:
             return
         if self._hidden is None:
@@ -162,7 +160,6 @@ class CompareScreen(ChartedScreen):
         columns = columns_of(comparison)
 
         def color(run: ComparedRun) -> Style | str:
-            """Return the look of a run's letter, which is that of its curves."""
             pen = run_pen(run.mark, self.app.current_theme)
             return "dim" if run.mark in hidden else Style.from_rich_style(style_of(pen.color))
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from .live_panes import LivePane
 
-
 Answer = TypeVar("Answer")
 
 _WIDEST = 112
@@ -160,7 +159,6 @@ class ValueDialog(Asking[str | None]):
 
     @on(Input.Submitted)
     def _submit(self, message: Input.Submitted) -> None:
-        """Return the value, or say what is wrong with it."""
         value = message.value.strip()
         if problem := self._check(value):
             self.query_one(".problem", Static).update(Content(problem))

@@ -197,7 +197,6 @@ class ChartedScreen(Screen[None]):
 
     @property
     def _ends(self) -> tuple[float, float]:
-        """The ends of what is visible."""
         return self.window.resolved(self._extent)
 
     @property
@@ -247,7 +246,6 @@ class ChartedScreen(Screen[None]):
             ask_user(self.app, ValueDialog(f"Go to {self.axis.value}", about, f"{right:.0f}", problem), go_to)
 
     def _put_cursor(self, cursor: float | None) -> None:
-        """Move the cursor, and the window with it."""
         left, right = self._ends
         self.cursor = cursor
         if cursor is not None and not left <= cursor <= right:

@@ -114,7 +114,6 @@ class RunControls:
                 self._ask_first(Confirmation(title, explanation, yes=yes, no=no), action)
 
     def _stop(self) -> None:
-        """Ask when to stop, then ask the run to do so."""
         state, source = self._state, self._source
         busy = busy_text(state, time.time())
         has_trained, is_user_code = state.progress is not None, source == RunSource.NOTEBOOK

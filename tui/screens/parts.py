@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
     from ..charts.legend import Marker
 
-
 HELP = bind("help", "app.help")
 QUIT = bind("quit", "app.quit", priority=True)
 BACK = bind("back", "dismiss", about="Go back.")
-
 
 _ROOMY = 130  # columns; 120 are too few for the keys of the live screen and that of the palette
 

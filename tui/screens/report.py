@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.class_report import ClassReport
 
-
 _PANES = ("matrix", "classes", "mistakes", "pictures")
 _FIGURES = (
     (

@@ -84,7 +84,6 @@ def predict(app: App[Any], run: RunDirectory) -> None:
 
 
 def _free(stem: str, suffix: str) -> Path:
-    """Return a file of the current folder that does not exist yet."""
     names = (f"{stem}{f'-{number}' if number > 1 else ''}{suffix}" for number in count(1))
     return next(path for name in names if not (path := Path.cwd() / name).exists())
 

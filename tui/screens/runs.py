@@ -151,7 +151,6 @@ class RunsScreen(Screen[None]):
         self._arrange()
 
     def _arrange(self) -> None:
-        """Sort and filter the rows."""
         known = [self._known[run_id] for run_id in self._runs if run_id in self._known]
         listed, words = with_tags(known, (), archived=self._shows_archived), self._words.lower().split()
         shown = [one for one in listed if matches(one, words)]
@@ -170,7 +169,6 @@ class RunsScreen(Screen[None]):
 
     @on(DataTable.RowHighlighted)
     def _describe(self) -> None:
-        """Show the folder of the run under the cursor, and what does not fit into its row."""
         chosen: Overview | None = self._table.record
         if chosen is not None:
             written, remark = chosen.annotations, chosen.remark or chosen.problem
@@ -293,7 +291,6 @@ class RunsScreen(Screen[None]):
             await super().action_dismiss(result)
 
     def _annotate(self, what: str, values: Mapping[RunDirectory, Any]) -> None:
-        """Change what is written on runs, by run, and show it."""
         try:
             for run, value in values.items():
                 write_annotations(run.path, replace(read_annotations(run.path), **{what: value}))
@@ -324,7 +321,6 @@ class RunsScreen(Screen[None]):
 
     @work(thread=True, group="trash", name="delete or restore runs")
     def _move(self, runs: Sequence[RunDirectory], *, is_back: bool = False) -> None:
-        """Move runs to the trash, or back."""
         from tpu_console.engine.process.trash import delete_runs, restore_run
 
         def take(deleted: Sequence[RunDirectory]) -> None:

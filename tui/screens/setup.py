@@ -159,7 +159,6 @@ class SetupScreen(Screen[None]):
 
     @on(OptionList.OptionHighlighted, "#presets")
     async def _show_highlighted(self) -> None:
-        """Show the preset and its form, with earlier edits."""
         if (entry := self.query_one(PresetList).entry) is None:
             return
         self.query_one(PresetDetail).show(entry)
@@ -188,7 +187,6 @@ class SetupScreen(Screen[None]):
         return self._draft is not None
 
     def _refuse(self, title: str) -> None:
-        """Say that nothing can be done, and why."""
         sentence = f"No preset is chosen, because the file {self._broken} has errors."
         if not self._broken:
             self._has_refused = True
@@ -214,7 +212,6 @@ class SetupScreen(Screen[None]):
             self.app.clear_notifications()
 
     def _replan(self) -> None:
-        """Check the form, mark its problems and show the plan."""
         if (draft := self._draft) is None:
             return
         from tpu_console.engine.planning.plan import make_plan
@@ -344,7 +341,6 @@ class SetupScreen(Screen[None]):
             self.app.push_screen(PreflightScreen(config, self._draft.preset.name), self._take_choice)
 
     async def _take_choice(self, choice: tuple[int, str] | None) -> None:
-        """Put a batch and a precision into the form."""
         if choice is None or self._draft is None:
             return
         chosen = dict(zip(("batch_size", "precision"), map(str, choice), strict=True))

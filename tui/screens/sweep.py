@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ..following.comparison import ComparedRun
     from ..following.sweep import Row
 
-
 _LOOK_S = 1.0
 _NO_RESULTS = {
     True: "Speeds and the best result appear here as runs finish. Enter opens a run that has started. "
@@ -245,7 +244,6 @@ class SweepsScreen(Screen[None]):
 
     @on(DataTable.RowHighlighted)
     def _describe(self) -> None:
-        """Show what the sweep under the cursor changes, how far it is, and its conclusion."""
         text, one = f"{NO_SWEEP} Press u to start one.", self.query_one(RecordTable).record
         if one is not None:
             said = conclusion(one.view) if one.view is not None else ""
