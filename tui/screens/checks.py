@@ -131,8 +131,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             yield Static("", id="choice-problem", classes="-empty", markup=False)
         yield Static(_WAITING, id="status", markup=False)
         yield VerdictTable(SCREEN_COLUMNS, "verdicts").add_class("-empty")
-        with ScrollingText(id="detail"):
-            yield Static("", id="words")
+        yield ScrollingText(Static("", id="words"), id="detail")
         yield KeysFooter()
 
     def on_mount(self) -> None:
@@ -260,8 +259,7 @@ class DoctorScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield Title()
-        with ScrollingText(id="report"):
-            yield Static()
+        yield ScrollingText(Static(), id="report")
         yield KeysFooter()
 
     def on_mount(self) -> None:

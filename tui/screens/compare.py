@@ -116,8 +116,7 @@ class CompareScreen(ChartedScreen):
         yield from self.bar({"results": "results", "differences": "differences"})  # no numbers: 1 and 2 zoom charts
         with Horizontal(id="tables"):
             yield ResultTable((), "results")
-            with ScrollingText(id="differences"):
-                yield Static("", markup=False)
+            yield ScrollingText(Static("", markup=False), id="differences")
         yield KeysFooter()
 
     def on_mount(self) -> None:

@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 
 _PANES = ("matrix", "classes", "mistakes", "pictures")
 _FIGURES = (
-    (
-        "matrix",
-        "Each row is a true class; its cells say what its examples were predicted as. Right ones are green.",
-    ),
+    ("matrix", "Each row is a true class; its cells say what its examples were predicted as. Right ones are green."),
     ("precision", "Of the examples predicted as a class, the share that belongs to it."),
     ("recall", "Of the examples of a class, the share predicted as it."),
     ("F1", "The harmonic mean of precision and recall; 1.0 is the best."),
@@ -90,8 +87,7 @@ class ReportScreen(Screen[None]):
 
     def __init__(self, name: str, report: ClassReport) -> None:
         super().__init__()
-        self._run_name = name
-        self._report = report
+        self._run_name, self._report = name, report
         self._panes = _PANES if report.pictures else _PANES[:-1]
         self.set_class(bool(report.pictures), "-has-pictures")
 
@@ -218,19 +214,12 @@ class PicturesPane(ScrollingText):
     DEFAULT_CSS = "PicturesPane { padding: 0 1; Static { width: 1fr; height: auto; } }"
 
     def __init__(self, report: ClassReport) -> None:
-        super().__init__(id="pictures", classes="pane")
+        super().__init__(Static(), id="pictures", classes="pane")
         self.border_title = f"pictures of {MISTAKES}, the surest first"
         self._pictures = report.pictures
 
-    def compose(self) -> ComposeResult:
-        yield Static()
-
     def on_resize(self) -> None:
         has_colours = not any(isinstance(one, Monochrome | NoColor | AsciiOnly) for one in self.app.get_line_filters())
-        lines = gallery(
-            self._pictures,
-            self.scrollable_content_region.width,
-            Depth.TRUE if has_colours else Depth.GREY,
-            rows=len(self._pictures),
-        )
+        depth, width = Depth.TRUE if has_colours else Depth.GREY, self.scrollable_content_region.width
+        lines = gallery(self._pictures, width, depth, rows=len(self._pictures))
         self.query_one(Static).update(Content.from_rich_text(Text.from_ansi("\n".join(lines))))

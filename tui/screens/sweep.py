@@ -89,8 +89,7 @@ class SweepScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Title(f"sweep {self._sweep.name}")
         yield RecordTable((), "cells")
-        with ScrollingText(id="results"):
-            yield Static("", markup=False)
+        yield ScrollingText(Static("", markup=False), id="results")
         yield KeysFooter()
 
     def on_mount(self) -> None:
