@@ -1,28 +1,36 @@
-"""The preflight in the console, with a real process that says what the job says."""
+"""The screens that check, the preflight with a real process that says what the job says."""
 
 from __future__ import annotations
 
+import threading
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from textual.app import App
+from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
+from tests.engine.machine.recorded import lay_out
+from tests.helpers import LIMIT_S
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, speaking, telling
 from tests.tui.live_fakes import screen_text, until
+from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.engine.preflight.result import Outcome
 from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.forms.field_row import FieldRow
 from tpu_console.tui.jobs.job_process import log_file
-from tpu_console.tui.screens.checks import PreflightScreen, VerdictTable
+from tpu_console.tui.screens.checks import DoctorScreen, PreflightScreen, VerdictTable
 from tpu_console.tui.widgets.setup_parts import PlanPanel
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from textual.pilot import Pilot
+    from textual.screen import Screen
 
     from tpu_console.tui.jobs.job_process import Start
 
@@ -66,23 +74,26 @@ class Host(App[None]):
         return str(self.shown.query_one("#words", Static).content)
 
 
+@asynccontextmanager
+async def opened(
+    start: Start, dataset: str = "cifar10", *, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Pilot[None], Host]]:
+    """The preflight, ready for keys."""
+    app = Host(start, dataset)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.screen is app.shown and bool(app.shown.query(Input)) and app.focused is not None)
+        yield pilot, app
+
+
 async def test_a_dataset_function_of_unknown_shapes_is_called_first(tmp_path: Path) -> None:
-    app = Host(telling([FITS]), f"{tmp_path / 'mine.py'}:data")
-    async with app.run_test() as pilot:
-        await shown(pilot, app)
+    async with opened(telling([FITS]), f"{tmp_path / 'mine.py'}:data") as (pilot, app):
         await pilot.press("enter")
         await until(pilot, lambda: app.table.row_count == 1)
     assert log_file("call").exists()
 
 
-async def shown(pilot: Pilot[None], app: Host) -> None:
-    await until(pilot, lambda: app.screen is app.shown and bool(app.shown.query(Input)) and app.focused is not None)
-
-
 async def test_verdicts_are_listed_and_one_is_applied() -> None:
-    app = Host(telling([FITS, TOO_LARGE, REFUSED, FASTER]))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await shown(pilot, app)
+    async with opened(telling([FITS, TOO_LARGE, REFUSED, FASTER])) as (pilot, app):
         await pilot.press("enter")
         await until(pilot, lambda: app.table.row_count == 4)
         await until(pilot, lambda: "fits         The train step" in app.words)
@@ -99,9 +110,7 @@ async def test_verdicts_are_listed_and_one_is_applied() -> None:
 async def test_columns_are_dropped_and_no_unit_is_cut(size: tuple[int, int]) -> None:
     assert FITS.bound is not None
     quick = replace(FITS, bound=replace(FITS.bound, step_s=0.000229, epoch_s=0.229, run_s=123.4))
-    app = Host(telling([quick, TOO_LARGE, REFUSED]))
-    async with app.run_test(size=size) as pilot:
-        await shown(pilot, app)
+    async with opened(telling([quick, TOO_LARGE, REFUSED]), size=size) as (pilot, app):
         await pilot.press("enter")
         await until(pilot, lambda: app.table.row_count == 3)
         await until(pilot, lambda: "Whole run" in screen_text(pilot) and app.table.virtual_size.height == 4)
@@ -112,9 +121,7 @@ async def test_columns_are_dropped_and_no_unit_is_cut(size: tuple[int, int]) -> 
 
 
 async def test_wrong_choices_are_marked_and_start_nothing() -> None:
-    app = Host(telling([FITS]))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await shown(pilot, app)
+    async with opened(telling([FITS])) as (pilot, app):
         app.shown.query_one("#tpus", Input).value = "v5f-8"
         await until(pilot, lambda: "did you mean 'v5p-8'?" in screen_text(pilot))
         await pilot.press("enter")
@@ -132,9 +139,7 @@ async def test_wrong_choices_are_marked_and_start_nothing() -> None:
 
 
 async def test_progress_shows_the_time_and_can_be_cancelled() -> None:
-    app = Host(speaking(ENDLESS))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await shown(pilot, app)
+    async with opened(speaking(ENDLESS)) as (pilot, app):
         await pilot.press("ctrl+r")
         await until(pilot, lambda: "compiling for v5e-8  0 of 2 choices" in screen_text(pilot))
         await until(pilot, lambda: "s so far" in screen_text(pilot))
@@ -147,9 +152,9 @@ async def test_progress_shows_the_time_and_can_be_cancelled() -> None:
 
 
 async def test_a_failure_is_shown_with_its_remedy() -> None:
-    app = Host(speaking("reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'jax[tpu]'\")"))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await shown(pilot, app)
+    async with opened(
+        speaking("reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'jax[tpu]'\")")
+    ) as (pilot, app):
         await pilot.press("ctrl+r")
         await until(pilot, lambda: app.status == "There is no compiler. No libtpu.")
         assert "'jax[tpu]'" in app.words
@@ -170,3 +175,51 @@ async def test_a_choice_is_applied_to_the_form(monkeypatch: pytest.MonkeyPatch) 
         await until(pilot, lambda: app.screen.query_one(PlanPanel).command == command)
         rows = {row.spec.key: row.text for row in app.screen.query(FieldRow)}
         assert rows["batch_size"] == "256"
+
+
+def text_of(screen: Screen[Any], selector: str) -> str:
+    found = screen.query(selector).results(Static)
+    return "\n".join(str(static.content) for static in found)
+
+
+async def test_the_report_is_shown_and_scrolls_and_the_screen_stays_usable_during_a_new_check(tmp_path: Path) -> None:
+    names, go = iter(["tpu-held", "tpu-lock-of-ours", "laptop"]), threading.Event()
+
+    def look() -> Environment:
+        if (name := next(names)) != "tpu-held":
+            go.wait(LIMIT_S)
+        return look_around(lay_out(name, tmp_path / name).sources)
+
+    app, screen = ConsoleApp(), DoctorScreen(look)
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.push_screen(screen)
+        await until(pilot, lambda: "1 problem" in text_of(screen, "#title"))
+        texts = text_of(screen, "#report Static")
+        assert "where        TPU VM" in texts
+        assert "Process 4242 of bob" in texts
+        assert "run: ps -o pid,user,lstart,args -p 4242" in texts
+        assert [line[:17] for line in texts.splitlines() if line.startswith("problem")] == ["problem  TPU free"]
+        box = screen.query_one("#report", VerticalScroll)
+        await until(pilot, lambda: box.max_scroll_y > 0 and box.max_scroll_x == 0)  # once it is laid out
+        await pilot.press("end")
+        await until(pilot, lambda: box.scroll_y == box.max_scroll_y > 0)
+        await pilot.press("f5")
+        await until(pilot, lambda: "checking" in text_of(screen, "#title"))
+        go.set()
+        await until(pilot, lambda: text_of(screen, "#title").endswith("2 notes, 12 ok."))
+        assert "Process 4242" not in text_of(screen, "#report Static")
+        go.clear()
+        await pilot.press("f5", "escape")
+        await until(pilot, lambda: not isinstance(app.screen, DoctorScreen))
+        go.set()
+
+
+async def test_a_key_of_the_setup_screen_opens_it() -> None:
+    app = ConsoleApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: bool(app.screen.query("PresetList")))
+        await pilot.press("f8")
+        await until(pilot, lambda: isinstance(app.screen, DoctorScreen))
+        await until(pilot, lambda: "ok  " in text_of(app.screen, "#report Static"))
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, DoctorScreen))
