@@ -46,8 +46,7 @@ class Accelerator:
     scope: Callable[[], AbstractContextManager[Any]]
     versions: dict[str, str]  # framework versions by package name
     topology: str = ""  # the TPU's mesh, tasks and devices in a few words; empty if there is none
-    process: int = 0  # this host's number, from 0
-    processes: int = 1  # hosts that train together
+    share: Share = Share()  # this host's share of every batch
 
     def with_hosts(self, names: Mapping[int, str]) -> Accelerator:
         """Return a copy with the names of the hosts, which only they know."""
@@ -58,11 +57,6 @@ class Accelerator:
     def in_scope(self) -> bool:
         """Whether a strategy of TensorFlow trains the replicas."""
         return self.framework.uses_scope(self.name, len(self.replicas))
-
-    @property
-    def share(self) -> Share:
-        """This host's share of every batch."""
-        return Share(self.process, self.processes, self.framework.splits_evenly and len(self.replicas) > 1)
 
     def event(self, backend_reason: str = "") -> AcceleratorReady:
         """Say what was connected."""

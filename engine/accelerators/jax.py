@@ -21,7 +21,7 @@ from ..machine.sources import installed_versions
 from ..storage.disk_space import COMPILED, compiled_files, make_room
 from ..storage.keyed_store import key_of
 from ..storage.paths import cache_folder
-from .framework import NO_DUTY, Accelerator, Framework
+from .framework import NO_DUTY, Accelerator, Framework, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,8 +101,7 @@ class Jax(Framework):
             scope=lambda: _scope(devices),
             versions=versions,
             topology=_topology(devices) if settled == "tpu" else "",
-            process=jax.process_index(),
-            processes=jax.process_count(),
+            share=Share(jax.process_index(), jax.process_count(), is_even=self.splits_evenly and len(devices) > 1),
         )
 
     def why_no_gpu(self, environ: Mapping[str, str]) -> str:

@@ -168,7 +168,7 @@ class DeviceReader:
             # The framework's number ends the device's name: ``/device:TPU:3``, ``tpu:12``.
             replica.index: int(found[1]) if (found := re.search(r"(\d+)$", replica.device)) else replica.index
             for replica in accelerator.replicas
-            if replica.process == accelerator.process
+            if replica.process == accelerator.share.index
         }
         self._limit_bytes = find_resources(this_machine()).memory_bytes or None
         self._runtime = runtime or RuntimeMetrics(metric_ports())

@@ -186,11 +186,11 @@ class Sampler:
     def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None, earlier_s: float = 0.0) -> None:
         share = 1.0  # of the replicas
         if accelerator is not None:
-            mine = sum(replica.process == accelerator.process for replica in accelerator.replicas)
+            mine = sum(replica.process == accelerator.share.index for replica in accelerator.replicas)
             share = mine / len(accelerator.replicas)
         self._recorder = recorder
         self._devices = DeviceReader(accelerator) if accelerator is not None else None
-        self._host = HostReader(accelerator.process if accelerator is not None else 0)
+        self._host = HostReader(accelerator.share.index if accelerator is not None else 0)
         self._pace = HostPace(share, earlier_s)
         self._last: MemorySampled | None = None
         self._over = threading.Event()

@@ -11,7 +11,7 @@ import re
 import sys
 import tomllib
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,18 +193,7 @@ def _assumptions(subject: Subject) -> list[Finding]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A kind of error, as ``refusals.toml`` describes it."""
-
-    text: str  # what is wrong, after the layer's name
-    remedy: str
-    key: str = ""  # the setting that may help instead
-    says: tuple[str, ...] = ()  # patterns of an exception's class or message
-
-
-_REFUSALS = tomllib.loads(Path(__file__).with_name("refusals.toml").read_text("utf-8"))
-_KINDS = {name: _Kind(**values) for name, values in _REFUSALS.items()}
+_KINDS = tomllib.loads(Path(__file__).with_name("refusals.toml").read_text("utf-8"))
 
 
 def explain_refusal(error: Exception, model: Any) -> Finding:
@@ -220,8 +209,8 @@ def explain_refusal(error: Exception, model: Any) -> Finding:
     owner = _owner_of(chain, model)
     line = next((line for line in map(own_line, reversed(chain)) if line), "")
     place, colon, code = line.partition(": ")
-    if (kind := _kind_of(chain, owner)) is not None:
-        text, remedy, key = f"{_subject(owner)} {kind.text}.", kind.remedy, kind.key
+    if kind := _KINDS.get(_kind_of(chain, owner)):
+        text, remedy, key = f"{_subject(owner)} {kind['text']}.", kind["remedy"], kind.get("key", "")
     else:
         known = next((one for one in chain if isinstance(one, ConsoleError)), None)
         if known is not None and owner is None:
@@ -246,7 +235,7 @@ def changing_shapes(model: Any) -> tuple[Finding, ...]:
     """
     kind = _KINDS["changing_output"]
     return tuple(
-        Finding(Severity.ERROR, f"{_subject(layer)} {kind.text}.", layer.name, kind.remedy)
+        Finding(Severity.ERROR, f"{_subject(layer)} {kind['text']}.", layer.name, kind["remedy"])
         for layer in all_layers(model)
         if _changes_size(layer)
     )
@@ -298,26 +287,28 @@ def _owner_of(chain: list[BaseException], model: Any) -> Any:
     return named[0] if len(named) == 1 else outer
 
 
-def _kind_of(chain: list[BaseException], owner: Any) -> _Kind | None:
+def _kind_of(chain: list[BaseException], owner: Any) -> str:
+    """Return which entry of ``refusals.toml`` explains an error; empty if none does."""
     if hasattr(owner, "trainable_weights") and _changes_size(owner):
-        return _KINDS["changing_output"]
+        return "changing_output"
     if type(owner).__name__ in _PREPROCESSING_LAYERS:
-        return _KINDS["preprocessing"]
+        return "preprocessing"
     files = [frame.f_code.co_filename for error in chain for frame, _ in traceback.walk_tb(error.__traceback__)]
     is_foreign = any("/site-packages/tensorflow/" in file or "/tensorflow_hub/" in file for file in files)
     is_foreign &= not any(type(one).__module__.startswith("tensorflow.") for one in chain)  # it ran, and failed
     if (is_foreign or type(owner).__name__ in _TENSORFLOW_LAYERS) and not loaded_framework().runs_tensorflow:
-        return _KINDS["preprocessing" if _TEXT_FILES.search("\n".join(files)) else "tensorflow"]
+        return "preprocessing" if _TEXT_FILES.search("\n".join(files)) else "tensorflow"
+    patterns = [(name, one) for name, kind in _KINDS.items() for one in kind.get("says", ())]
     for error in reversed(chain):
         # JAX's messages go on with remedies for other cases, so only the beginning counts.
         text = f"{' '.join(kind.__name__ for kind in type(error).__mro__)} {error}"[:600]
-        if name := next((name for name, kind in _KINDS.items() if any(re.search(one, text) for one in kind.says)), ""):
+        if name := next((name for name, one in patterns if re.search(one, text)), ""):
             called = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
             own = max((number for number, file in enumerate(called) if is_own_file(file)), default=len(called))
             # Keras's own code needs the value of a number that it was given, such as the k of top_k.
             in_keras = name in {"decision", "number"} and any("/keras/src/ops/" in file for file in called[own:])
-            return _KINDS["size" if in_keras else name]
-    return None
+            return "size" if in_keras else name
+    return ""
 
 
 def _subject(owner: Any) -> str:

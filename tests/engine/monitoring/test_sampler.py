@@ -14,7 +14,7 @@ import pytest
 
 from tests.engine.monitoring.tpu_runtime import GIB, Runtime
 from tests.helpers import LIMIT_S, all_of, events_of, run_python, small_config, wait_until
-from tpu_console.engine.accelerators.framework import Accelerator
+from tpu_console.engine.accelerators.framework import Accelerator, Share
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.machine.sources import Sources, this_machine
 from tpu_console.engine.monitoring.devices import DUTY_CYCLE, HBM_TOTAL, HBM_USED, DeviceReader, differs
@@ -220,7 +220,7 @@ def test_a_run_that_goes_back_to_a_checkpoint_goes_on_with_its_seconds() -> None
 
 
 def accelerator(name: str, *replicas: Replica, backend: str = "tensorflow", process: int = 0) -> Accelerator:
-    return Accelerator(name, "asked for", FRAMEWORKS[backend], "", replicas, nullcontext, {}, process=process)
+    return Accelerator(name, "asked for", FRAMEWORKS[backend], "", replicas, nullcontext, {}, share=Share(process))
 
 
 def test_a_cpu_s_memory_is_the_process_s() -> None:
