@@ -150,8 +150,8 @@ def devices_of(
     if requested.kind is AcceleratorKind.CPU or not gpus:
         if hardware.tpu and requested.kind is AcceleratorKind.AUTO:
             text = (
-                f"The TPU ({hardware.tpu}) is not used: neither JAX's TPU packages nor tensorflow-tpu are installed. "
-                f"To use it: {install_line(JAX_ON_TPU)}"
+                f"The TPU ({hardware.tpu}) is not used: "
+                f"neither JAX's TPU packages nor tensorflow-tpu are installed. To use it: {install_line(JAX_ON_TPU)}"
             )
             if platforms := os.environ.get("JAX_PLATFORMS"):
                 text = f"JAX_PLATFORMS={platforms} hides the TPU ({hardware.tpu})."

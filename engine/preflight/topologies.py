@@ -136,7 +136,7 @@ _ALIASES = {
     }.items()
     for alias in aliases.split()
 }
-"""Google Cloud's accelerator types, the names in JAX's device kinds, and what people write."""
+"""Other names of generations: as accelerator types of Google Cloud, by JAX, and as people write them."""
 
 
 def generation_of(name: str) -> str:
