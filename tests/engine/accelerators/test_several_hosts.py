@@ -250,8 +250,7 @@ _ALONE = """
 import sys
 from pathlib import Path
 from tests.helpers import small_config
-from tpu_console.engine.accelerators.hosts import Membership
-from tpu_console.engine.accelerators.hosts import join
+from tpu_console.engine.accelerators.hosts import Membership, join
 from tpu_console.engine.errors import AcceleratorError
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder

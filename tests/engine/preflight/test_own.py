@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import saved_models
+from tests.engine.preflight.reached import verdicts_of
 from tests.helpers import run_forked, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input, Nested
 from tpu_console.engine.preflight.cache import choices_of, save_verdict
-from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
+from tpu_console.engine.preflight.result import Outcome, Verdict
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import PREFLIGHT, reach_verdicts
 
@@ -26,23 +27,6 @@ if TYPE_CHECKING:
 
 pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
 pytestmark = pytest.mark.slow
-
-# Reaches all verdicts in one process; a preflight has a process for each.
-REACH_VERDICTS = """
-import json, sys
-from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.preflight.cache import TpuChoice
-from tpu_console.engine.preflight.verdict import reach_verdict
-from tpu_console.engine.preflight.topologies import find_topology
-found = {}
-for name, (values, search) in json.loads(sys.argv[1]).items():
-    if name == "unreadable":
-        import jaxlib._jax
-        del jaxlib._jax.mlir.hlo_to_stablehlo
-    verdict = reach_verdict(TpuChoice(parse_config(values), find_topology("v5e-8")), lambda *_: None, search=search)
-    found[name] = verdict.as_dict()
-print(json.dumps(found))
-"""
 
 OWN = """
 import os, signal, time
@@ -140,22 +124,12 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def _verdicts(configs: dict[str, RunConfig], folder: Path, **env: str) -> dict[str, Verdict]:
-    """Return verdicts for a v5e-8 from one process; search the largest batch for the configuration named so.
-
-    The one named ``unreadable`` meets a jaxlib without the function that reads TensorFlow's programs.
-    """
-    asked = {name: [config.model_dump(mode="json"), name == "searched"] for name, config in configs.items()}
-    said = run_forked(REACH_VERDICTS, json.dumps(asked), cwd=folder, env=PREFLIGHT | env)
-    return {name: from_dict(values) for name, values in json.loads(said.splitlines()[-1]).items()}
-
-
 @pytest.fixture(scope="module")
 def verdicts(own: Path) -> dict[str, Verdict]:
     names = ("with_values", "narrows", "turns", "wrong")
     configs = {name: small_config(model=f"{own}:{name}", model_options={}) for name in names}
     configs["searched"] = small_config(accelerator="auto")
-    return _verdicts(configs, own.parent)
+    return verdicts_of(configs, "v5e-8", own.parent)
 
 
 def test_a_layer_that_creates_values_is_built_with_values(verdicts: dict[str, Verdict]) -> None:
@@ -203,7 +177,7 @@ def graphs(own: Path) -> dict[str, Verdict]:
     python = {"model": f"{own}:asks_python", "model_options": {}, "backend": "tensorflow"}
     configs = {"hub": small_config(**hub), "python": small_config(**python)}
     configs["unreadable"] = small_config(backend="tensorflow")
-    return _verdicts(configs, own.parent, KERAS_BACKEND="tensorflow")
+    return verdicts_of(configs, "v5e-8", own.parent, KERAS_BACKEND="tensorflow")
 
 
 def test_a_saved_model_is_compiled_as_tensorflow_runs_it(graphs: dict[str, Verdict]) -> None:

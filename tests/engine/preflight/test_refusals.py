@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import run_forked, small_config
-from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
-from tpu_console.engine.preflight.worker_pool import PREFLIGHT
+from tests.engine.preflight.reached import verdicts_of
+from tests.helpers import small_config
+from tpu_console.engine.preflight.result import Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,18 +18,6 @@ pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
 pytestmark = pytest.mark.slow
 
 FILE = Path(__file__).parent / "cases" / "refused.py"
-REACH_VERDICTS = """
-import json, sys
-from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.preflight.cache import TpuChoice
-from tpu_console.engine.preflight.verdict import reach_verdict
-from tpu_console.engine.preflight.topologies import find_topology
-found = {}
-for name, values in json.loads(sys.argv[1]).items():
-    found[name] = reach_verdict(TpuChoice(parse_config(values), find_topology("v5e-1")), lambda *_: None).as_dict()
-print(json.dumps(found))
-"""
-
 DECIDES = "makes a Python decision"
 NUMBER = "needs the values of a batch as Python or NumPy numbers"
 CHANGES = "needs a shape or size that depends on the values of a batch"
@@ -92,11 +79,10 @@ OWN_LOSS: dict[str, dict[str, Any]] = {
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
     """The verdict on each case, from one process: each is refused before the compiler runs."""
     configs = {
-        name: small_config(model=f"{FILE}:{name}", model_options={}, **OWN_LOSS.get(name, {})).model_dump(mode="json")
+        name: small_config(model=f"{FILE}:{name}", model_options={}, **OWN_LOSS.get(name, {}))
         for name in (*CASES, *WHOLE, *INSTEAD, "created")
     }
-    said = run_forked(REACH_VERDICTS, json.dumps(configs), cwd=tmp_path_factory.mktemp("home"), env=PREFLIGHT)
-    return {name: from_dict(values) for name, values in json.loads(said.splitlines()[-1]).items()}
+    return verdicts_of(configs, "v5e-1", tmp_path_factory.mktemp("home"))
 
 
 @pytest.mark.parametrize("name", CASES)
