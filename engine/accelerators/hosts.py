@@ -308,10 +308,8 @@ class Team:
         """Ask all hosts to trace the same steps.
 
         Every host says in `_share` that it has read this, and from then on looks after each execution when to begin.
-        Once all have, host 0 names an execution that none has reached.
-
-        Raises:
-            Exception: Somebody has asked already, or host 0 is lost.
+        Once all have, host 0 names an execution that none has reached. Raises if somebody has asked already, or host 0
+        is lost.
         """
         place, client = f"{_TRACE}/{self._traces}", coordination_client()
         if client.key_value_dir_get(place):

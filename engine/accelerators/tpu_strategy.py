@@ -56,11 +56,7 @@ def choose_target(asked: str, environ: Mapping[str, str], *, is_here: bool) -> T
 
 
 def connect_tpu(framework: Framework, asked: str) -> Accelerator:
-    """Connect a TPU: the one at an address, or the first that is found.
-
-    Raises:
-        AcceleratorError: There is none, it does not answer, or TensorFlow has no TPU operations.
-    """
+    """Connect the TPU at an address, or the first that is found; raise `AcceleratorError` if none can be used."""
     import keras
 
     hardware = detect_hardware()
@@ -113,8 +109,8 @@ def describe_topology(mesh: Any, tasks: int, devices: int) -> str:
     """
     *chips, cores = mesh
     of_cores = f" with {cores} cores" if cores > 1 else ""
-    tasks_of = f"{tasks} task{'s' if tasks > 1 else ''} of {devices} devices"
-    return f"{'×'.join(map(str, chips))} mesh of chips{of_cores}, {tasks_of}"
+    shape, plural = "×".join(map(str, chips)), "s" if tasks > 1 else ""
+    return f"{shape} mesh of chips{of_cores}, {tasks} task{plural} of {devices} devices"
 
 
 def probe(target: Target, limit_s: float) -> None:

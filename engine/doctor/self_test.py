@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..config.reading import parse_config
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 EPOCHS = 2
 _GLOBAL_BATCH = 128
+_finding = partial(Finding, key="training", title="Training")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def judge(leg: Leg, trained: Trained) -> Finding:
     """Return the result of one leg: it trains, the loss falls, and all devices take part."""
     problem = trained.failure
     ready = trained.state.accelerator
-    devices = [replica.device for replica in ready.replicas] if ready is not None else []
+    devices = tuple(replica.device for replica in ready.replicas) if ready is not None else ()
     if ready is not None and not problem:
         expected = [
             (ready.accelerator, leg.accelerator, "accelerator"),
@@ -114,22 +116,18 @@ def judge(leg: Leg, trained: Trained) -> Finding:
         wrong = "; ".join(f"the {what} is {found}, not {right}" for found, right, what in expected if found != right)
         problem = f"Not as expected: {wrong}. Look for variables that hide devices, or report it." if wrong else ""
     if problem:
-        return _finding(Severity.ERROR, problem, devices)
+        return _finding(Severity.ERROR, problem, evidence=devices)
     step = f", a step {trained.step_ms:.3g} ms" if trained.step_ms is not None else ""
     text = (
         f"{EPOCHS} epochs in {trained.seconds:.0f} s, the loss fell from {trained.losses[0]:.4f} to "
         f"{trained.losses[-1]:.4f}. Compiling and the first steps took {trained.state.epochs[0].compile_s:.1f} s{step}."
     )
-    return _finding(Severity.OK, text, devices)
+    return _finding(Severity.OK, text, evidence=devices)
 
 
 def not_run(leg: Leg, *, is_alone: bool) -> Finding:
     """Return the result of a leg that cannot run here; a problem only if its accelerator cannot be used otherwise."""
     return _finding(Severity.ERROR if is_alone else Severity.INFO, f"Not run. {leg.missing}")
-
-
-def _finding(severity: Severity, text: str, devices: Sequence[str] = ()) -> Finding:
-    return Finding(severity, text, key="training", title="Training", evidence=tuple(devices))
 
 
 def figures(leg: Leg, trained: Trained) -> dict[str, Any]:

@@ -185,7 +185,11 @@ def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:
     """Report problems of the user's files, and classes that are very small."""
     source = KINDS[config.dataset].source
     for problem in found.problems:
-        yield Finding(Severity.ERROR, _sentence(problem.message), key=problem.key)
+        text = problem.message
+        if text.partition(" ")[0].isalpha():  # it is not the name of a file or a key
+            text = f"{text[0].upper()}{text[1:]}"
+        text += "" if text.endswith((".", "?")) else "."
+        yield Finding(Severity.ERROR, text, key=problem.key)
     if found.unknown:
         text = f"{config.data.options[source]} {found.unknown}; its examples will be counted when the run starts."
         yield Finding(Severity.INFO, text, key=f"data.options.{source}")
@@ -204,9 +208,3 @@ def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:
             "class_weight=balanced gives rare classes more weight."
         )
         yield Finding(Severity.INFO, text, key="class_weight")
-
-
-def _sentence(text: str) -> str:
-    """Write a text as a sentence; one that begins with the name of a file or a key keeps its first letter."""
-    first = text[0].upper() if text.partition(" ")[0].isalpha() else text[0]
-    return f"{first}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"

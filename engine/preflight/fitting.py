@@ -237,12 +237,8 @@ _MOST = 16  # results after which a search ends, however memory grows
 def next_batch(tried: Tried, limit: int, largest: int = LARGEST) -> int | None:
     """Return the batch to compile next; None if the search is over.
 
-    Args:
-        tried: The results so far.
-        limit: The bytes that a device has.
-        largest: The largest batch that makes sense, such as all examples of the dataset.
-
-    Batches are multiples of 8, large ones of a power of two times it; below it every size counts.
+    `limit` are the bytes that a device has, and `largest` is the largest batch that makes sense, such as all examples
+    of the dataset. Batches are multiples of 8, large ones of a power of two times it; below it every size counts.
     """
     low, high = largest_fitting(tried), smallest_too_large(tried)
     if low >= largest or tried[0].peak >= limit or len(tried) > _MOST:
