@@ -208,7 +208,12 @@ class TensorFlow(Framework):
         if not hasattr(traced, "experimental_get_compiler_ir"):
             raise _not_possible("TensorFlow no longer gives its programs")
         program = traced.experimental_get_compiler_ir(*given)(stage="hlo_serialized")
-        return _Lowered(_stable(program), devices[0])
+        module = _stable(program)
+        return SimpleNamespace(  # the methods of a step that JAX lowered
+            as_text=lambda dialect="stablehlo": str(module) if dialect == "stablehlo" else "",
+            compiler_ir=lambda: module,
+            compile=lambda: _compiled(module, devices[0]),
+        )
 
 
 def _why_no_gpu(hardware: Hardware) -> str:
@@ -246,32 +251,19 @@ def _simulated(count: int) -> dict[str, str]:
     return dict.fromkeys((device.name for device in tf.config.list_logical_devices("CPU")), "CPU, simulated")
 
 
-class _Lowered:
-    """A step as StableHLO, with the methods of a step that JAX lowered."""
+def _compiled(module: Any, device: Any) -> SimpleNamespace:
+    """Compile a module of StableHLO; return the methods of a step that JAX compiled."""
+    from ..compat.jax import compile_module
 
-    def __init__(self, module: Any, device: Any) -> None:
-        self._module = module
-        self._device = device
-
-    def as_text(self, dialect: str = "stablehlo") -> str:
-        return str(self._module) if dialect == "stablehlo" else ""
-
-    def compiler_ir(self) -> Any:
-        return self._module
-
-    def compile(self) -> SimpleNamespace:
-        """Return it with the methods of a step that JAX compiled."""
-        from ..compat.jax import compile_module
-
-        try:
-            executable = compile_module(self._module, self._device)
-        except (ImportError, AttributeError, TypeError) as error:
-            raise _not_possible("jaxlib no longer compiles what JAX did not lower") from error
-        return SimpleNamespace(
-            memory_analysis=executable.get_compiled_memory_stats,
-            cost_analysis=executable.cost_analysis,
-            as_text=lambda: str(executable.hlo_modules()[0].to_string()),
-        )
+    try:
+        executable = compile_module(module, device)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise _not_possible("jaxlib no longer compiles what JAX did not lower") from error
+    return SimpleNamespace(
+        memory_analysis=executable.get_compiled_memory_stats,
+        cost_analysis=executable.cost_analysis,
+        as_text=lambda: str(executable.hlo_modules()[0].to_string()),
+    )
 
 
 def _stable(program: bytes) -> Any:
