@@ -43,8 +43,7 @@ def ask(kind: str, options: dict[str, Any], on_fetch: OnFetch = lambda _: None) 
         process = start_module("engine.data.kinds.asking", kind, json.dumps(options), env=environment, **streams)
     except OSError as error:
         raise DataError(f"No process can be started to ask {kind}: {error.strerror}.") from error
-    last: dict[str, Any] = {}
-    began = time.monotonic()
+    last, began = dict[str, Any](), time.monotonic()
     try:
         with process:
             assert process.stdout is not None  # noqa: S101  opened as a pipe
@@ -56,11 +55,11 @@ def ask(kind: str, options: dict[str, Any], on_fetch: OnFetch = lambda _: None) 
             process.wait(_LIMIT_S)
     finally:
         kill_with_children(process)
-    if last.pop("kind", "") == "result":
-        return last
     if not last:
         raise DataError(f"{kind} could not be asked: its process ended without an answer.")
-    raise error_of(last, "")
+    if last.pop("kind") != "result":
+        raise error_of(last, "")
+    return last
 
 
 def kaggle_folder(name: str, on_fetch: OnFetch) -> str:
@@ -99,24 +98,22 @@ def download_from_kaggle(handle: str, on_fetch: OnFetch) -> dict[str, str]:
     return {"folder": folder}
 
 
-def main(arguments: list[str]) -> int:
+def main(name: str, options: str) -> int:
     """Answer a question; return the exit code."""
-    from .named_kind import NamedKind
     from .table import KINDS
-    from .tfds import Tfds
 
     reporter = standard_output_reporter()
     end_with_parent()
-    name, options = arguments
-    if name == KAGGLE:
-        on_fetch = reporting(reporter, lambda _: None)
-        return report_result(reporter, name, lambda: download_from_kaggle(json.loads(options)["handle"], on_fetch))
-    kind = KINDS[name]
-    assert isinstance(kind, NamedKind)  # noqa: S101  only these are asked
-    if isinstance(kind, Tfds) and not json.loads(options):
-        return report_result(reporter, name, kind.list_names)
-    return report_result(reporter, name, lambda: asdict(kind.ask(kind.Options.model_validate_json(options))))
+    kind: Any = KINDS.get(name)  # a `NamedKind`, or none for Kaggle
+    given = json.loads(options)
+
+    def answer() -> dict[str, Any]:
+        if kind is None:
+            return download_from_kaggle(given["handle"], reporting(reporter, lambda _: None))
+        return asdict(kind.ask(kind.Options.model_validate_json(options))) if given else kind.list_names()
+
+    return report_result(reporter, name, answer)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))

@@ -20,7 +20,7 @@ from ...storage.disk_space import free_bytes, size_text
 from ...storage.paths import user_path
 from ..download import Download
 from ..places import ON_THIS_MACHINE
-from .named_kind import Feature, NamedFacts, NamedKind, NamedOptions, Slice, Use, described
+from .named_kind import Feature, FeatureKind, NamedFacts, NamedKind, NamedOptions, Slice, Use, described
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,8 +42,11 @@ _MOST_NUMBERS, _MOST_CLASSES = 20, 1000  # different whole numbers, and differen
 _READ = (b"\xff\xd8", b"\x89PNG", b"GIF8", b"BM")  # the first bytes of images that TensorFlow reads
 _ORIENTATION = 0x0112  # in EXIF
 _NO_CLASS = -1  # where the label of an example is kept secret
-
-
+_KINDS: dict[str, FeatureKind] = {  # by the beginning of a type
+    **dict.fromkeys(("string", "large_string"), "text"),
+    **dict.fromkeys(("int", "uint", "bool"), "integer"),
+    **dict.fromkeys(("float", "decimal"), "number"),
+}
 Streaming = Annotated[Switch, "Read the examples from the hub in each epoch, instead of downloading all of them first."]
 
 
@@ -86,16 +89,15 @@ class Hf(NamedKind[HfOptions]):
         check_installed(f"hf:{name}", "datasets")
         if not _NAME.fullmatch(options.name):
             raise DataError(f"'{options.name}' is no name of a dataset.", remedy="Write it as in hf:fancyzhx/ag_news.")
-        host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname or ""
-        is_offline = not options.data_dir and not self.can_reach(host)
+        hub = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+        is_offline = not options.data_dir and not self.can_reach(hub.hostname or "")
         before = os.environ.get("HF_HUB_OFFLINE", "")  # is read by the import: what is cached is found at once
         os.environ["HF_HUB_OFFLINE"] = "1" if is_offline else before
         import datasets
 
         os.environ["HF_HUB_OFFLINE"] = before
-        cache = Path(datasets.config.HF_DATASETS_CACHE)
-        if is_offline and not (cache / options.name.replace("/", "___")).is_dir():
-            Download(options.name, str(cache), _by_hand(options), hosts=(host,)).check(self.can_reach)
+        if is_offline and not Path(datasets.config.HF_DATASETS_CACHE, options.name.replace("/", "___")).is_dir():
+            _download(options).check(self.can_reach)
         source, config = options.name, options.config or None
         if options.data_dir:
             folder = Path(options.data_dir).expanduser().absolute()
@@ -113,12 +115,10 @@ class Hf(NamedKind[HfOptions]):
         return builder
 
     def facts_of(self, builder: Any, options: HfOptions) -> NamedFacts:
-        """Return what the hub says about a dataset, or the files that are here; nothing else is downloaded.
+        """Return what the hub says about a dataset, or the files that are here.
 
         The first rows are read if the hub does not say what the features are, or if a column of numbers may be a class.
         """
-        import datasets
-
         info, is_here = builder.info, Path(builder.cache_dir).is_dir()
         about = described(info, licence=str(info.license or ""), folder=user_path(Path(builder.cache_dir)))
         parts: dict[str, Any] = dict(builder.as_dataset()) if is_here else {}
@@ -128,22 +128,13 @@ class Hf(NamedKind[HfOptions]):
             if not features or any(feature.kind == "integer" for feature in features.values()):
                 features = _first_rows(builder, options)
             sizes = {name: split.num_examples for name, split in (info.splits or {}).items()}
-            size = int(info.download_size or 0)
-            download = Download(
-                options.full_name,
-                folder=str(datasets.config.HF_DATASETS_CACHE),
-                by_hand=_by_hand(options),
-                otherwise="set data.options.streaming=true",
-                hosts=(str(urlsplit(datasets.config.HF_ENDPOINT).hostname),),
-                size=size,
-                needed=size + int(info.dataset_size or 0),
-            )
+            download = _download(options, int(info.download_size or 0), int(info.dataset_size or 0))
             return NamedFacts(features, sizes if all(sizes.values()) else {}, about=about, download=download)
-        labels = [name for name, feature in features.items() if feature.kind == "class"]
-        for split, part in [*parts.items()]:  # those of competitions may lack the labels
-            first = part.select_columns(labels)[:_SAMPLED]
-            if labels and all({*first[name]} == {_NO_CLASS} for name in labels):
-                del parts[split]
+        if labels := [name for name, feature in features.items() if feature.kind == "class"]:
+            for split, part in [*parts.items()]:  # those of competitions may lack the labels
+                first = part.select_columns(labels)[:_SAMPLED]
+                if all({*first[name]} == {_NO_CLASS} for name in labels):
+                    del parts[split]
         for name, feature in features.items():
             if feature.kind in {"text", "integer"}:
                 names = _values([*parts.values()], name)
@@ -199,23 +190,23 @@ class Hf(NamedKind[HfOptions]):
             if options.streaming:
                 what = f"The classes of {options.full_name} are unknown until all examples are read."
             raise DataError(what, remedy="Set data.options.label.")
-        rows = _ordered(self._splits(options), part, (image, label))
+        rows = self._rows(options, part, (image, label))
         files = rows.cast_column(image, datasets.Image(decode=False))
-        numbers = {name: number for number, name in enumerate(use.classes)}
+        known = {name: number for number, name in enumerate(use.classes)}
 
-        def check(labels: Sequence[str]) -> None:
-            if not {*labels} <= numbers.keys():
+        def numbered(labels: Sequence[str]) -> list[int]:
+            if not {*labels} <= known.keys():
                 what = f"{options.full_name} has examples without a label in its split '{part.split}'."
                 raise DataError(what, remedy="Set data.options.split and data.options.validation_split.")
+            return [known[name] for name in labels]
 
         def batches() -> Iterator[tuple[list[bytes], list[int]]]:
             for batch in files.iter(_BATCH):
-                check(labels := _texts(batch[label], rows.features[label]))
-                yield [_readable(entry) for entry in batch[image]], [numbers[name] for name in labels]
+                numbers = numbered(_texts(batch[label], rows.features[label]))
+                yield [_readable(entry) for entry in batch[image]], numbers
 
         if not options.streaming:
-            check(_columns(rows, [label])[label])
-
+            numbered(self.table(options, part, [label])[label].fillna("").tolist())  # before the training
         signature = tf.TensorSpec((None,), tf.string), tf.TensorSpec((None,), tf.int32)
         pairs = tf.data.Dataset.from_generator(batches, output_signature=signature).unbatch()
         return pairs.apply(tf.data.experimental.assert_cardinality(part.size))
@@ -224,20 +215,28 @@ class Hf(NamedKind[HfOptions]):
         """Return features as columns of text."""
         import pandas as pd
 
-        return pd.DataFrame(_columns(_ordered(self._splits(options), part, names), names)).replace({"": None})
+        rows, columns = self._rows(options, part, names), {name: list[str]() for name in names}
+        for batch in rows.with_format("arrow").iter(_SAMPLED):
+            for name in names:
+                columns[name] += _texts(batch.column(name).to_pylist(), (rows.features or {}).get(name))
+        return pd.DataFrame(columns).replace({"": None})
 
     def _slices(self, config: RunConfig, facts: NamedFacts) -> tuple[Slice, Slice]:
         """Return the training and the validation examples; of one stream, these come first, to be read sooner."""
         train, held_out = super()._slices(config, facts)
         if not self.options(config).streaming or held_out.split != train.split:
             return train, held_out
-        first = Slice(train.split, 0, held_out.size)
-        return Slice(train.split, first.stop, first.stop + train.size), first
+        size = held_out.size
+        return Slice(train.split, size, size + train.size), Slice(train.split, 0, size)
 
-    def _splits(self, options: HfOptions) -> Any:
-        """Return the splits, on the disk or as streams."""
+    def _rows(self, options: HfOptions, part: Slice, names: Sequence[str]) -> Any:
+        """Return some columns of some examples, in an order that is random and always the same."""
         builder = self.builder(options)
-        return builder.as_streaming_dataset() if options.streaming else builder.as_dataset()
+        if options.streaming:
+            stream = builder.as_streaming_dataset()[part.split].select_columns([*names])
+            return stream.shuffle(seed=_SEED, buffer_size=_MIXED).skip(part.start).take(part.size)
+        rows = builder.as_dataset()[part.split].select_columns([*names])
+        return rows.shuffle(seed=_SEED).select(range(part.start, part.stop))
 
     def part_lines(self, options: HfOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
         """Return code that makes `parts`, two lists of examples."""
@@ -259,23 +258,6 @@ def _cache() -> Path:
     """Return where the package keeps data, without importing it."""
     home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
     return Path(os.environ.get("HF_DATASETS_CACHE") or f"{home}/datasets").expanduser()
-
-
-def _ordered(splits: Any, part: Slice, names: Sequence[str]) -> Any:
-    """Return some columns of some examples, in an order that is random and always the same."""
-    rows = splits[part.split].select_columns([*names])
-    if hasattr(rows, "select"):
-        return rows.shuffle(seed=_SEED).select(range(part.start, part.stop))
-    return rows.shuffle(seed=_SEED, buffer_size=_MIXED).skip(part.start).take(part.size)
-
-
-def _columns(rows: Any, names: Sequence[str]) -> dict[str, list[str]]:
-    """Return columns as text."""
-    columns: dict[str, list[str]] = {name: [] for name in names}
-    for batch in rows.select_columns([*names]).with_format("arrow").iter(_SAMPLED):
-        for name in names:
-            columns[name] += _texts(batch.column(name).to_pylist(), (rows.features or {}).get(name))
-    return columns
 
 
 def _texts(values: Sequence[Any], feature: Any) -> list[str]:
@@ -319,11 +301,20 @@ def _readable(entry: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _by_hand(options: HfOptions) -> str:
+def _download(options: HfOptions, size: int = 0, unpacked: int = 0) -> Download:
+    """Return what is downloaded from the hub, of so many bytes."""
     import datasets
 
-    page = f"{datasets.config.HF_ENDPOINT}/datasets/{options.name}"
-    return f"save the files of {page} in a folder, and name it with data.options.data_dir"
+    hub = datasets.config.HF_ENDPOINT
+    return Download(
+        options.full_name,
+        folder=str(datasets.config.HF_DATASETS_CACHE),
+        by_hand=f"save the files of {hub}/datasets/{options.name} in a folder, and name it with data.options.data_dir",
+        otherwise="set data.options.streaming=true",
+        hosts=(str(urlsplit(hub).hostname),),
+        size=size,
+        needed=size + unpacked,
+    )
 
 
 def _first_rows(builder: Any, options: HfOptions) -> dict[str, Feature]:
@@ -353,8 +344,4 @@ def _feature(feature: Any) -> Feature:
     if not isinstance(feature, datasets.Value):
         messages = getattr(feature, "feature", None)
         return Feature("messages" if isinstance(messages, dict) and len(messages) > 1 else "other")
-    if "string" in feature.dtype:
-        return Feature("text")
-    if feature.dtype.startswith(("int", "uint", "bool")):
-        return Feature("integer")
-    return Feature("number" if feature.dtype.startswith(("float", "decimal")) else "other")
+    return Feature(next((kind for start, kind in _KINDS.items() if feature.dtype.startswith(start)), "other"))

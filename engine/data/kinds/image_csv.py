@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
@@ -69,23 +70,24 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         beside = sorted(entry.name for entry in place.parent.iterdir() if entry.is_dir() and entry.name[0] != ".")
         for column, name in enumerate(heading):
             values = [row[column] for row in rows if column < len(row)]
-            if len({*values}) < _MOSTLY * len(rows):
+            if not values or not values[0] or len({*values}) < _MOSTLY * len(rows):
                 continue  # numbers, and there is a 1.jpg
-            names = [values[0] + ending for ending in ("", *sorted(IMAGE_ENDINGS))] if values and values[0] else []
-            for folder in ("images", ".", *beside[:_MOST_BESIDE]):
+            for folder, ending in product(("images", ".", *beside[:_MOST_BESIDE]), ("", *sorted(IMAGE_ENDINGS))):
                 # A text is no name of a file: it may be too long for one.
-                if not any(os.path.isfile(place.parent / folder / name) for name in names):  # noqa: PTH113  never raises
-                    continue
-                options: dict[str, Any] = {"path": str(place), "images": folder} | ({"inputs": name} if column else {})
-                others = [other for other in heading if other != name and not other.startswith(UNNAMED)]
-                places = [heading.index(other) for other in others]
-                # Columns of numbers alone are one per class.
-                if not all(is_number(row[at]) for row in rows for at in places if at < len(row)):
-                    others = [label for label in label_columns(heading, rows, ()) if label in others] or others
-                    if len(others) > 1:
-                        answers = {other: [other] for other in others}
-                        return Recognized(options, 0.7, Question("label", "Which column has the labels?", answers))
-                return Recognized(options | ({"label": others} if len(others) < len(heading) - 1 else {}), 0.7)
+                if os.path.isfile(place.parent / folder / (values[0] + ending)):  # noqa: PTH113  never raises
+                    break
+            else:
+                continue
+            options: dict[str, Any] = {"path": str(place), "images": folder} | ({"inputs": name} if column else {})
+            others = [other for other in heading if other != name and not other.startswith(UNNAMED)]
+            places = [heading.index(other) for other in others]
+            # Columns of numbers alone are one per class.
+            if not all(is_number(row[at]) for row in rows for at in places if at < len(row)):
+                others = [label for label in label_columns(heading, rows, ()) if label in others] or others
+                if len(others) > 1:
+                    question = Question("label", "Which column has the labels?", {other: [other] for other in others})
+                    return Recognized(options, 0.7, question)
+            return Recognized(options | ({"label": others} if len(others) < len(heading) - 1 else {}), 0.7)
         return None
 
     def survey(self, path: Path, options: ImageCsvOptions) -> Survey:
@@ -111,10 +113,9 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         on_fetch(f"reading {place}")
         table = read_ids(options.path, options.inputs, "inputs")
         others = [str(column) for column in table.columns[1:]]
-        for name in options.label:
-            if name not in others:
-                what = f"{place} has no label column '{name}'; {did_you_mean(name, others)}"
-                raise DataError(what, remedy="Set data.options.label.")
+        if unknown := next((name for name in options.label if name not in others), None):
+            what = f"{place} has no label column '{unknown}'; {did_you_mean(unknown, others)}"
+            raise DataError(what, remedy="Set data.options.label.")
         if not others:
             what = f"{place} has no label column besides '{table.columns[0]}'."
             raise DataError(what, remedy="Set data.options.path to the table with the labels.")
@@ -142,30 +143,22 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         options = self.options(config)
         imports.add("numpy as np")
         folder, suffix = image_folder(options.path, options.images), record.get("suffix")
-        columns, column = record["label_columns"], record["id_column"]
+        columns, names = record["label_columns"], f"table[{literal(record['id_column'])}]"
         files = 'IMAGES + "/" + name' + (f" + {literal(suffix)}" if suffix else "")
-        lines = [
-            assigned("TABLE", locate(options.path)),
-            assigned("IMAGES", folder.rstrip("/")),
-            "",
-            *table_code(imports, options.path, record, dtype=f"{{{literal(column)}: str}}"),
-        ]
-        if names := list((record.get("left_out") or {}).get(folder, ())):
-            lines += [assigned("LEFT_OUT", names), f"table = table[~table[{literal(column)}].isin(LEFT_OUT)]"]
-        lines += [
-            f"files = np.array([{files} for name in table[{literal(column)}]])",
-            assigned("CLASSES", record["classes"]),
-        ]
+        lines = [assigned("TABLE", locate(options.path)), assigned("IMAGES", folder.rstrip("/")), ""]
+        lines += table_code(imports, options.path, record, dtype=f"{{{literal(record['id_column'])}: str}}")
+        if left_out := (record.get("left_out") or {}).get(folder):
+            lines += [assigned("LEFT_OUT", list(left_out)), f"table = table[~{names}.isin(LEFT_OUT)]"]
+        lines += [f"files = np.array([{files} for name in {names}])", assigned("CLASSES", record["classes"])]
         are_shares = len(columns) > 1 and not config.loss_name.startswith("sparse_")
+        numbers = "numbers" if are_shares else "labels"
         if len(columns) == 1:
             lines.append(f"labels = table[{literal(columns[0])}].astype(str).map(CLASSES.index).to_numpy()")
         else:
             lines.append('labels = table[CLASSES].to_numpy("float32")')
-            lines.append(f"{'numbers' if are_shares else 'labels'} = labels.argmax(axis=1)")
-        lines += split(imports, held_out, config.data.train_limit, "numbers" if are_shares else "labels")
-        lines += chosen("files", "labels")
-        labels = "y_train.argmax(axis=1)" if are_shares else "y_train"
-        code = image_code(lines, self.decoding(config), folder, labels)
+            lines.append(f"{numbers} = labels.argmax(axis=1)")
+        lines += [*split(imports, held_out, config.data.train_limit, numbers), *chosen("files", "labels")]
+        code = image_code(lines, self.decoding(config), folder, f"y_train{'.argmax(axis=1)' if are_shares else ''}")
         code.are_shares = are_shares
         return code
 

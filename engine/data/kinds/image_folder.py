@@ -55,15 +55,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
 
     def survey(self, path: Path, options: ImageFolderOptions) -> Survey:
         """Count the images of each class."""
-        ends_at = deadline()
-        counts = files_by_class(path, ends_at, is_image_name)
-        if len(counts) < 2:
-            what = f"has images in {len(counts)} folders; it needs one folder per class, at least two"
-            return trouble("path", f"{user_path(path)} {what}")
-        place, validation = options.validation_path, None
-        if place and not is_remote(place):
-            validation = sum(files_by_class(Path(locate(place)), ends_at, is_image_name).values())
-        return Survey(total=sum(counts.values()), classes=counts, validation=validation)
+        return survey_folders(path, options.validation_path, is_image_name, "images")
 
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """List the images and their classes; raise `DataError` if there are not at least two folders of images."""
@@ -83,28 +75,26 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
             return [source]
         import numpy as np
 
-        validation = _listed(other, "validation_path", on_fetch)
-        numbers = {name: number for number, name in enumerate(source.class_names)}
-        refuse_other_classes(validation.place, validation.class_names, source.place, numbers)
-        labels = np.array([numbers[name] for name in validation.class_names], np.int32)[validation.labels]
-        return [source, replace(validation, labels=labels, class_names=source.class_names)]
+        validation, known = _listed(other, "validation_path", on_fetch), source.class_names
+        refuse_other_classes(validation.place, validation.class_names, source.place, known)
+        labels = np.array([*map(known.index, validation.class_names)], np.int32)[validation.labels]
+        return [source, replace(validation, labels=labels, class_names=known)]
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that lists the files of each class and splits them."""
         from ...code import assigned, call, literal, write
         from ..data_code import chosen, image_code, shuffled, split
 
-        options = self.options(config)
-        imports.add("numpy as np")
-        imports.add("os")
-        imports.add("Path", "pathlib")
-
         def listing(target: str, folder: str) -> str:
             names = (record.get("left_out") or {}).get(folder, ())
             arguments = [literal(folder), *([literal(list(names))] if names else [])]
             return write(call("list_images", *arguments), 0, f"{target} = ")
 
-        folder, limit = locate(options.path), config.data.train_limit
+        imports.add("numpy as np")
+        imports.add("os")
+        imports.add("Path", "pathlib")
+        options, limit = self.options(config), config.data.train_limit
+        folder = locate(options.path)
         lines = [assigned("CLASSES", record["classes"]), *_FUNCTIONS, listing("files, labels", folder)]
         if options.validation_path:
             lines += [
@@ -169,15 +159,28 @@ def _part(names: Iterable[str], words: Sequence[str]) -> str:
     return next((name for word in words for name in sorted(names, key=len) if word in _WORDS.split(name)), "")
 
 
-def files_by_class(path: Path, ends_at: float, is_wanted: Callable[[str], bool]) -> dict[str, int]:
-    """Count such files of each class."""
-    if not path.is_dir():
-        raise DataError(f"{user_path(path)} is a file, not a folder.")
-    counts = {}
-    for folder in sorted(path.iterdir()):
-        if folder.is_dir() and not folder.name.startswith("."):
-            counts[short_text(folder.name)] = sum(map(is_wanted, in_time(files_below(str(folder)), ends_at)))
-    return {name: count for name, count in counts.items() if count}
+def survey_folders(
+    path: Path, validation_path: str, is_wanted: Callable[[str], bool], what: str, *, needs_both: bool = False
+) -> Survey:
+    """Count such files of each class; with `needs_both`, only the classes that are in validation, too."""
+    ends_at, validation = deadline(), None
+
+    def counted(folder: Path) -> dict[str, int]:
+        if not folder.is_dir():
+            raise DataError(f"{user_path(folder)} is a file, not a folder.")
+        inside = [one for one in sorted(folder.iterdir()) if one.is_dir() and one.name[0] != "."]
+        counts = {short_text(one.name): sum(map(is_wanted, in_time(files_below(str(one)), ends_at))) for one in inside}
+        return {name: count for name, count in counts.items() if count}
+
+    counts = counted(path)
+    if validation_path and not is_remote(validation_path):
+        others = counted(Path(locate(validation_path)))
+        validation = sum(others.values())
+        counts = {name: count for name, count in counts.items() if name in others or not needs_both}
+    if len(counts) < 2:
+        problem = f"has {what} in {len(counts)} folders; it needs one folder per class, at least two"
+        return trouble("path", f"{user_path(path)} {problem}")
+    return Survey(total=sum(counts.values()), classes=counts, validation=validation)
 
 
 def list_classes(path: str, option: str, on_fetch: Callable[[str], None]) -> tuple[str, dict[str, list[str]]]:
@@ -204,17 +207,17 @@ def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
     from ..images.files import Source
 
     place, by_class = list_classes(path, option, on_fetch)
-    images = {name: [file for file in files if is_image_name(file)] for name, files in by_class.items()}
+    images = {name: [*filter(is_image_name, files)] for name, files in by_class.items()}
     classes = [name for name in images if images[name]]
     if not classes:
         raise DataError(f"{place} has no folders with images in them.", remedy="Use a folder for each class.")
     names = [f"{name}/{file}" for name in classes for file in images[name]]
     labels = np.repeat(np.arange(len(classes), dtype=np.int32), [len(images[name]) for name in classes])
-    paths = [join(place, name) for name in names]
     others = [f"{name}/{file}" for name, files in by_class.items() for file in files if not is_image_name(file)]
-    empty, notices = [name for name in images if name not in classes], []
-    if others:
-        notices.append(f"Files whose names do not end like an image's are ignored: {first_of(others, 3)}.")
-    if empty:
-        notices.append(f"Folders without images are not used as classes: {first_of(empty, 3)}.")
-    return Source(place, tuple(names), tuple(paths), labels, tuple(classes), notices=tuple(notices))
+    said = {
+        "Files whose names do not end like an image's are ignored": others,
+        "Folders without images are not used as classes": [name for name in images if name not in classes],
+    }
+    notices = tuple(f"{what}: {first_of(which, 3)}." for what, which in said.items() if which)
+    paths = tuple(join(place, name) for name in names)
+    return Source(place, tuple(names), paths, labels, tuple(classes), notices=notices)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from ...config.values import Count, Section, Switch
+from ...config.values import Count, Switch
 from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
 from ..places import is_remote
 from ..survey.skimming import Survey, samples_of
-from .kind import DatasetKind, InputsRecord, Start, class_count
+from .kind import DatasetKind, InputsRecord, OptionsT, Start, class_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _LOOK_S = 5.0  # longest time to check the files of a part before a run
 _LARGEST_SIDE, _SMALLEST_SIDE = 128, 8
 _FILTERS = (32, 64, 64, 128)
-
-OptionsT = TypeVar("OptionsT", bound=Section)
 
 ImageSize = Annotated[tuple[Count, Count], "Height and width that images are resized to."]
 Resize = Annotated[
@@ -54,7 +52,7 @@ class ImageRecord(InputsRecord):
 class ImageKind(DatasetKind[OptionsT]):
     """Images of any size, with a class each; their options have `image_size` and `resize`."""
 
-    Record = ImageRecord
+    Record: type[InputsRecord] = ImageRecord
     needs_record = False
     new_data = "a folder of images, an image, or a CSV of their names"
 
@@ -85,6 +83,14 @@ class ImageKind(DatasetKind[OptionsT]):
 class ImageFilesKind(ImageKind[OptionsT]):
     """Image files; their options have `skip_bad`, too."""
 
+    @abstractmethod
+    def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
+        """List the files and their labels; raise `DataError` if the table or the folders cannot be used."""
+
+    def sources(self, config: RunConfig, on_fetch: Callable[[str], None]) -> list[Source]:
+        """List the files of each part, as in `read_source`."""
+        return [self.read_source(config, on_fetch)]
+
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Check as many files as there is time for, and fit the model to their size."""
         from ..images.check import check_some, named
@@ -95,26 +101,17 @@ class ImageFilesKind(ImageKind[OptionsT]):
         skipped: list[str] = []
         sources = self.sources(config, lambda _: None)
         for source in sources:
-            facts = check_some(source.paths, _LOOK_S)
-            bad = sorted((source.names[index], fact.problem) for index, fact in facts.items() if fact.problem)
-            if bad:
+            facts = {source.names[index]: fact for index, fact in sorted(check_some(source.paths, _LOOK_S).items())}
+            if bad := sorted((name, fact.problem) for name, fact in facts.items() if fact.problem):
                 skipped.append(f"{len(bad):,} of {len(facts):,} images that were checked: {named(bad)}.")
             if len(bad) == len(facts):
                 raise DataError(f"No image in {source.place} can be used: {named(bad)}.", remedy="Replace them.")
-            good += [(source.names[place], fact) for place, fact in sorted(facts.items()) if not fact.problem]
+            good += [(name, fact) for name, fact in facts.items() if not fact.problem]
             skipped += source.notices
         start = image_start(config, [fact for _, fact in good])
         start.settings["loss"] = f"{'sparse_' if sources[0].labels.ndim == 1 else ''}categorical_crossentropy"
         samples = samples_of(good, lambda one: f"{one[0]}, {one[1].height}×{one[1].width}")
         return start._replace(skipped=tuple(skipped), samples=samples)
-
-    def sources(self, config: RunConfig, on_fetch: Callable[[str], None]) -> list[Source]:
-        """List the files of each part, as in `read_source`."""
-        return [self.read_source(config, on_fetch)]
-
-    @abstractmethod
-    def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
-        """List the files and their labels; raise `DataError` if the table or the folders cannot be used."""
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """List and check the images, and split them class by class unless there are validation images."""
@@ -139,18 +136,17 @@ def cnn_options(height: int, width: int) -> dict[str, Any]:
 
 def image_start(config: RunConfig, facts: Collection[ImageFacts]) -> Start:
     """Return how to train on images of the user, given some of them: in their size, at most 128 pixels on a side."""
-    settings: dict[str, Any] = {}
-    reasons = {}
+    reasons = {"augmentation.translation": "training images are shifted at random, by up to 10%"}
+    settings: dict[str, Any] = {"augmentation.translation": 0.1}
     height, width = config.data.options.get("image_size", (_LARGEST_SIDE, _LARGEST_SIDE))
     if facts and "image_size" not in config.data.options:
         own = [median(fact.height for fact in facts), median(fact.width for fact in facts)]
         scale = min(1, _LARGEST_SIDE / max(own))
         height, width = (max(round(side * scale), _SMALLEST_SIDE) for side in own)
+        why = f"images as {height}×{width} pixels; their median is {own[0]:g}×{own[1]:g}"
+        reasons = {"data.options.image_size": why, **reasons}
         settings["data.options.image_size"] = [height, width]
-        reasons["data.options.image_size"] = f"images as {height}×{width} pixels; their median is {own[0]:g}×{own[1]:g}"
     settings["model_options"] = cnn_options(height, width)
-    settings["augmentation.translation"] = 0.1
-    reasons["augmentation.translation"] = "training images are shifted at random, by up to 10%"
     if facts and not all(fact.is_gray for fact in facts):
         settings["augmentation.flip"] = "horizontal"
         reasons["augmentation.flip"] = "and mirrored; --set augmentation.flip=none if left and right matter"

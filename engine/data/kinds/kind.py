@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ...config.values import Section
 from ...errors import DataError
+from ..tables import refuse_class_options, require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +35,10 @@ WordCount = Annotated[int, Field(strict=True, ge=2)]
 Length = Annotated[int, Field(ge=1, le=100_000)]  # in a record
 LabelType = Annotated[Literal["class", "number"], "`class` predicts one of the labels, `number` a number."]
 
-ASSUMED_CLASSES = 10  # classes to assume if the files do not exist; up to 128 take the same room in the matrix unit
+ASSUMED_CLASSES = 10  # if the files do not exist
+_CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
+_NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
+_NUMBER_METRICS = ("mean_absolute_error", "root_mean_squared_error", "mean_squared_error")
 _Activation = Literal["", "sigmoid", "softmax"]
 _Form = Literal["", "arrays", "batches", "examples", "kept"]
 
@@ -122,10 +126,9 @@ class DatasetKind(ABC, Generic[OptionsT]):
         return self.model, self.loss, self.metrics
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Return the shapes of the examples, and what was assumed, in a sentence.
+        """Return the shapes of the examples, and what was assumed, in a sentence; by default the files are loaded.
 
-        The files are loaded, unless a kind knows the shapes without that. Raises `UnknownShapesError` if the files have
-        to be there first.
+        Raises `UnknownShapesError` if the files have to be there first.
         """
         if found.problems:
             what = "The shapes of the examples are unknown until the files can be read."
@@ -141,7 +144,7 @@ class DatasetKind(ABC, Generic[OptionsT]):
 
     @abstractmethod
     def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
-        """Load the examples; `on_fetch` is called with a sentence, or how much has arrived, while that takes a while.
+        """Load the examples; `on_fetch` hears sentences, or how much has arrived, while that takes a while.
 
         Raises `DataError` if the files are missing or damaged, or do not fit the configuration.
         """
@@ -155,27 +158,28 @@ class DatasetKind(ABC, Generic[OptionsT]):
         """Predict new data with a run on this kind; raise `DataError` if it cannot be read."""
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return the code that reads the examples as a run did, given how many it held out and its record.
-
-        The imports that the code needs are added to `imports`.
-        """
+        """Return code that reads the examples as a run did, given how many it held out, and its record."""
         raise not_exportable(f"dataset={self.name}")
 
 
 def not_exportable(what: str) -> DataError:
     """Return the error that a run cannot be exported as code because of something."""
-    return DataError(
-        f"{what} cannot be exported as code.",
-        remedy="Export the trained model instead, with --savedmodel, --tflite or --onnx.",
-    )
+    remedy = "Export the trained model instead, with --savedmodel, --tflite or --onnx."
+    return DataError(f"{what} cannot be exported as code.", remedy=remedy)
 
 
 def class_count(dataset: str, found: Survey) -> tuple[int, str]:
     """Return the number of classes for a signature, and what had to be assumed."""
     if names := found.class_names or found.classes:
         return len(names), ""
-    text = (
-        f"The number of classes is unknown without the files of {dataset}: {ASSUMED_CLASSES} are assumed. "
-        "Up to 128 take the same room in the matrix unit."
-    )
-    return ASSUMED_CLASSES, text
+    text = f"The number of classes is unknown without the files of {dataset}: {ASSUMED_CLASSES} are assumed."
+    return ASSUMED_CLASSES, f"{text} Up to 128 take the same room in the matrix unit."
+
+
+def check_label(config: RunConfig, label_type: str, model: str) -> None:
+    """Raise `DataError` if a configuration does not fit the type of its label, or has another model than this one."""
+    if label_type == "class":
+        require(config, model, _CLASS_LOSSES)
+    else:
+        require(config, model, _NUMBER_LOSSES, _NUMBER_METRICS)
+        refuse_class_options(config)

@@ -14,12 +14,10 @@ from ...errors import DataError, did_you_mean
 from ...storage.disk_space import size_text
 from ...storage.keyed_store import KeyedStore, typed
 from ..download import Download, reaches, remove_leftovers
-from ..examples import Examples, Input, Signature, Task
 from ..places import ON_THIS_MACHINE
 from ..survey.skimming import Survey, column_named, trouble
-from .image_kind import ImageRecord, ImageSize, Resize, image_start
+from .image_kind import ImageKind, ImageRecord, ImageSize, Resize, image_start
 from .kind import (
-    DatasetKind,
     InputsRecord,
     Question,
     Recognized,
@@ -27,13 +25,14 @@ from .kind import (
     UnknownShapesError,
     VocabularySize,
     WordCount,
+    check_label,
     class_count,
 )
-from .table_csv import TableCsv, TableCsvOptions, check_label, rows_code, table_examples
-from .text_csv import TEXT_NAMES, TextCsv, TextCsvOptions, check_texts, text_code, text_examples, text_signature
+from .table_csv import TableCsv, TableCsvOptions
+from .text_csv import TEXT_NAMES, TextCsv, TextCsvOptions, text_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -43,18 +42,21 @@ if TYPE_CHECKING:
     from ...messages import Reporter
     from ..data_code import DataCode
     from ..download import OnFetch
-    from ..images.decode import Decoding
+    from ..examples import Examples, Signature
     from ..predictions import NewData, Table, TrainedModel
 
 _VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
 _ANSWERS = {"prompt": "response completion chosen", "question": "answer", "instruction": "output response"}
 
 
+FeatureKind = Literal["image", "class", "text", "integer", "number", "messages", "other"]
+
+
 @dataclass(frozen=True, slots=True)
 class Feature:
     """One feature of an example."""
 
-    kind: Literal["image", "class", "text", "integer", "number", "messages", "other"]
+    kind: FeatureKind
     shape: tuple[int | None, ...] = ()
     names: tuple[str, ...] = ()  # of the classes; empty if they are unknown before all examples are here
     is_few: bool = False  # whether it has so few whole numbers that they are classes where it is the label
@@ -110,13 +112,6 @@ class NamedOptions(Section):
         """The name with the configuration, as on the command line."""
         return f"{self.name}/{self.config}" if self.config else self.name
 
-    @property
-    def decoding(self) -> Decoding:
-        """The size that images are decoded to."""
-        from ..images.decode import Decoding
-
-        return Decoding(self.image_size, self.resize)
-
 
 OptionsT = TypeVar("OptionsT", bound=NamedOptions)
 
@@ -155,7 +150,7 @@ class _Record(InputsRecord):
         return values
 
 
-class NamedKind(DatasetKind[OptionsT]):
+class NamedKind(ImageKind[OptionsT]):
     """Data with a name: images or texts with a class, or rows of numbers and categories.
 
     `can_reach` says whether a host can be reached, because the packages try for minutes.
@@ -163,6 +158,7 @@ class NamedKind(DatasetKind[OptionsT]):
 
     source = "name"
     Record = _Record
+    needs_record = True
     image_code = "example[{name}]"  # an example's image as an array, in an exported script
     left_over: tuple[str, ...] = ()  # what downloads that were killed leave beside the folder where files arrive
     new_data = "images in a folder, or a table with the columns of training"
@@ -176,7 +172,7 @@ class NamedKind(DatasetKind[OptionsT]):
 
     @abstractmethod
     def facts_of(self, builder: Any, options: OptionsT) -> NamedFacts:
-        """Return what the package knows about the data of a builder."""
+        """Return what the package knows about the data of a builder, which are not downloaded."""
 
     @abstractmethod
     def arriving(self, builder: Any, options: OptionsT) -> Path:
@@ -185,21 +181,6 @@ class NamedKind(DatasetKind[OptionsT]):
     def download(self, builder: Any) -> None:
         """Download and prepare the data; the caller says what an exception means."""
         builder.download_and_prepare()
-
-    def ask(self, options: OptionsT) -> NamedFacts:
-        """Return what the package knows about data, which are not downloaded; may raise `DataError`."""
-        return self.facts_of(self.builder(options), options)
-
-    def prepare(self, options: OptionsT, on_fetch: OnFetch) -> NamedFacts:
-        """Download what is not here, and return what is known then; raise `DataError` if it cannot be downloaded."""
-        builder = self.builder(options)
-        facts = self.facts_of(builder, options)
-        if facts.download is None:
-            return facts
-        arriving = self.arriving(builder, options)
-        remove_leftovers(part for pattern in self.left_over for part in arriving.parent.glob(pattern))
-        facts.download.fetch(partial(self.download, builder), arriving, on_fetch, self.can_reach)
-        return self.ask(options)
 
     @abstractmethod
     def images(self, options: OptionsT, part: Slice, use: Use) -> Any:
@@ -213,6 +194,30 @@ class NamedKind(DatasetKind[OptionsT]):
     def part_lines(self, options: OptionsT, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
         """Return code that makes `parts`, two lists of examples as dictionaries."""
 
+    @abstractmethod
+    def listed(self) -> dict[str, str]:
+        """Return the names that the package lists or has on this machine; may take seconds, and asks no server."""
+
+    def named(self, name: str) -> dict[str, Any]:
+        """Return the options that a name on the command line stands for."""
+        first, _, config = name.partition("/")
+        return {"name": first} | ({"config": config} if config else {})
+
+    def ask(self, options: OptionsT) -> NamedFacts:
+        """Return what the package knows about data; may raise `DataError`."""
+        return self.facts_of(self.builder(options), options)
+
+    def prepare(self, options: OptionsT, on_fetch: OnFetch) -> NamedFacts:
+        """Download what is not here, and return what is known then; raise `DataError` if it cannot be downloaded."""
+        builder = self.builder(options)
+        facts = self.facts_of(builder, options)
+        if facts.download is None:
+            return facts
+        arriving = self.arriving(builder, options)
+        remove_leftovers(part for pattern in self.left_over for part in arriving.parent.glob(pattern))
+        facts.download.fetch(partial(self.download, builder), arriving, on_fetch, self.can_reach)
+        return self.ask(options)
+
     def look_up(self, name: str, given: Mapping[str, Any]) -> Recognized:
         """Ask the package in a process of its own, and the user for the label if the data do not say what it is."""
         from .asking import ask
@@ -222,22 +227,10 @@ class NamedKind(DatasetKind[OptionsT]):
         return Recognized(self.named(name), sure=1, question=self._question(options))
 
     def known(self) -> dict[str, str]:
-        """Return the names that are known without a network, and a few words about each: size, classes, licence.
-
-        They are those that were asked for here, and those that the package lists or has on this machine.
-        """
+        """Return the names that were asked for or are listed, and a few words about each: size, classes, licence."""
         names = {f"{self.name}:{name}": words for name, words in self.listed().items()}
         asked = {key: facts.in_words() for key, facts in _FACTS.items().items() if " " not in key}
         return names | {key: words for key, words in asked.items() if key.startswith(f"{self.name}:")}
-
-    @abstractmethod
-    def listed(self) -> dict[str, str]:
-        """Return the names that the package lists or has on this machine; may take seconds, and asks no server."""
-
-    def named(self, name: str) -> dict[str, Any]:
-        """Return the options that a name on the command line stands for."""
-        first, _, config = name.partition("/")
-        return {"name": first} | ({"config": config} if config else {})
 
     def facts(self, options: OptionsT) -> NamedFacts | None:
         """Return what is known without asking; None if that is nothing."""
@@ -271,7 +264,7 @@ class NamedKind(DatasetKind[OptionsT]):
         try:
             split, other = splits_of(options, facts)
         except DataError as error:
-            return trouble("split", f"{error.what} {error.remedy}".strip().removesuffix("."))
+            return trouble("split", str(error).removesuffix("."))
         validation = facts.splits[other] if other else None
         return Survey(total=facts.splits[split], class_names=use.classes, validation=validation)
 
@@ -281,16 +274,16 @@ class NamedKind(DatasetKind[OptionsT]):
         if (facts := self.facts(options)) is None:
             remedy = f"Ask for it once, with `tpu-console inspect {self.name}:{options.full_name}`."
             raise UnknownShapesError(f"The features of {options.full_name} are unknown on this machine.", remedy=remedy)
-        use = self.use(options, facts)
-        if use.task == "table":
-            if facts.download:
-                what = "The shapes of a table are unknown until it is here."
-                raise UnknownShapesError(what, why=facts.download.sentence)
-            return self.load(config, lambda _: None).signature, ""
-        classes, assumed = class_count(self.name, found)
-        if use.task == "images":
-            return Signature(Task.CLASSES, {"image": Input((*options.image_size, 3))}, classes), assumed
-        return text_signature(options.length, classes, options.vocabulary), assumed
+        task = self.use(options, facts).task
+        if task == "images":
+            return super().signature(config, found)
+        if task == "texts":
+            classes, assumed = class_count(self.name, found)
+            return text_signature(options, classes), assumed
+        if facts.download:
+            what = "The shapes of a table are unknown until it is here."
+            raise UnknownShapesError(what, why=facts.download.sentence)
+        return self.load(config, lambda _: None).signature, ""
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Fit a model of images to their size, if all have the same."""
@@ -301,8 +294,9 @@ class NamedKind(DatasetKind[OptionsT]):
         if facts is None or (use := self.use(options, facts)).task != "images":
             return Start({})
         height, width, channels = facts.features[use.inputs[0]].shape or (None, None, None)
-        one = ImageFacts("", height=height or 0, width=width or 0, is_gray=channels == 1)
-        return image_start(config, [one] if height and width else [])
+        if not height or not width:
+            return image_start(config, [])
+        return image_start(config, [ImageFacts("", height=height, width=width, is_gray=channels == 1)])
 
     def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
         """Download what is not here, and read it; without a validation split, the end of the other one is held out."""
@@ -320,7 +314,7 @@ class NamedKind(DatasetKind[OptionsT]):
             from ..images.decode import as_written, decode_bytes
             from ..images.examples import image_examples
 
-            decoding = options.decoding
+            decoding = self.decoding(config)
 
             @as_written
             def decoded(content: Any, label: Any) -> tuple[Any, Any]:
@@ -330,39 +324,14 @@ class NamedKind(DatasetKind[OptionsT]):
                 self.images(options, part, use).map(decoded, num_parallel_calls=tf.data.AUTOTUNE) for part in parts
             )
             return image_examples((train, held_out), (parts[0].size, parts[1].size), decoding, use.classes, {})
-        wanted = self._table_options(options, use)
+        kind, wanted = self._as_file(options, use)
+        check_label(config, "class" if use.is_class else "number", kind.model)
         table = pd.concat([self.table(options, part, [*use.kinds]) for part in parts], ignore_index=True)
         if missing := int(table[use.label].isna().sum()):
             what = f"{wanted.path} has {missing:,} examples without a label."
             raise DataError(what, remedy="Set data.options.label.")
         rows = np.arange(parts[0].size), np.arange(parts[0].size, len(table))
-        if isinstance(wanted, TableCsvOptions):
-            check_label(config, wanted.label_type, TableCsv.model)
-            return table_examples(config, wanted, table, rows)
-        check_texts(config)
-        return text_examples(config, wanted, table.fillna(""), rows)
-
-    def _slices(self, config: RunConfig, facts: NamedFacts) -> tuple[Slice, Slice]:
-        """Return the training and the validation examples."""
-        options = self.options(config)
-        split, other = splits_of(options, facts)
-        total = ends = facts.splits[split]
-        if not other:
-            ends -= max(1, round(config.data.validation_fraction * total))
-        if ends < 1:
-            raise DataError(f"{options.full_name} has {total:,} examples, too few to hold some out for validation.")
-        train = Slice(split, 0, min(ends, config.data.train_limit or ends))
-        return train, Slice(other, 0, facts.splits[other]) if other else Slice(split, ends, total)
-
-    def _table_options(self, options: OptionsT, use: Use) -> TextCsvOptions | TableCsvOptions:
-        """Return how the same data in a file would be read."""
-        place = f"{self.name}:{options.full_name}"
-        if use.task == "texts":
-            size = {"vocabulary": options.vocabulary, "length": options.length}
-            return TextCsvOptions(path=place, label=use.label, inputs=use.inputs[0], **size)
-        categories = tuple(name for name in use.inputs if use.kinds[name] in {"class", "text"})
-        kind = "class" if use.is_class else "number"
-        return TableCsvOptions(path=place, label=use.label, label_type=kind, categories=categories)
+        return kind.examples(config, wanted, table, rows)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the same examples with the package."""
@@ -376,7 +345,7 @@ class NamedKind(DatasetKind[OptionsT]):
         loading = self.part_lines(options, parts, imports)
         if use.task == "images":
             (name,), label = use.inputs, f"example[{literal(use.label)}]"
-            shape = facts.features[name].shape
+            is_gray = facts.features[name].shape[2:] == (1,)
             number = label if use.kinds[use.label] == "class" else f"CLASSES.index(str({label}))"
             lines = [
                 assigned("CLASSES", record["classes"]),
@@ -385,8 +354,8 @@ class NamedKind(DatasetKind[OptionsT]):
                 "def pixels(example):",
                 '    """Return the image of an example as 8-bit RGB."""',
                 f"    image = {self.image_code.format(name=literal(name))}",
-                *(["    image = tf.image.grayscale_to_rgb(image)"] if shape[2:] == (1,) else []),
-                *resized(options.decoding),
+                *(["    image = tf.image.grayscale_to_rgb(image)"] if is_gray else []),
+                *resized(self.decoding(config)),
                 "    return tf.cast(tf.round(image), tf.uint8)",
                 "",
                 "",
@@ -398,45 +367,47 @@ class NamedKind(DatasetKind[OptionsT]):
             return DataCode(lines, top=255.0)
         imports.add("pandas as pd")
         names = {name: [*facts.features[name].names] for name, kind in use.kinds.items() if kind == "class"}
-        table = [
-            assigned("COLUMNS", [*use.kinds]),
-            assigned("NAMES", names),
-            "",
-            "",
-            "def text_of(cell):",
-            '    """Return a cell as text."""',
-            "    return cell.decode() if isinstance(cell, bytes) else str(cell)",
-            "",
-            "",
-            *loading,
-            'table = pd.DataFrame([example for part in parts for example in part], dtype="object")',
-            "table = table[COLUMNS]",
-            "for name, names in NAMES.items():",
-            "    table[name] = table[name].map({number: label for number, label in enumerate(names)})",
-            'table = table.map(text_of, na_action="ignore")',
-        ]
+        table = [assigned("COLUMNS", [*use.kinds]), assigned("NAMES", names), *_TEXT_OF, *loading, *_TABLE]
         rows = [f"rows_train, rows_val = np.split(np.arange(len(table)), [{parts[0].size}])"]
-        wanted = self._table_options(options, use)
-        if isinstance(wanted, TableCsvOptions):
-            return rows_code(wanted, record, imports, table, rows)
-        return text_code(wanted, record, imports, table, rows)
+        kind, wanted = self._as_file(options, use)
+        return kind.rows_code(wanted, record, imports, table, rows)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Return what the package knows: features, splits, licence."""
-        facts = typed(NamedFacts, asdict(self.ask(self.options(config))))
+        options = self.options(config)
+        facts = self._save(options, asdict(self.ask(options)))
         features = ", ".join(f"{name} ({feature.kind})" for name, feature in facts.features.items())
         splits = ", ".join(f"{name} {count:,}" for name, count in facts.splits.items())
         return {"facts": {"features": features, "splits": splits or "unknown", **(facts.about or {})}}
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
-        """Predict images, or a CSV with the columns that the model was trained on."""
+        """Predict images, or a table with the columns that the model was trained on."""
         if "words" in trained.record:
             return TextCsv().predict(trained, request, reporter)
         if "numbers" in trained.record:
             return TableCsv().predict(trained, request, reporter)
-        from ..images.examples import predict_images
+        return super().predict(trained, request, reporter)
 
-        return predict_images(trained, request, reporter, self.options(trained.config).decoding)
+    def _slices(self, config: RunConfig, facts: NamedFacts) -> tuple[Slice, Slice]:
+        """Return the training and the validation examples."""
+        options = self.options(config)
+        split, other = splits_of(options, facts)
+        total = facts.splits[split]
+        ends = total if other else total - max(1, round(config.data.validation_fraction * total))
+        if ends < 1:
+            raise DataError(f"{options.full_name} has {total:,} examples, too few to hold some out for validation.")
+        train = Slice(split, 0, min(ends, config.data.train_limit or ends))
+        return train, Slice(other, 0, facts.splits[other]) if other else Slice(split, ends, total)
+
+    def _as_file(self, options: OptionsT, use: Use) -> tuple[TextCsv | TableCsv, TextCsvOptions | TableCsvOptions]:
+        """Return the kind that reads the same data from a file, and its options."""
+        place = f"{self.name}:{options.full_name}"
+        if use.task == "texts":
+            size = {"vocabulary": options.vocabulary, "length": options.length}
+            return TextCsv(), TextCsvOptions(path=place, label=use.label, inputs=use.inputs[0], **size)
+        categories = tuple(name for name in use.inputs if use.kinds[name] in {"class", "text"})
+        label_type: Literal["class", "number"] = "class" if use.is_class else "number"
+        return TableCsv(), TableCsvOptions(path=place, label=use.label, label_type=label_type, categories=categories)
 
     def _key(self, options: OptionsT) -> str:
         return f"{self.name}:{options.full_name}" + (f" in {options.data_dir}" if options.data_dir else "")
@@ -464,23 +435,24 @@ class NamedKind(DatasetKind[OptionsT]):
             if name not in features:
                 what = f"{options.full_name} has no feature '{name}'; {did_you_mean(name, features)}"
                 raise DataError(what, remedy="Set data.options.inputs and data.options.label.")
-        usable = [name for name, feature in features.items() if feature.kind not in {"messages", "other"}]
-        classes = [name for name in usable if features[name].kind == "class"]
+
+        def those(among: Iterable[str], *kinds: str) -> list[str]:
+            return [name for name in among if features[name].kind in kinds]
+
+        usable, classes = those(features, "image", "class", "text", "integer", "number"), those(features, "class")
         if not (options.label or facts.label or classes or "label" in features):
-            talks = [name for name, feature in features.items() if feature.kind == "messages"]
-            texts = [name for name in usable if features[name].kind == "text"]
+            talks, texts = those(features, "messages"), those(features, "text")
             pairs = [(name, answer) for name in texts for answer in _ANSWERS.get(name, "").split()]
             talks += [f"{name} and {answer}" for name, answer in pairs if answer in texts]
             if talks or not usable:
                 what = f"{options.full_name} has {', '.join(talks or features)}: no built-in model generates text."
                 remedy = "Train your own on a function that returns this data: see docs/own-code.md."
                 raise DataError(what, remedy=f"{remedy} Or set data.options.label to what is to be predicted.")
-        label = options.label or facts.label or (classes[0] if len(classes) == 1 else "")
-        label = label or ("label" if "label" in features else "")
+        only = classes[0] if len(classes) == 1 else "label" if "label" in features else ""
+        label = options.label or facts.label or only
         inputs = options.inputs or tuple(name for name in facts.inputs or usable if name != label)
-        images = [name for name in inputs if features[name].kind == "image"]
-        texts = [name for name in inputs if features[name].kind == "text"]
-        others = [name for name in inputs if features[name].kind in {"class", "integer", "number"}]
+        images, texts = those(inputs, "image"), those(inputs, "text")
+        others = those(inputs, "class", "integer", "number")
         target = features[label] if label else Feature("other")
         is_class = target.kind in {"class", "text"} or target.is_few
         text = column_named(texts, TEXT_NAMES) or (texts[0] if len(texts) == 1 and not others else "")
@@ -488,6 +460,23 @@ class NamedKind(DatasetKind[OptionsT]):
         seen = {"images": tuple(images[:1]), "texts": (text,), "table": (*texts, *others)}[task]
         kinds = {name: features[name].kind for name in (*seen, *([label] if label else []))}
         return Use(task, seen, label, is_class, target.names, kinds)
+
+
+_TEXT_OF = '''
+
+def text_of(cell):
+    """Return a cell as text."""
+    return cell.decode() if isinstance(cell, bytes) else str(cell)
+
+
+'''.splitlines()
+_TABLE = """\
+table = pd.DataFrame([example for part in parts for example in part], dtype="object")
+table = table[COLUMNS]
+for name, names in NAMES.items():
+    table[name] = table[name].map({number: label for number, label in enumerate(names)})
+table = table.map(text_of, na_action="ignore")
+""".splitlines()
 
 
 def splits_of(options: NamedOptions, facts: NamedFacts) -> tuple[str, str]:

@@ -20,8 +20,7 @@ from ..split import LabelScale, signature_of
 from ..survey.skimming import Survey, of_classes, short_text
 from ..tables import check_there, first_of
 from .image_kind import cnn_options
-from .kind import DatasetKind, FilePath, InputsRecord, LabelType, Recognized, Start
-from .table_csv import check_label
+from .kind import DatasetKind, FilePath, InputsRecord, LabelType, Recognized, Start, check_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -93,12 +92,16 @@ class Npz(DatasetKind[NpzOptions]):
         """Return the shape of the inputs, which are not read."""
         if found.problems:
             return super().signature(config, found)
-        return signature_of(_input(_example_shape(self.options(config))), len(found.classes)), ""
+        return signature_of(_input(self._shape(config)), len(found.classes)), ""
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Train images with as many convolutions as their size allows."""
-        shape = _example_shape(self.options(config))
+        shape = self._shape(config)
         return Start({"model": "cnn", "model_options": cnn_options(*shape[:2])} if len(shape) > 1 else {})
+
+    def _shape(self, config: RunConfig) -> tuple[int, ...]:
+        with _opened(self.options(config)) as (archive, names, _):
+            return _header(archive, names[0])[0][1:]
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the arrays, and hold out some examples unless there are arrays for validation."""
@@ -106,8 +109,8 @@ class Npz(DatasetKind[NpzOptions]):
 
         from ..split import parts_of, split_classes, split_numbers
 
-        options, place = self.options(config), shown(self.options(config).path)
-        is_number = options.label_type == "number"
+        options = self.options(config)
+        place, is_number = shown(options.path), options.label_type == "number"
         if is_number:
             check_label(config, "number", config.model)
         on_fetch(f"reading {place}")
@@ -126,14 +129,14 @@ class Npz(DatasetKind[NpzOptions]):
             names = tuple(short_text(str(value)) for value in classes)
             labels = split_classes(numbers.astype(np.int32), names, config, given)
         record: dict[str, Any] = {"kind": config.dataset, "inputs": x_names, "labels": y_names, "shape": x.shape[1:]}
-        train = x[labels.parts[0]]
+        train, top = x[labels.parts[0]], 0.0
         if x.ndim > 2:
-            record["pixel_range"] = 255.0 if x.dtype == np.uint8 else float(np.abs(train).max()) or 1.0
+            record["pixel_range"] = top = 255.0 if x.dtype == np.uint8 else float(np.abs(train).max()) or 1.0
         else:
             mean, deviation = train.mean(axis=0), train.std(axis=0)
             record |= {"mean": mean.tolist(), "deviation": (deviation + (deviation == 0)).tolist()}
             x = _scaled(x, record)
-        return labels.examples(x, _input(x.shape[1:]), record, pixel_range=record.get("pixel_range", 0.0))
+        return labels.examples(x, _input(x.shape[1:]), record, pixel_range=top)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe each array."""
@@ -148,10 +151,10 @@ class Npz(DatasetKind[NpzOptions]):
         record, path = _Record.model_validate(trained.record), request.only()
         with open_arrays(path) as archive:
             shapes = {name: list(_header(archive, name)[0][1:]) for name in archive.files}
-            fitting = [name for name in dict.fromkeys([*record.inputs, *shapes]) if shapes.get(name) == record.shape]
-            if not fitting:
+            fitting = (name for name in (*record.inputs, *shapes) if shapes.get(name) == record.shape)
+            if (name := next(fitting, None)) is None:
                 raise DataError(f"{shown(path)} has no array of examples of shape {tuple(record.shape)}.")
-            inputs = _inputs(archive, fitting[0])
+            inputs = _inputs(archive, name)
         if record.mean:
             inputs = _scaled(inputs, trained.record)
         elif trained.config.data.pixels == "unit":
@@ -166,32 +169,28 @@ class Npz(DatasetKind[NpzOptions]):
 
         saved, limit = _Record.model_validate(record), config.data.train_limit
         imports.add("numpy as np")
-        shape, names = ", ".join(map(str, saved.shape)), saved.class_names or []
+        shape, names, is_class = ", ".join(map(str, saved.shape)), saved.class_names or [], saved.label is None
         lines = [assigned("ARRAYS", locate(self.options(config).path)), "arrays = np.load(ARRAYS)"]
         lines += [assigned("CLASSES", names)] if (are_names := names != [*map(str, range(len(names)))]) else []
-        parts = ("", "") if len(saved.inputs) == 1 else ("_train", "_val")
-        for part, x, y in zip(parts, saved.inputs, saved.labels, strict=False):
+        is_split = len(saved.inputs) > 1
+        for part, x, y in zip(("_train", "_val") if is_split else ("",), saved.inputs, saved.labels, strict=True):
             lines.append(f"x{part} = arrays[{literal(x)}].reshape(-1, {shape})")
             lines.append(f"y{part} = arrays[{literal(y)}].flatten()")
             if are_names:
                 lines.append(f"y{part} = np.array([CLASSES.index(str(label)) for label in y{part}])")
-        if len(saved.inputs) == 1:
-            is_class = saved.label is None
+        if is_split:
+            lines += [shuffled("rows", "len(y_train)", limit), "x_train, y_train = x_train[rows], y_train[rows]"]
+        else:
             lines += split(imports, held_out, limit, "y") if is_class else random_split(held_out, limit, "y")
             lines += chosen("x", "y")
-        else:
-            lines += [shuffled("rows", "len(y_train)", limit), "x_train, y_train = x_train[rows], y_train[rows]"]
         if saved.mean:
             lines += [
                 "mean, deviation = x_train.mean(axis=0), x_train.std(axis=0)",
                 "deviation = deviation + (deviation == 0)  # of a column of equal numbers",
                 "x_train, x_val = (x_train - mean) / deviation, (x_val - mean) / deviation",
             ]
-        return DataCode(
-            [*lines, *datasets("x", "y")],
-            "y_train" if saved.label is None else "",
-            0.0 if saved.mean else saved.pixel_range,
-        )
+        top = 0.0 if saved.mean else saved.pixel_range
+        return DataCode([*lines, *datasets("x", "y")], "y_train" if is_class else "", top)
 
 
 @contextmanager
@@ -216,19 +215,16 @@ def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
     with open_arrays(options.path) as archive:
         by_name = {name.lower(): name for name in archive.files}
         shapes = {short_text(name): _header(archive, name)[0] for name in archive.files}
-        labels = [name for name, shape in shapes.items() if len(shape) == 1]
         train, validation = (
             next(([by_name[name] for name in pair.split()] for pair in known if {*pair.split()} <= {*by_name}), [])
             for known in (_TRAINING, _VALIDATION)
         )
+        pairs = [pair for pair in (train, validation) if train and pair]
+        flat = [name for name, shape in shapes.items() if len(shape) == 1]
         if options.inputs or options.label:
             pairs = [[options.inputs, options.label]]
-        elif train:
-            pairs = [train, validation] if validation else [train]
-        elif len(shapes) == 2 and len(labels) == 1:
-            pairs = [[next(name for name in shapes if name not in labels), labels[0]]]
-        else:
-            pairs = []
+        elif not pairs and len(shapes) == 2 and len(flat) == 1:
+            pairs = [sorted(shapes, key=flat.__contains__)]
         has = f"{shown(options.path)} has {first_of([f'{name} {shape}' for name, shape in shapes.items()])}"
         if not pairs or not {*pairs[0]} <= {*shapes}:
             what = f"{has}: which are the inputs and the labels is unclear."
@@ -236,11 +232,6 @@ def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
         if any(shapes[x][:1] != shapes[y][:1] for x, y in pairs) or len({shapes[x][1:] for x, _ in pairs}) > 1:
             raise DataError(f"{has}: inputs need one label each, and the same shape for training and validation.")
         yield archive, [x for x, _ in pairs], [y for _, y in pairs]
-
-
-def _example_shape(options: NpzOptions) -> tuple[int, ...]:
-    with _opened(options) as (archive, names, _):
-        return _header(archive, names[0])[0][1:]
 
 
 def _input(shape: tuple[int, ...]) -> dict[str, Input]:

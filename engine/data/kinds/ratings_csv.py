@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import zlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from ...config.pieces import listed
 from ...config.values import Section
@@ -15,8 +15,8 @@ from ..places import shown
 from ..predictions import NewData, Table, TrainedModel, number
 from ..split import deviation_notice
 from ..survey.skimming import Survey, column_named, count_classes, first_rows
-from ..tables import open_table, read_table, refuse_class_options, refuse_lines, refuse_missing, require
-from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized
+from ..tables import open_table, read_table, refuse_lines, refuse_missing
+from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized, check_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,12 +29,11 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
 
-_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
-_METRICS = ("root_mean_squared_error", "mean_absolute_error", "mean_squared_error")
 _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", "item_id", "item"), ("rating",)
 _UNKNOWN = 0  # the number of all users and items without a training rating
 _AT_ONCE = 4096  # pairs that are predicted in a batch
 _BEST = 10  # most items listed for a user
+_TIME = "timestamp"  # the fourth column of a table without a header
 _LARGEST = 256 << 20  # bytes of packed ratings
 
 
@@ -49,21 +48,9 @@ class RatingsCsvOptions(Section):
         "Columns of users, items and ratings.",
     ] = ("userId", "movieId", "rating")
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns of a table without a header."""
-        return (*self.columns, "timestamp")
-
-
-class _Columns(BaseModel):
-    model_config = ConfigDict(strict=True, defer_build=True)
-    user: str
-    item: str
-    rating: str
-
 
 class _Record(InputsRecord):
-    columns: _Columns
+    columns: Annotated[dict[Literal["user", "item", "rating"], str], Field(min_length=3)]
     users: Annotated[list[str], Field(min_length=1)]
     items: Annotated[list[str], Field(min_length=1)]
     rated: str = ""
@@ -90,7 +77,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
 
     def survey(self, path: Path, options: RatingsCsvOptions) -> Survey:
         """Count the ratings."""
-        return count_classes(path, dict.fromkeys(options.columns, "columns"), [], options.names)
+        return count_classes(path, dict.fromkeys(options.columns, "columns"), [], (*options.columns, _TIME))
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the ratings, hold some out, and number the users and items of the rest."""
@@ -99,19 +86,16 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         from ..split import random_split
 
         options = self.options(config)
-        require(config, self.model, _LOSSES, _METRICS)
-        refuse_class_options(config)
+        check_label(config, "number", self.model)
         on_fetch(f"reading {shown(options.path)}")
         table = _read(options)
         user, item, rating = options.columns
         ratings = table[rating].to_numpy(np.float32)
         parts = train, validation = random_split(len(table), "ratings", config)
-        ids, inputs = {}, {}
-        for name, column in (("user", user), ("item", item)):
-            ids[name] = table[column].iloc[train].unique().tolist()
-            inputs[name] = _numbers(table[column], ids[name])
-        mean = float(ratings[train].mean())
-        notices = [deviation_notice(ratings[validation])]
+        columns = {"user": table[user], "item": table[item]}
+        ids = {name: column.iloc[train].unique().tolist() for name, column in columns.items()}
+        inputs = {name: _numbers(column, ids[name]) for name, column in columns.items()}
+        mean, notices = float(ratings[train].mean()), [deviation_notice(ratings[validation])]
         for name, numbers in inputs.items():
             if unknown := float((numbers[validation] == _UNKNOWN).mean()):
                 notices.append(f"{unknown:.1%} of the validation ratings have a {name} without training ratings.")
@@ -135,13 +119,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         )
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
-        """Describe the ratings of each user and item.
-
-        Returns:
-            ``ratings``: how many ``ratings``, ``users`` and ``items``; the share of all pairs that is rated,
-            ``density``; the number of ratings per user and per item, ``by_user`` and ``by_item``; the ``mean`` rating,
-            and a ``histogram``.
-        """
+        """Count the ratings, also of each user and item, and the share of all pairs that is rated, ``density``."""
         from ..describing import histogram, spread
 
         table, (user, item, rating) = _read(self.options(config)), self.options(config).columns
@@ -164,22 +142,23 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         Users and items that were not in the training data get an average rating. Items that a user rated in the run's
         data, for training or validation, are not among the best.
         """
-        columns, path, record = trained.record["columns"], request.only(), trained.record
-        table = open_table(path, [columns["user"]])
-        wanted = [columns["user"], *([columns["item"]] if columns["item"] in table.columns else [])]
+        path, record = request.only(), trained.record
+        user, item, rating = (record["columns"][name] for name in ("user", "item", "rating"))
+        table = open_table(path, [user])
+        wanted = [user, *([item] if item in table.columns else [])]
         refuse_missing(path, table, wanted)
-        users = _known(table[columns["user"]], record["users"], "user", reporter)
+        users = _known(table[user], record["users"], "user", reporter)
         model = trained.load_model()
         if len(wanted) == 1:
-            found = _best(trained, model, [*zip(table[columns["user"]], users, strict=True)], reporter)
-            return Table((columns["user"], "rank", columns["item"], columns["rating"]), found)
-        items = _known(table[columns["item"]], record["items"], "item", reporter)
-        parts = (slice(start, start + _AT_ONCE) for start in range(0, len(users), _AT_ONCE))
-        batches = ({"user": users[part], "item": items[part]} for part in parts)
+            found = _best(trained, model, [*zip(table[user], users, strict=True)], reporter)
+            return Table((user, "rank", item, rating), found)
+        items = _known(table[item], record["items"], "item", reporter)
+        starts = range(0, len(users), _AT_ONCE)
+        batches = ({"user": users[at : at + _AT_ONCE], "item": items[at : at + _AT_ONCE]} for at in starts)
         outputs = trained.outputs_of(model, batches, len(users), reporter)
         pairs = table[wanted].itertuples(index=False, name=None)
-        rows = ((*pair, number(rating.item())) for pair, rating in zip(pairs, outputs, strict=True))
-        return Table((*wanted, columns["rating"]), rows)
+        rows = ((*pair, number(output.item())) for pair, output in zip(pairs, outputs, strict=True))
+        return Table((*wanted, rating), rows)
 
 
 def _read(options: RatingsCsvOptions) -> pd.DataFrame:
@@ -188,7 +167,7 @@ def _read(options: RatingsCsvOptions) -> pd.DataFrame:
     import pandas as pd
 
     place, rating = shown(options.path), options.columns[2]
-    table = read_table(options.path, dict.fromkeys(options.columns, "columns"), names=options.names)
+    table = read_table(options.path, dict.fromkeys(options.columns, "columns"), names=(*options.columns, _TIME))
     refuse_missing(options.path, table, options.columns[:2])
     table[rating] = pd.to_numeric(table[rating], errors="coerce").astype(np.float64)
     refuse_lines(place, table.index[~np.isfinite(table[rating])], f"no number in column '{rating}'")
@@ -203,8 +182,7 @@ def _numbers(column: pd.Series[str], names: Sequence[str]) -> NDArray[np.int32]:
 
 def _known(column: pd.Series[str], known: Sequence[str], what: str, reporter: Reporter) -> NDArray[np.int32]:
     numbers = _numbers(column, known)
-    unknown = int((numbers == _UNKNOWN).sum())
-    if unknown:
+    if unknown := int((numbers == _UNKNOWN).sum()):
         reporter.note(f"{unknown:,} of {len(column):,} rows have a {what} that was not in the training data.")
     return numbers
 

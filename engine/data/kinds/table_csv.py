@@ -16,19 +16,8 @@ from ..places import locate, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
 from ..split import LabelScale, scale_of
 from ..survey.skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, short_text
-from ..tables import (
-    first_of,
-    kept_columns,
-    noted,
-    open_table,
-    read_table,
-    refuse_class_options,
-    refuse_lines,
-    refuse_missing,
-    require,
-    short_name,
-)
-from .kind import Column, DatasetKind, FilePath, InputsRecord, LabelType, Question, Recognized, Start
+from ..tables import first_of, kept_columns, noted, open_table, read_table, refuse_lines, refuse_missing, short_name
+from .kind import Column, DatasetKind, FilePath, InputsRecord, LabelType, Question, Recognized, Start, check_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,9 +32,6 @@ if TYPE_CHECKING:
     from ..data_code import DataCode
     from ..split import Parts
 
-_CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
-_NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber", "log_cosh")
-_NUMBER_METRICS = ("mean_absolute_error", "root_mean_squared_error", "mean_squared_error")
 _LABELS = ("label", "target", "class", "y", "outcome")
 _EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "None", "?"]  # how tables write that a value is missing
 _MOST_CLASSES = 20  # different whole numbers in a label that are taken for classes
@@ -122,7 +108,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         if label not in columns:
             answers = {name: name for name in reversed(candidates)}
             return Recognized(options, sure=0.55, question=Question("label", "What is to be predicted?", answers))
-        label_type = _label_type(columns[label] + ends[label])
+        label_type = "class" if _are_classes(columns[label] + ends[label]) else "number"
         return Recognized(options | {"label": label, "label_type": label_type}, sure=0.55)
 
     def survey(self, path: Path, options: TableCsvOptions) -> Survey:
@@ -131,15 +117,17 @@ class TableCsv(DatasetKind[TableCsvOptions]):
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Say why columns are left out, and show some rows."""
-        left_out, (heading, rows) = self.options(config).left_out, first_rows(Path(locate(self.options(config).path)))
+        options = self.options(config)
+        heading, rows = first_rows(Path(locate(options.path)))
         columns = _columns(heading, rows)
-        why = [f"{name} ({_useless(columns[name]) or 'as asked'})" for name in heading if name in left_out]
+        left_out = [name for name in heading if name in options.left_out]
 
         def line(row: list[str]) -> str:
             cells = zip(heading, row, strict=False)
             return ", ".join(f"{name} {cell}" for name, cell in cells if name not in left_out)
 
-        reasons = {"data.options.left_out": f"left out: {first_of(why)}"} if why else {}
+        why = first_of([f"{name} ({_useless(columns[name]) or 'as asked'})" for name in left_out])
+        reasons = {"data.options.left_out": f"left out: {why}"} if why else {}
         return Start({}, reasons, samples=samples_of(rows, line))
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
@@ -147,7 +135,21 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         options = self.options(config)
         check_label(config, options.label_type, self.model)
         on_fetch(f"reading {shown(options.path)}")
-        return table_examples(config, options, _read(options))
+        return self.examples(config, options, _read(options))
+
+    def examples(self, config: RunConfig, options: Any, table: pd.DataFrame, parts: Parts | None = None) -> Examples:
+        """Return the examples in a table as `_read` returns it, with the rows of both parts if they are given."""
+        from ..split import split_by_label, split_numbers
+
+        column = table[options.label]
+        if options.label_type == "class":
+            labels = split_by_label(column, options.path, config, parts)
+        else:
+            labels = split_numbers(_numbers(column, options.path).to_numpy().astype("float32"), config, parts)
+        learned, notices = _learned(table, labels.parts[0], options)
+        rows = _encoded(table, learned, options.path)
+        record = {"kind": config.dataset, "label_column": options.label, **noted(table), **learned.model_dump()}
+        return labels.examples(rows, {"row": Input((rows.shape[1],))}, record, notices)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Describe each column: its range and mean, or its most frequent values."""
@@ -185,60 +187,33 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         table += table_code(imports, options.path, record, **csv)
         is_class = options.label_type == "class"
         parts = split(imports, held_out, limit, "labels") if is_class else random_split(held_out, limit, "labels")
-        return rows_code(options, record, imports, table, parts)
+        return self.rows_code(options, record, imports, table, parts)
 
+    def rows_code(
+        self, options: Any, record: dict[str, Any], imports: Imports, table: list[str], parts: list[str]
+    ) -> DataCode:
+        """Return code that scales and numbers rows, given lines that make `table`, and `rows_train` and `rows_val`."""
+        from ...code import assigned, literal
+        from ..data_code import DataCode, datasets
 
-def rows_code(
-    options: TableCsvOptions, record: dict[str, Any], imports: Imports, table: list[str], parts: list[str]
-) -> DataCode:
-    """Return code that scales and numbers rows, given the lines that make `table`, and `rows_train` and `rows_val`."""
-    from ...code import assigned, literal
-    from ..data_code import DataCode, datasets
-
-    known = _Record.model_validate(record)
-    imports.add("numpy as np")
-    column, has_classes = f"table[{literal(options.label)}].str.strip()", known.label is None
-    numbers = f'labels = pd.to_numeric({column}.str.replace(",", "")).to_numpy("float32")'
-    lines = [
-        *([assigned("CLASSES", known.class_names)] if has_classes else []),
-        "# Mean and standard deviation of each number; the values of each category.",
-        assigned("NUMBERS", {name: (one.mean, one.deviation) for name, one in known.numbers.items()}),
-        assigned("CATEGORIES", known.categories),
-        *_FUNCTION,
-        *table,
-        f"labels = {column}.map(CLASSES.index).to_numpy()" if has_classes else numbers,
-        *parts,
-        "y_train, y_val = labels[rows_train], labels[rows_val]",
-        "x_train, x_val = encoded(table)[rows_train], encoded(table)[rows_val]",
-        *datasets("x", "y"),
-    ]
-    return DataCode(lines, "y_train" if has_classes else "")
-
-
-def check_label(config: RunConfig, label_type: str, model: str) -> None:
-    """Raise `DataError` if a configuration does not fit the type of its label, or has another model than this one."""
-    if label_type == "class":
-        require(config, model, _CLASS_LOSSES)
-    else:
-        require(config, model, _NUMBER_LOSSES, _NUMBER_METRICS)
-        refuse_class_options(config)
-
-
-def table_examples(
-    config: RunConfig, options: TableCsvOptions, table: pd.DataFrame, parts: Parts | None = None
-) -> Examples:
-    """Return the examples in a table as `_read` returns it, with the rows of both parts if they are given."""
-    from ..split import split_by_label, split_numbers
-
-    column = table[options.label]
-    if options.label_type == "class":
-        labels = split_by_label(column, options.path, config, parts)
-    else:
-        labels = split_numbers(_numbers(column, options.path).to_numpy().astype("float32"), config, parts)
-    learned, notices = _learned(table, labels.parts[0], options)
-    rows = _encoded(table, learned, options.path)
-    record = {"kind": config.dataset, "label_column": options.label, **noted(table), **learned.model_dump()}
-    return labels.examples(rows, {"row": Input((rows.shape[1],))}, record, notices)
+        known = _Record.model_validate(record)
+        imports.add("numpy as np")
+        column, has_classes = f"table[{literal(options.label)}].str.strip()", known.label is None
+        numbers = f'labels = pd.to_numeric({column}.str.replace(",", "")).to_numpy("float32")'
+        lines = [
+            *([assigned("CLASSES", known.class_names)] if has_classes else []),
+            "# Mean and standard deviation of each number; the values of each category.",
+            assigned("NUMBERS", {name: (one.mean, one.deviation) for name, one in known.numbers.items()}),
+            assigned("CATEGORIES", known.categories),
+            *_FUNCTION,
+            *table,
+            f"labels = {column}.map(CLASSES.index).to_numpy()" if has_classes else numbers,
+            *parts,
+            "y_train, y_val = labels[rows_train], labels[rows_val]",
+            "x_train, x_val = encoded(table)[rows_train], encoded(table)[rows_val]",
+            *datasets("x", "y"),
+        ]
+        return DataCode(lines, "y_train" if has_classes else "")
 
 
 _FUNCTION = '''
@@ -288,14 +263,14 @@ def _useless(values: Sequence[str], ends: Sequence[str] = ()) -> str:
     return "counts the rows" if is_count and all(map(float.is_integer, numbers)) else ""
 
 
-def _label_type(values: Sequence[str]) -> str:
-    """Return whether labels are numbers, or classes: words, or a few whole numbers that are not far apart."""
+def _are_classes(values: Sequence[str]) -> bool:
+    """Return whether labels are classes: words, or a few whole numbers that are not far apart."""
     found = {_value(value) for value in values if value not in _EMPTY}
     numbers = {number for number in found if number is not None}
     if not numbers or numbers != found:
-        return "class"
+        return True
     is_few = len(numbers) <= _MOST_CLASSES and max(numbers) - min(numbers) <= _FARTHEST_CLASSES
-    return "class" if is_few and all(map(float.is_integer, numbers)) else "number"
+    return is_few and all(map(float.is_integer, numbers))
 
 
 def _read(options: TableCsvOptions) -> pd.DataFrame:
@@ -325,11 +300,9 @@ def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOpti
     A column is one of numbers if all of its cells are, or if 19 of 20 are: then the others are mistakes.
     """
     inputs, notices = _Inputs(numbers={}, categories={}), []
-    for name in table.columns:
-        if name == options.label or name in options.left_out:
-            continue
+    for name in table.columns.difference([options.label, *options.left_out], sort=False):
         filled = table[name].dropna()
-        if name not in options.categories and sum(_value(cell) is not None for cell in filled) > _MOSTLY * len(filled):
+        if name not in options.categories and filled.map(_value).count() > _MOSTLY * len(filled):
             numbers = _numbers(table[name], options.path).iloc[train].dropna()
             if len(numbers):
                 inputs.numbers[name] = scale_of(numbers)
@@ -351,6 +324,6 @@ def _encoded(table: pd.DataFrame, inputs: _Inputs, path: str) -> NDArray[np.floa
     columns: list[pd.Series[Any]] = []
     for name, scale in inputs.numbers.items():
         columns.append((_numbers(table[name], path).fillna(scale.mean) - scale.mean) / scale.deviation)
-    columns += [table[name].fillna("").str.strip() == value
-                for name, values in inputs.categories.items() for value in values]  # fmt: skip
+    for name, values in inputs.categories.items():
+        columns += [table[name].fillna("").str.strip() == value for value in values]
     return np.stack(columns, axis=1).astype("float32")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,17 +13,9 @@ from ...config.values import Section
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
-from ..survey.skimming import (
-    Survey,
-    column_named,
-    count_classes,
-    first_rows,
-    label_columns,
-    last_rows,
-    nearly_longest,
-    samples_of,
-)
-from ..tables import kept_columns, noted, open_table, read_table, refuse_missing, require
+from ..survey import skimming
+from ..survey.skimming import Survey, column_named, first_rows
+from ..tables import kept_columns, noted, open_table, read_table, refuse_missing
 from .kind import (
     Column,
     DatasetKind,
@@ -34,6 +28,7 @@ from .kind import (
     Start,
     VocabularySize,
     WordCount,
+    check_label,
     class_count,
 )
 
@@ -48,7 +43,6 @@ if TYPE_CHECKING:
     from ..data_code import DataCode
     from ..split import Parts
 
-_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
 TEXT_NAMES, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")
 _SENTENCE = 3  # words that a column of texts has on average
 
@@ -62,15 +56,8 @@ class TextCsvOptions(Section):
     vocabulary: Annotated[VocabularySize, "Words kept; all others become one unknown word."] = 20_000
     length: Annotated[WordCount, "Words per text; longer ones are cut, shorter ones padded."] = 200
 
-    @property
-    def columns(self) -> dict[str, str]:
-        """The columns that the table has to have, each with the option that names it."""
-        return {self.inputs: "inputs", self.label: "label"}
 
-
-class TextRecord(InputsRecord):
-    """What new texts need."""
-
+class _Record(InputsRecord):
     text_column: str
     label_column: str
     words: Annotated[list[str], Field(min_length=2)]
@@ -78,28 +65,124 @@ class TextRecord(InputsRecord):
     class_names: list[str] | None = None
 
 
-def text_signature(length: int, classes: int, words: int) -> Signature:
-    """Return the shapes of texts, given the number of words in the vocabulary."""
-    return Signature(Task.CLASSES, {"text": Input((length,), "int32")}, classes, {"vocabulary": words})
-
-
 class TextKind(DatasetKind[OptionsT]):
-    """Texts with a class each; their options have `length` and `vocabulary`."""
+    """Texts with a class each; their options have what those of `text-csv` have."""
 
     model = "text"
-    Record = TextRecord
+    Record = _Record
     code_needs = ("class_names", "words")
+
+    @abstractmethod
+    def read(self, options: OptionsT, on_fetch: Callable[[str], None]) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
+        """Return a table of texts and labels, those for training first; how many these are; and what to tell the user.
+
+        Raises `DataError` if it cannot be read.
+        """
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Assume that the vocabulary is as large as it may be."""
-        options: Any = self.options(config)
         classes, assumed = class_count(self.name, found)
-        return text_signature(options.length, classes, options.vocabulary), assumed
+        return text_signature(self.options(config), classes), assumed
+
+    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+        """Read the texts, split them class by class, and learn the vocabulary from those for training."""
+        from ..split import parts_of
+
+        options: Any = self.options(config)
+        check_label(config, "class", self.model)
+        table, train, notices = self.read(options, on_fetch)
+        refuse_missing(options.path, table, (options.inputs, options.label))
+        examples = self.examples(config, options, table, parts_of(train, len(table), config))
+        return replace(examples, notices=(*notices, *examples.notices))
+
+    def examples(self, config: RunConfig, options: Any, table: pd.DataFrame, parts: Parts | None) -> Examples:
+        """Return the examples in a table of texts and labels, with the rows of both parts if given.
+
+        Raises `DataError` if the labels are no classes.
+        """
+        from ..split import split_by_label
+        from ..vocabulary import Vocabulary, length_notice, without_markup
+
+        labels = split_by_label(table[options.label], options.path, config, parts)
+        texts = [without_markup(text) for text in table[options.inputs].fillna("")]
+        vocabulary = Vocabulary.learn((texts[index] for index in labels.parts[0]), options.vocabulary)
+        rows = vocabulary.encode(texts, options.length)
+        record = {
+            "kind": config.dataset,
+            "text_column": options.inputs,
+            "label_column": options.label,
+            "words": vocabulary.words,
+            "length": options.length,
+            **noted(table),
+        }
+        notices, sizes = length_notice(rows[labels.parts[0]], "texts"), {"vocabulary": len(vocabulary)}
+        return labels.examples(rows, {"text": Input((options.length,), "int32")}, record, notices, sizes)
+
+    def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
+        """Describe the texts and labels as `describe_texts` does."""
+        from ..describing import describe_texts
+
+        options: Any = self.options(config)
+        table = self.read(options, note)[0].fillna("")
+        texts = {"text": table[options.inputs].tolist()}
+        return {"texts": describe_texts(texts, options.length, table[options.label].tolist())}
+
+    def new_texts(self, path: str, column: str) -> pd.DataFrame:
+        """Return a table of new texts; raise `DataError` if it has no such column."""
+        return open_table(path, [column])
+
+    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
+        """Predict labels. The other columns of the table are kept; without any, rows are numbered from 1."""
+        from ..vocabulary import Vocabulary, without_markup
+
+        path, record = request.only(), trained.record
+        text_column, label_column = record["text_column"], record["label_column"]
+        table = self.new_texts(path, text_column)
+        refuse_missing(path, table, [text_column])
+        kept = kept_columns(table, (text_column, label_column))
+        numbers = Vocabulary(record["words"]).encode([*map(without_markup, table[text_column])], record["length"])
+        return predicted(trained, kept, numbers, label_column, reporter)
+
+    def rows_code(
+        self, options: Any, record: dict[str, Any], imports: Imports, table: list[str], parts: list[str]
+    ) -> DataCode:
+        """Return code that learns the vocabulary again, given lines that make `table`, `rows_train` and `rows_val`."""
+        from ...code import assigned, literal
+        from ..data_code import DataCode, datasets
+        from ..vocabulary import PLAIN
+
+        for name in ("re", "unicodedata"):
+            imports.add(name)
+        imports.add("Counter", "collections")
+        most = options.vocabulary - len(PLAIN)
+        lines = [
+            assigned("CLASSES", record["class_names"]),
+            f"LENGTH = {options.length}  # words per text",
+            *_FUNCTIONS,
+            *table,
+            f"labels = table[{literal(options.label)}].str.strip().map(CLASSES.index).to_numpy()",
+            f"texts = [words_of(text) for text in table[{literal(options.inputs)}]]",
+            *parts,
+            "y_train, y_val = labels[rows_train], labels[rows_val]",
+            "",
+            "counts = Counter(word for row in rows_train for word in texts[row])",
+            f"vocabulary = {{word: n for n, (word, _) in enumerate(counts.most_common({most}), 2)}}",
+            "x_train = encode([texts[row] for row in rows_train])",
+            "x_val = encode([texts[row] for row in rows_val])",
+            *datasets("x", "y"),
+        ]
+        return DataCode(lines, "y_train")
+
+
+def text_signature(options: Any, classes: int) -> Signature:
+    """Return the shapes of texts, given options as of `text-csv`; the vocabulary may be smaller."""
+    inputs = {"text": Input((options.length,), "int32")}
+    return Signature(Task.CLASSES, inputs, classes, {"vocabulary": options.vocabulary})
 
 
 def text_start(words: Sequence[int], samples: tuple[str, ...]) -> Start:
     """Return how to train on texts: with as many words of each as nearly all of the first ones have."""
-    length, why = nearly_longest(words, 30, 500)
+    length, why = skimming.nearly_longest(words, 30, 500)
     reason = f"{length} words of each text; {why}"
     return Start({"data.options.length": length}, {"data.options.length": reason}, samples=samples)
 
@@ -115,18 +198,16 @@ class TextCsv(TextKind[TextCsvOptions]):
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
         """Recognize a CSV by the names of its columns, or by one that has most of the words and another with labels."""
         heading, rows = first_rows(place)
-        asked = given.get("label")
-        text, label = (
-            column_named(heading, TEXT_NAMES),
-            asked if isinstance(asked, str) else column_named(heading, _LABELS),
-        )
+        asked, text = given.get("label"), column_named(heading, TEXT_NAMES)
+        label = asked if isinstance(asked, str) else column_named(heading, _LABELS)
         sure = 0.8 if text and label else 0.6
         if not text:
             words = {name: sum(_words(rows, index)) for index, name in enumerate(heading)}
             text = max(words, key=lambda name: words[name], default="")
             if not text or words[text] < max(_SENTENCE * len(rows), sum(words.values()) / 2):
                 return None
-        labels = [label] if label else label_columns(heading, [*rows, *last_rows(place)], [text])
+        rows += [] if label else skimming.last_rows(place)
+        labels = [label] if label else skimming.label_columns(heading, rows, [text])
         found = {"path": str(place), "inputs": text}
         if len(labels) == 1:
             return Recognized({**found, "label": labels[0]}, sure)
@@ -135,7 +216,7 @@ class TextCsv(TextKind[TextCsvOptions]):
 
     def survey(self, path: Path, options: TextCsvOptions) -> Survey:
         """Count the texts of each class."""
-        return count_classes(path, options.columns, [options.label])
+        return skimming.count_classes(path, {options.inputs: "inputs", options.label: "label"}, [options.label])
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Keep as many words of each text as nearly all of the first ones have."""
@@ -143,25 +224,16 @@ class TextCsv(TextKind[TextCsvOptions]):
         heading, rows = first_rows(Path(locate(options.path)))
         text, label = heading.index(options.inputs), heading.index(options.label)
         whole = [row for row in rows if len(row) > max(text, label)]
-        return text_start(_words(rows, text), samples_of(whole, lambda row: f"{row[label]}: {row[text]}"))
+        samples = skimming.samples_of(whole, lambda row: f"{row[label]}: {row[text]}")
+        return text_start(_words(rows, text), samples)
 
-    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-        """Read the table, split it class by class, and learn the vocabulary from the training texts."""
-        options = self.options(config)
-        check_texts(config)
+    def read(
+        self, options: TextCsvOptions, on_fetch: Callable[[str], None]
+    ) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
+        """Read the table."""
         on_fetch(f"reading {shown(options.path)}")
-        table = read_table(options.path, options.columns)
-        refuse_missing(options.path, table, options.columns)
-        return text_examples(config, options, table)
-
-    def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
-        """Describe the texts as `describe_texts` does."""
-        options = self.options(config)
-        return described(options, read_table(options.path, options.columns).fillna(""))
-
-    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
-        """Predict labels. The other columns of the table are kept; without any, rows are numbered from 1."""
-        return predict_texts(trained, request.only(), reporter)
+        table = read_table(options.path, {options.inputs: "inputs", options.label: "label"})
+        return table, len(table), ()
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the table with pandas, and learns the vocabulary again."""
@@ -169,93 +241,9 @@ class TextCsv(TextKind[TextCsvOptions]):
         from ..data_code import split, table_code
 
         options = self.options(config)
-        table = table_code(imports, options.path, record, dtype="str")
-        table.insert(0, assigned("TABLE", locate(options.path)))
-        return text_code(options, record, imports, table, split(imports, held_out, config.data.train_limit, "labels"))
-
-
-def described(options: TextCsvOptions, table: pd.DataFrame) -> dict[str, Any]:
-    """Return what `inspect` tells about the texts and labels in a table, which all have a value."""
-    from ..describing import describe_texts
-
-    texts = {"text": table[options.inputs].tolist()}
-    return {"texts": describe_texts(texts, options.length, table[options.label].tolist())}
-
-
-def predict_texts(trained: TrainedModel, path: str, reporter: Reporter, table: pd.DataFrame | None = None) -> Table:
-    """Predict the labels of the texts in `table`, by default those in the file; raise `DataError` if it has none."""
-    from ..vocabulary import Vocabulary, without_markup
-
-    record = trained.record
-    text_column, label_column = record["text_column"], record["label_column"]
-    table = open_table(path, [text_column]) if table is None else table
-    refuse_missing(path, table, [text_column])
-    texts = [without_markup(text) for text in table[text_column]]
-    kept = kept_columns(table, (text_column, label_column))
-    numbers = Vocabulary(record["words"]).encode(texts, record["length"])
-    return predicted(trained, kept, numbers, label_column, reporter)
-
-
-def text_code(
-    options: TextCsvOptions, record: dict[str, Any], imports: Imports, table: list[str], parts: list[str]
-) -> DataCode:
-    """Return code that learns the vocabulary again, given the lines that make `table`, and `rows_train`, `rows_val`."""
-    from ...code import assigned, literal
-    from ..data_code import DataCode, datasets
-    from ..vocabulary import PLAIN
-
-    for name in ("re", "unicodedata"):
-        imports.add(name)
-    imports.add("Counter", "collections")
-    most = options.vocabulary - len(PLAIN)
-    lines = [
-        assigned("CLASSES", record["class_names"]),
-        f"LENGTH = {options.length}  # words per text",
-        *_FUNCTIONS,
-        *table,
-        f"labels = table[{literal(options.label)}].str.strip().map(CLASSES.index).to_numpy()",
-        f"texts = [words_of(text) for text in table[{literal(options.inputs)}]]",
-        *parts,
-        "y_train, y_val = labels[rows_train], labels[rows_val]",
-        "",
-        "counts = Counter(word for row in rows_train for word in texts[row])",
-        f"vocabulary = {{word: n for n, (word, _) in enumerate(counts.most_common({most}), 2)}}",
-        "x_train = encode([texts[row] for row in rows_train])",
-        "x_val = encode([texts[row] for row in rows_val])",
-        *datasets("x", "y"),
-    ]
-    return DataCode(lines, "y_train")
-
-
-def check_texts(config: RunConfig) -> None:
-    """Raise `DataError` if a configuration does not fit texts."""
-    require(config, TextCsv.model, _LOSSES)
-
-
-def text_examples(
-    config: RunConfig, options: TextCsvOptions, table: pd.DataFrame, parts: Parts | None = None
-) -> Examples:
-    """Return the examples in a table with a text and a label in each row, with the rows of both parts if given.
-
-    Raises `DataError` if the labels are no classes.
-    """
-    from ..split import split_by_label
-    from ..vocabulary import Vocabulary, length_notice, without_markup
-
-    labels = split_by_label(table[options.label], options.path, config, parts)
-    texts = [without_markup(text) for text in table[options.inputs]]
-    vocabulary = Vocabulary.learn((texts[index] for index in labels.parts[0]), options.vocabulary)
-    rows = vocabulary.encode(texts, options.length)
-    record = {
-        "kind": config.dataset,
-        "text_column": options.inputs,
-        "label_column": options.label,
-        "words": vocabulary.words,
-        "length": options.length,
-        **noted(table),
-    }
-    notices, sizes = length_notice(rows[labels.parts[0]], "texts"), {"vocabulary": len(vocabulary)}
-    return labels.examples(rows, {"text": Input((options.length,), "int32")}, record, notices, sizes)
+        table = [assigned("TABLE", locate(options.path)), *table_code(imports, options.path, record, dtype="str")]
+        parts = split(imports, held_out, config.data.train_limit, "labels")
+        return self.rows_code(options, record, imports, table, parts)
 
 
 _FUNCTIONS = '''

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from ...config.values import Section
 from ...errors import DataError
@@ -12,20 +11,11 @@ from ...storage.paths import user_path
 from ..images.files import files_below
 from ..places import is_remote, join, locate
 from ..row_files import ENCODINGS, UTF_8, decoded
-from ..survey.skimming import Survey, deadline, samples_of, trouble
+from ..survey.skimming import Survey, samples_of
 from ..tables import first_of
-from .image_folder import files_by_class, list_classes, recognized_folders, refuse_other_classes
+from .image_folder import list_classes, recognized_folders, refuse_other_classes, survey_folders
 from .kind import FilePath, Recognized, Start, VocabularySize, WordCount, not_exportable
-from .text_csv import (
-    TextCsvOptions,
-    TextKind,
-    check_texts,
-    described,
-    predict_texts,
-    text_code,
-    text_examples,
-    text_start,
-)
+from .text_csv import TextKind, text_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,10 +24,7 @@ if TYPE_CHECKING:
 
     from ...code import Imports
     from ...config.run_config import RunConfig
-    from ...messages import Reporter
     from ..data_code import DataCode
-    from ..examples import Examples
-    from ..predictions import NewData, Table, TrainedModel
 
 _LOOKED_AT = 1000  # texts of all classes from which the length is chosen
 
@@ -49,11 +36,8 @@ class TextFolderOptions(Section):
     validation_path: Annotated[str, "The same for validation; by default a share of `path` is held out."] = ""
     vocabulary: Annotated[VocabularySize, "Words kept; all others become one unknown word."] = 20_000
     length: Annotated[WordCount, "Words per text; longer ones are cut, shorter ones padded."] = 200
-
-    @property
-    def of_table(self) -> TextCsvOptions:
-        """How the same texts in a table would be read."""
-        return TextCsvOptions(path=self.path, vocabulary=self.vocabulary, length=self.length)
+    inputs: ClassVar = "text"  # the columns of the table that they are read into
+    label: ClassVar = "label"
 
 
 class TextFolder(TextKind[TextFolderOptions]):
@@ -70,51 +54,69 @@ class TextFolder(TextKind[TextFolderOptions]):
 
     def survey(self, path: Path, options: TextFolderOptions) -> Survey:
         """Count the texts of each class."""
-        ends_at = deadline()
-        counts, validation = files_by_class(path, ends_at, _is_text), None
-        if (other := options.validation_path) and not is_remote(other):
-            others = files_by_class(Path(locate(other)), ends_at, _is_text)
-            counts = {name: count for name, count in counts.items() if name in others}
-            validation = sum(others.values())
-        if len(counts) < 2:
-            return trouble("path", f"{user_path(path)} has to have a folder of .txt files for each class")
-        return Survey(total=sum(counts.values()), classes=counts, validation=validation)
+        return survey_folders(path, options.validation_path, _is_text, "texts", needs_both=True)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Keep as many words of each text as nearly all of the first ones have."""
-        table, _, notices = _read(self.options(config), lambda _: None, _LOOKED_AT)
+        table, _, notices = self.read(self.options(config), lambda _: None, _LOOKED_AT)
         rows = [*table.itertuples(index=False, name=None)]
         start = text_start([len(text.split()) for text, _ in rows], samples_of(rows, lambda row: f"{row[1]}: {row[0]}"))
         return start._replace(skipped=notices)
 
-    def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-        """Read the files, split them class by class, and learn the vocabulary from the training texts."""
-        from ..split import parts_of
+    def read(
+        self, options: TextFolderOptions, on_fetch: Callable[[str], None], most: int = 0
+    ) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
+        """Read the files, or so many of each part, which are the first ones of each class.
 
-        check_texts(config)
-        table, train, notices = _read(self.options(config), on_fetch)
-        parts = parts_of(train, len(table), config)
-        examples = text_examples(config, self.options(config).of_table, table, parts)
-        return replace(examples, notices=(*notices, *examples.notices))
-
-    def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
-        """Describe the texts for training and for validation as `describe_texts` does."""
-        options = self.options(config)
-        return described(options.of_table, _read(options, note)[0])
-
-    def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
-        """Predict the labels of the files in a folder, of one file, or of the texts in a table."""
+        Raises `DataError` if there are not two classes, validation has others, or no file can be read.
+        """
         import pandas as pd
 
-        path = request.only()
+        folders = {option: path for option in ("path", "validation_path") if (path := getattr(options, option))}
+        parts = []
+        for option, path in folders.items():
+            _, by_class = list_classes(path, option, on_fetch)
+            parts.append({name: sorted(filter(_is_text, files)) for name, files in by_class.items()})
+        listed, other = parts[0], parts[-1]
+        used = {name: files for name, files in listed.items() if files and other.get(name)}
+        refuse_other_classes(locate(options.validation_path), filter(other.get, other), locate(options.path), used)
+        if len(used) < 2:
+            raise DataError(f"{locate(options.path)} has to have a folder of .txt files for each class.")
+        rows, ends, encodings, bad = list[tuple[str, str]](), [], list[str](), list[DataError]()
+        for path, classes in zip(folders.values(), (used, *parts[1:]), strict=True):
+            for name, files in classes.items():
+                for file in files[: max(1, most // len(classes)) if most else None]:
+                    try:
+                        text, encoding = decoded(join(locate(path), f"{name}/{file}"))
+                    except DataError as error:
+                        bad.append(error)
+                        continue
+                    rows.append((text, name))
+                    encodings.append(encoding)
+            ends.append(len(rows))
+        if not rows:
+            raise bad[0]
+        table = pd.DataFrame(rows, columns=[options.inputs, options.label])
+        table.attrs["encoding"] = min({*encodings} - {UTF_8}, default=UTF_8)
+        unused, total = [name for name in listed if name not in used], len(rows) + len(bad)
+        notices = [f"Folders that are not used as classes: {first_of(unused, 3)}."] if unused else []
+        notices += [f"{len(bad):,} of {total:,} texts are left out. The first: {bad[0].what}"] if bad else []
+        counts = [(encodings.count(encoding), why) for encoding, why in ENCODINGS.items()]
+        notices += [f"{count:,} of {total:,} texts are read as {why}." for count, why in counts if count]
+        return table, ends[0], tuple(notices)
+
+    def new_texts(self, path: str, column: str) -> pd.DataFrame:
+        """Read the files in a folder, one file, or a table."""
+        import pandas as pd
+
         place = Path(locate(path))
         if not place.is_dir() and not _is_text(path):
-            return predict_texts(trained, path, reporter)
+            return super().new_texts(path, column)
         names = sorted(filter(_is_text, files_below(str(place)))) if place.is_dir() else [place.name]
         if not names:
             raise DataError(f"{user_path(place)} has no .txt files.")
         texts = [decoded(str(place / name if place.is_dir() else place))[0] for name in names]
-        return predict_texts(trained, path, reporter, pd.DataFrame({"file": names, "text": texts}))
+        return pd.DataFrame({"file": names, column: texts})
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the files of each class, and learns the vocabulary again."""
@@ -136,7 +138,7 @@ class TextFolder(TextKind[TextFolderOptions]):
             table += ["count = len(table)", "table = pd.concat([table, read_folder(VALIDATION)])"]
             folders += [assigned("VALIDATION", locate(options.validation_path))]
             parts = [shuffled("rows_train", "count", limit), "rows_val = np.arange(count, len(table))"]
-        return text_code(options.of_table, record, imports, [*folders, *table], parts)
+        return self.rows_code(options, record, imports, [*folders, *table], parts)
 
 
 _FUNCTION = '''
@@ -168,49 +170,3 @@ def read_folder(folder):
 
 def _is_text(name: str) -> bool:
     return name.lower().endswith(".txt") and not name.startswith(".")
-
-
-def _read(
-    options: TextFolderOptions, on_fetch: Callable[[str], None], most: int = 0
-) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
-    """Return the texts and labels, those for training first, how many these are, and what the user should know.
-
-    `most` limits the texts of each part, which are the first ones of each class. Raises `DataError` if there are not
-    two classes, validation has others, or no file can be read.
-    """
-    import pandas as pd
-
-    train = _listed(options.path, "path", on_fetch)
-    other = _listed(options.validation_path, "validation_path", on_fetch) if options.validation_path else {}
-    used = {name: files for name, files in train.items() if files and (not other or other.get(name))}
-    refuse_other_classes(locate(options.validation_path), filter(other.get, other), locate(options.path), used)
-    if len(used) < 2:
-        raise DataError(f"{locate(options.path)} has to have a folder of .txt files for each class.")
-    rows, ends, encodings, bad = list[tuple[str, str]](), [], list[str](), list[DataError]()
-    for place, classes in ((options.path, used), (options.validation_path, other)):
-        for name, files in classes.items():
-            for file in files[: max(1, most // len(classes)) if most else None]:
-                try:
-                    text, encoding = decoded(join(locate(place), f"{name}/{file}"))
-                except DataError as error:
-                    bad.append(error)
-                    continue
-                rows.append((text, name))
-                encodings.append(encoding)
-        ends.append(len(rows))
-    if not rows:
-        raise bad[0]
-    table = pd.DataFrame(rows, columns=["text", "label"])
-    table.attrs["encoding"] = min({*encodings} - {UTF_8}, default=UTF_8)
-    unused, total = [name for name in train if name not in used], len(rows) + len(bad)
-    notices = [f"Folders that are not used as classes: {first_of(unused, 3)}."] if unused else []
-    notices += [f"{len(bad):,} of {total:,} texts are left out. The first: {bad[0].what}"] if bad else []
-    counts = [(encodings.count(encoding), why) for encoding, why in ENCODINGS.items()]
-    notices += [f"{count:,} of {total:,} texts are read as {why}." for count, why in counts if count]
-    return table, ends[0], tuple(notices)
-
-
-def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> dict[str, list[str]]:
-    """Return the sorted texts below each folder in a folder."""
-    _, by_class = list_classes(path, option, on_fetch)
-    return {name: sorted(filter(_is_text, files)) for name, files in by_class.items()}

@@ -72,41 +72,36 @@ class TextPairs(DatasetKind[TextPairsOptions]):
             stem = next((stem for stem in ("train", "training", *stems) if stems.count(stem) == 2), None)
             if stem is None:
                 return None
-            # English is translated into the other language.
-            source, target = sorted(
-                (entry for entry in texts if entry.stem == stem), key=lambda one: one.suffix != ".en"
-            )
+            pair = [entry for entry in texts if entry.stem == stem]
+            source, target = sorted(pair, key=lambda one: one.suffix != ".en")  # English comes first
             return Recognized({"path": str(source), "target_path": str(target)}, sure=0.7)
-        first = ""
-        if not _NOT_TEXT & {*place.suffixes}:
-            with suppress(DataError):  # it is no text
-                first = next(text_lines(place), "")
-        return Recognized({"path": str(place)}, sure=0.5) if "\t" in first and "\0" not in first else None
+        with suppress(DataError):  # it is no text
+            first = "" if _NOT_TEXT & {*place.suffixes} else next(text_lines(place), "")
+            if "\t" in first and "\0" not in first:
+                return Recognized({"path": str(place)}, sure=0.5)
+        return None
 
     def survey(self, path: Path, options: TextPairsOptions) -> Survey:
         """Count the pairs, up to the first line without one."""
         lines = 0
-        for number, line in enumerate(in_time(text_lines(path), deadline())):
+        for number, line in enumerate(in_time(text_lines(path), deadline()), 1):
             if line.isspace():
                 continue
             lines += 1
-            if options.target_path:
-                continue
-            source, _, rest = line.partition("\t")
-            if not (source.strip() and rest.partition("\t")[0].strip()):
-                what = f"{user_path(path)}, line {number + 1:,} has no tab between a source and a target sentence"
+            if not options.target_path and not all(_halves(line)):
+                what = f"{user_path(path)}, line {number:,} has no tab between a source and a target sentence"
                 return trouble("path", f"{what}: '{short_text(line.strip())}'")
         return Survey(total=lines) if lines else trouble("path", f"{user_path(path)} is empty")
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Assume that both vocabularies are as large as they may be."""
         options = self.options(config)
-        return _signature(options, options.vocabulary, options.vocabulary), ""
+        return _signature(options.length, options.vocabulary, options.vocabulary), ""
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Keep as many words as nearly all of the first sentences have, and fit the model to the number of pairs."""
         options = self.options(config)
-        files = [options.path, *([options.target_path] if options.target_path else [])]
+        files = filter(None, (options.path, options.target_path))
         lines = (line for file in files for line in islice(text_lines(Path(locate(file))), _SAMPLED))
         sentences = (sentence for line in lines for sentence in line.split("\t")[: 1 if options.target_path else 2])
         length, why = nearly_longest([len(sentence.split()) + 1 for sentence in sentences], 10, 60)
@@ -129,23 +124,24 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         on_fetch(f"reading {shown(options.path)}")
         pairs = read_pairs(options)
         rows = random_split(len(pairs), "pairs of sentences", config)
-        train, validation = ([pairs[row] for row in part] for part in rows)
-        source = Vocabulary.learn((pair[0] for pair in train), options.vocabulary)
-        target = Vocabulary.learn((pair[1] for pair in train), options.vocabulary, SENTENCES)
+        # The source and the target sentences of each part, which may have none.
+        halves = [[*zip(*(pairs[row] for row in part), strict=True)] or [(), ()] for part in rows]
+        source = Vocabulary.learn(halves[0][0], options.vocabulary)
+        target = Vocabulary.learn(halves[0][1], options.vocabulary, SENTENCES)
         parts = []
-        for part in (train, validation):
-            so_far, following = target.encode_targets([pair[1] for pair in part], options.length)
-            inputs = {"source": source.encode([pair[0] for pair in part], options.length), "target": so_far}
+        for sources, targets in halves:
+            so_far, following = target.encode_targets(targets, options.length)
+            inputs = {"source": source.encode(sources, options.length), "target": so_far}
             parts.append((inputs, following, (following != PADDING).astype("float32")))  # the weight of each word
         return of_arrays(
             *parts,
-            signature=_signature(options, len(source), len(target)),
+            signature=_signature(options.length, len(source), len(target)),
             record={
                 "kind": config.dataset,
                 "source": source.words,
                 "target": target.words,
                 "length": options.length,
-                "samples": validation[:_SAMPLES],
+                "samples": [pairs[row] for row in rows[1][:_SAMPLES]],
             },
             notices=length_notice(parts[0][1], "target sentences"),
         )
@@ -154,9 +150,9 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         """Describe the sentences as `describe_texts` does."""
         from ..describing import describe_texts
 
-        pairs = read_pairs(options := self.options(config))
-        texts = {"source": [source for source, _ in pairs], "target": [target for _, target in pairs]}
-        return {"texts": describe_texts(texts, options.length)}
+        options = self.options(config)
+        sources, targets = zip(*read_pairs(options), strict=True)
+        return {"texts": describe_texts({"source": sources, "target": targets}, options.length)}
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Translate sentences, a row for each line; of a line with tabs, only the part before the first tab."""
@@ -170,9 +166,15 @@ class TextPairs(DatasetKind[TextPairsOptions]):
         return Table(("source", "translation"), rows)
 
 
-def _signature(options: TextPairsOptions, source_words: int, target_words: int) -> Signature:
-    inputs = {name: Input((options.length,), "int32") for name in ("source", "target")}
-    sizes = {"source_vocabulary": source_words, "target_vocabulary": target_words, "length": options.length}
+def _halves(line: str) -> tuple[str, str]:
+    """Return the sentences before the first tab and after it, up to the next."""
+    source, _, rest = line.partition("\t")
+    return source.strip(), rest.partition("\t")[0].strip()
+
+
+def _signature(length: int, source_words: int, target_words: int) -> Signature:
+    inputs = {name: Input((length,), "int32") for name in ("source", "target")}
+    sizes = {"source_vocabulary": source_words, "target_vocabulary": target_words, "length": length}
     return Signature(Task.TRANSLATION, inputs, sizes=sizes)
 
 
@@ -188,13 +190,11 @@ def read_pairs(options: TextPairsOptions) -> list[Pair]:
         what = f"{shown(path)} has {len(lines):,} lines, and {shown(options.target_path)} {len(targets):,}."
         raise DataError(what, remedy="Each line of one is the translation of the same line of the other.")
     for number, (line, other) in enumerate(zip(lines, targets, strict=True), 1):
-        if not line.strip() and not other.strip():
-            continue
-        source, _, rest = line.partition("\t")
-        target = other if options.target_path else rest.partition("\t")[0]
-        if source.strip() and target.strip():
-            pairs.append((source.strip(), target.strip()))
-        else:
+        source, target = _halves(line)
+        target = other.strip() if options.target_path else target
+        if source and target:
+            pairs.append((source, target))
+        elif line.strip() or other.strip():
             broken.append(number)
     remedy = "Each line is a source sentence, a tab and a target sentence."
     refuse_lines(shown(path), broken, "no source and target sentence", remedy)

@@ -67,11 +67,9 @@ class Tfds(NamedKind[TfdsOptions]):
             names = {name: str(words) for name, words in ask(self.name, {}).items()}
             _NAMES.put(key, names)
         folder = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
-        here = {place.parts[len(folder.parts)] for place in folder.glob("*/**/dataset_info.json")}
-        return names | {
-            name: f"{ON_THIS_MACHINE}, {names.get(name, '').replace(' to download', '')}".strip(", ")
-            for name in sorted(here)
-        }
+        for name in sorted({place.parts[len(folder.parts)] for place in folder.glob("*/**/dataset_info.json")}):
+            names[name] = f"{ON_THIS_MACHINE}, {names.get(name, '').replace(' to download', '')}".strip(", ")
+        return names
 
     def list_names(self) -> dict[str, str]:
         """Return the package's names, and what it says about each; imports TensorFlow and asks no server."""
@@ -96,6 +94,7 @@ class Tfds(NamedKind[TfdsOptions]):
             raise DataError(f"'{name}' is no name of a dataset.", remedy="Write it as in tfds:mnist.")
         if folder and not is_remote(folder):
             folder = str(Path(folder).expanduser().absolute())
+        in_folder = f" in {folder}" if folder else ""
         try:
             return tfds.builder(name, data_dir=folder or None)
         except tfds.core.DatasetNotFoundError as error:
@@ -103,26 +102,22 @@ class Tfds(NamedKind[TfdsOptions]):
             remedy = "Set data.options.data_dir if it was prepared in another folder."
             raise DataError(f"{what}; {did_you_mean(options.name, tfds.list_builders())}", remedy=remedy) from error
         except Exception as error:  # builders run code of their own, which may need packages that are not here
-            in_folder = f" in {folder}" if folder else ""
             raise DataError(f"tfds:{name} cannot be read{in_folder}.", why=one_line(error, 300)) from error
 
     def facts_of(self, builder: Any, options: TfdsOptions) -> NamedFacts:
         """Return what the package knows about a dataset, prepared or not; nothing is downloaded."""
         info = builder.info
-        keys = info.supervised_keys or ((), "")
+        inputs, label = (info.supervised_keys or ((), ""))[:2]
         features = dict(info.features.items()) if hasattr(info.features, "items") else {}
+        licence = info.redistribution_info.license if info.redistribution_info else ""
+        size = size_text(info.dataset_size) if info.dataset_size else ""
+        place = shown(str(builder.data_path))
         return NamedFacts(
             features={name: _feature(feature) for name, feature in features.items()},
             splits={name: split.num_examples for name, split in info.splits.items()},
-            inputs=(keys[0],) if isinstance(keys[0], str) else tuple(keys[0]),
-            label=keys[1] if isinstance(keys[1], str) else "",
-            about=described(
-                info,
-                version=str(info.version),
-                licence=info.redistribution_info.license if info.redistribution_info else "",
-                size=size_text(info.dataset_size) if info.dataset_size else "",
-                folder=shown(str(builder.data_path)),
-            ),
+            inputs=(inputs,) if isinstance(inputs, str) else tuple(inputs),
+            label=label if isinstance(label, str) else "",
+            about=described(info, version=str(info.version), licence=licence, size=size, folder=place),
             download=None if builder.is_prepared() else _download(builder),
         )
 
@@ -147,14 +142,12 @@ class Tfds(NamedKind[TfdsOptions]):
         """Return features as columns of text."""
         import pandas as pd
 
-        builder = self.builder(options)
-
         def cell(value: Any, feature: Any) -> str:
             if hasattr(feature, "names"):
                 return feature.names[int(value)] if value >= 0 else ""
             return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
-        columns: dict[str, list[str]] = {name: [] for name in names}
+        builder, columns = self.builder(options), {name: list[str]() for name in names}
         for batch in _read(builder, part, names).batch(_BATCH).as_numpy_iterator():
             for name in names:
                 columns[name] += [cell(value, builder.info.features[name]) for value in batch[name]]
@@ -162,22 +155,21 @@ class Tfds(NamedKind[TfdsOptions]):
 
     def part_lines(self, options: TfdsOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
         """Return code that makes `parts`, two lists of examples."""
-        from ...code import call, literal, write
+        from ...code import call, literal, literals, write
 
         imports.add("tensorflow_datasets as tfds")
-        given = {"split": literal([f"{split}[{start}:{stop}]" for split, start, stop in parts])}
-        folder = {"data_dir": literal(options.data_dir)} if options.data_dir else {}
-        loaded = write(call("tfds.load", literal(options.full_name), **given, **folder), 0, "parts = ")
-        return [loaded, "parts = [tfds.as_numpy(part) for part in parts]"]
+        given: dict[str, Any] = {"split": [f"{split}[{start}:{stop}]" for split, start, stop in parts]}
+        given |= {"data_dir": options.data_dir} if options.data_dir else {}
+        loaded = call("tfds.load", literal(options.full_name), **literals(given))
+        return [write(loaded, 0, "parts = "), "parts = [tfds.as_numpy(part) for part in parts]"]
 
 
 def _read(builder: Any, part: Slice, wanted: Sequence[str], undecoded: str = "") -> Any:
     """Return some examples of a split, in the order of the shards."""
     import tensorflow_datasets as tfds
 
-    decoders: Any = tfds.decode.PartialDecoding(
-        dict.fromkeys(wanted, True), {undecoded: tfds.decode.SkipDecoding()} if undecoded else None
-    )
+    skipped = {undecoded: tfds.decode.SkipDecoding()} if undecoded else None
+    decoders: Any = tfds.decode.PartialDecoding(dict.fromkeys(wanted, True), skipped)
     split = f"{part.split}[{part.start}:{part.stop}]"
     return builder.as_dataset(split=split, decoders=decoders, shuffle_files=False)
 

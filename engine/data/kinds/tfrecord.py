@@ -118,9 +118,8 @@ def read_schema(text: str, place: str) -> Schema:
         return Schema.model_validate_json(text)
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
-        field = ".".join(map(str, detail["loc"]))
-        why = f"{field}: {detail['msg'].lower()}".removeprefix(": ")
-        if field == "version" and isinstance(detail["input"], int):
+        why = f"{'.'.join(map(str, detail['loc']))}: {detail['msg'].lower()}".removeprefix(": ")
+        if detail["loc"] == ("version",) and isinstance(detail["input"], int):
             why = f"It has version {detail['input']}; this tpu-console reads versions up to {VERSION}."
         remedy = "Write the shards again with `tpu-console tfrecord`."
         raise DataError(f"{place} is damaged, or of a newer version.", why=why, remedy=remedy) from error
@@ -146,22 +145,20 @@ def check_shards(folder: str, schema: Schema, on_fetch: Callable[[str], None]) -
     import tensorflow as tf
 
     total = sum(shard.bytes for shard in schema.shards)
-    is_read = not is_remote(folder) and total <= _LARGEST_CHECKED
-    if is_read:
+    if is_read := not is_remote(folder) and total <= _LARGEST_CHECKED:
         on_fetch(f"checking {len(schema.shards):,} shards, {total / 1e6:,.0f} MB")
     for shard in schema.shards:
-        place, crc32, why = join(folder, shard.file), shard.crc32, ""
+        place, why = join(folder, shard.file), ""
         try:
             size = tf.io.gfile.stat(place).length
-            if is_read and size == shard.bytes:
+            if size != shard.bytes:
+                why = f"It has {size:,} bytes instead of {shard.bytes:,}."
+            elif is_read:
                 with open_file(place) as stream:
-                    crc32 = checksum(stream)[1]
+                    is_same = checksum(stream)[1] == shard.crc32
+                why = "" if is_same else f"Its checksum differs from the one in {SCHEMA_NAME}."
         except tf.errors.OpError as error:
             why = one_line(error)
-        if why or size != shard.bytes:
-            why = why or f"It has {size:,} bytes instead of {shard.bytes:,}."
-        elif crc32 != shard.crc32:
-            why = f"Its checksum differs from the one in {SCHEMA_NAME}."
         if why:
             remedy = f"Copy it again, or write it again with `tpu-console tfrecord SOURCE {folder}`."
             raise DataError(f"The shard {place} is missing or was changed.", why=why, remedy=remedy)
@@ -177,12 +174,12 @@ def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.
 
     from ..images.decode import as_written, decode_bytes, without_gaps
 
-    starts = np.cumsum([0, *(len(shard.labels) for shard in schema.shards)], dtype=np.int64)
-    is_wanted = np.zeros(starts[-1], np.bool_)
-    is_wanted[wanted] = True
-    used = [number for number in range(len(schema.shards)) if is_wanted[starts[number] : starts[number + 1]].any()]
+    counts = np.array([len(shard.labels) for shard in schema.shards], np.int64)
+    starts = np.cumsum(counts) - counts
+    used = np.unique(np.searchsorted(starts + counts, wanted, side="right"))  # the shards
     paths = [join(folder, schema.shards[number].file) for number in used]
-    counts = np.array([len(schema.shards[number].labels) for number in used], np.int64)
+    is_wanted = np.zeros(counts.sum(), np.bool_)
+    is_wanted[wanted] = True
     mask = tf.constant(is_wanted)
     is_class = schema.label == "class"
     shape, dtype = ([], tf.int64) if is_class else ([len(schema.classes)], tf.float32)
@@ -205,7 +202,7 @@ def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.
         return image, tf.cast(values["label"], tf.int32) if is_class else values["label"]
 
     in_order = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
-    read = tf.data.Dataset.from_tensor_slices((paths, starts[used], counts)).interleave(
+    read = tf.data.Dataset.from_tensor_slices((paths, starts[used], counts[used])).interleave(
         numbered, cycle_length=min(len(used), _SIDE_BY_SIDE), **in_order
     )
     parsed = read.filter(lambda index, _: tf.gather(mask, index)).map(parse, **in_order)
@@ -241,12 +238,11 @@ class Tfrecord(ImageKind[TfrecordOptions]):
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         """Fit the model to the size of the first image of some shards."""
-        if is_remote(config.data.options["path"]):
-            return image_start(config, [])
         from ..images.check import check_image
 
+        folder = locate(config.data.options["path"])
         seen: list[ImageFacts] = []
-        for shard in sorted(Path(locate(config.data.options["path"])).glob("*.tfrecord"))[:_LOOKED_AT]:
+        for shard in [] if is_remote(folder) else sorted(Path(folder).glob("*.tfrecord"))[:_LOOKED_AT]:
             with open_regular(shard, follows_links=True) as file:
                 content = file.read(_FIRST_BYTES)
             starts = [start for mark in _IMAGE_STARTS if (start := content.find(mark)) >= 0]
@@ -267,10 +263,8 @@ class Tfrecord(ImageKind[TfrecordOptions]):
         if schema.label == "shares":
             refuse_sparse(config.loss, folder)
         check_shards(folder, schema, on_fetch)
-        labels = np.array(schema.labels, np.int64)
-        fraction, limit = config.data.validation_fraction, config.data.train_limit
-        split = stratified_split(labels, schema.classes, fraction, config.seed, limit)
-        decoding = self.decoding(config)
+        labels, data, decoding = np.array(schema.labels, np.int64), config.data, self.decoding(config)
+        split = stratified_split(labels, schema.classes, data.validation_fraction, config.seed, data.train_limit)
         held_out = records(folder, schema, decoding, split.validation) if len(split.validation) else None
         return image_examples(
             (records(folder, schema, decoding, split.train), held_out),
