@@ -19,7 +19,7 @@ from ..data.cached_facts import save_input_speed
 from ..data.describing import small_picture, unknown_share
 from ..data.download import reporting
 from ..data.examples import Examples, Task
-from ..data.kinds.image_kind import ImageFilesKind
+from ..data.kinds.kind import ImageFilesKind
 from ..data.kinds.table import KINDS, load_examples
 from ..errors import ConsoleError
 from ..input.class_weights import class_totals

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..data.images.files import Source
-    from ..data.kinds.image_kind import ImageFilesKind
+    from ..data.kinds.kind import ImageFilesKind
     from ..messages import Reporter
 
 _OVERHEAD_BYTES = 200  # about what a record, with its lines in the manifest and the schema, takes besides the image

@@ -12,11 +12,11 @@ from ...config.pieces import listed
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
 from ..examples import Input, Signature, Task
+from ..images.files import Source, find_images, image_folder, read_ids, refuse_sparse
 from ..places import IMAGE_ENDINGS, locate, shown
 from ..survey.skimming import Survey, count_classes, first_rows, label_columns
 from ..tables import UNNAMED, class_order, is_number, noted, refuse_lines, refuse_missing
-from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
-from .kind import Column, FilePath, Question, Recognized, class_count
+from .kind import Column, FilePath, ImageFilesKind, ImageSize, Question, Recognized, Resize, SkipBad, class_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ...code import Imports
     from ...config.run_config import RunConfig
     from ..data_code import DataCode
-    from ..images.files import Source
 
 _MOST_BESIDE = 50  # folders beside a table that are looked at
 _SUM_TOLERANCE = 1e-3  # of probabilities
@@ -106,8 +105,6 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
 
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
         """Read the table and find the files of its images; a sparse loss needs class numbers."""
-        from ..images.files import Source, find_images, image_folder, read_ids
-
         options = self.options(config)
         place = shown(options.path)
         on_fetch(f"reading {place}")
@@ -138,7 +135,6 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         """Return code that reads the table with pandas and splits it."""
         from ...code import assigned, literal
         from ..data_code import chosen, image_code, split, table_code
-        from ..images.files import image_folder
 
         options = self.options(config)
         imports.add("numpy as np")
@@ -166,10 +162,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
 def _class_numbers(
     column: pd.Series[str], classes: Sequence[str], place: str
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return the class number of each row, and the names of the classes, in the order of `classes` if there are any.
-
-    Raises `DataError` if a label is unknown, or there is only one class.
-    """
+    """Return the class number of each row, and the names of the classes, in the order of `classes` if there are any."""
     import numpy as np
 
     names = tuple(classes) or tuple(sorted(column.unique(), key=class_order))
@@ -180,20 +173,13 @@ def _class_numbers(
     if len(names) < 2:
         what = f"{place}: every label in column '{column.name}' is '{names[0]}'; training needs at least two classes."
         raise DataError(what, remedy="Set data.options.label to the column with the classes.")
-    numbers = {name: number for number, name in enumerate(names)}
-    return np.array([numbers[name] for name in column], np.int32), names
+    return np.array(column.map({name: number for number, name in enumerate(names)}), np.int32), names
 
 
 def _probabilities(table: pd.DataFrame, loss: str, place: str) -> NDArray[Any]:
-    """Return the probability of each class, of shape (rows, classes); for a sparse loss, class numbers.
-
-    Raises `DataError` if one is not between 0 and 1, a row does not add up to 1, or has several classes for a sparse
-    loss.
-    """
+    """Return the probability of each class, of shape (rows, classes); for a sparse loss, class numbers."""
     import numpy as np
     import pandas as pd
-
-    from ..images.files import refuse_sparse
 
     for name, column in table.items():
         wrong = column[~pd.to_numeric(column, errors="coerce").between(0, 1)]

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
 from ...storage.paths import user_path
-from ..images.files import files_below, list_folder
+from ..images.files import Source, files_below, list_folder
 from ..places import is_image_name, is_remote, join, locate, not_there
 from ..survey.skimming import Survey, deadline, in_time, short_text, trouble
 from ..tables import first_of
-from .image_kind import ImageFilesKind, ImageSize, Resize, SkipBad
-from .kind import FilePath, Recognized
+from .kind import FilePath, ImageFilesKind, ImageSize, Recognized, Resize, SkipBad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from ...code import Imports
     from ...config.run_config import RunConfig
     from ..data_code import DataCode
-    from ..images.files import Source
 
 _TRAINING, _OTHERS = ("train", "training"), ("val", "valid", "validation", "test", "testing")
 """Folder names that mean parts of a dataset, not classes."""
@@ -203,8 +201,6 @@ def refuse_other_classes(validation: str, names: Iterable[str], place: str, know
 
 def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
     import numpy as np
-
-    from ..images.files import Source
 
     place, by_class = list_classes(path, option, on_fetch)
     images = {name: [*filter(is_image_name, files)] for name, files in by_class.items()}

@@ -16,17 +16,21 @@ from ...storage.keyed_store import KeyedStore, typed
 from ..download import Download, reaches, remove_leftovers
 from ..places import ON_THIS_MACHINE
 from ..survey.skimming import Survey, column_named, trouble
-from .image_kind import ImageKind, ImageRecord, ImageSize, Resize, image_start
 from .kind import (
+    ImageKind,
+    ImageRecord,
+    ImageSize,
     InputsRecord,
     Question,
     Recognized,
+    Resize,
     Start,
     UnknownShapesError,
     VocabularySize,
     WordCount,
     check_label,
     class_count,
+    image_start,
 )
 from .table_csv import TableCsv, TableCsvOptions
 from .text_csv import TEXT_NAMES, TextCsv, TextCsvOptions, text_signature

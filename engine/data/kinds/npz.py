@@ -16,11 +16,10 @@ from ...errors import DataError, one_line
 from ..examples import Examples, Input, Signature
 from ..places import locate, open_file, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
-from ..split import LabelScale, signature_of
+from ..split import LabelScale, parts_of, signature_of, split_classes, split_numbers
 from ..survey.skimming import Survey, of_classes, short_text
 from ..tables import check_there, first_of
-from .image_kind import cnn_options
-from .kind import DatasetKind, FilePath, InputsRecord, LabelType, Recognized, Start, check_label
+from .kind import DatasetKind, FilePath, InputsRecord, LabelType, Recognized, Start, check_label, cnn_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -107,8 +106,6 @@ class Npz(DatasetKind[NpzOptions]):
         """Read the arrays, and hold out some examples unless there are arrays for validation."""
         import numpy as np
 
-        from ..split import parts_of, split_classes, split_numbers
-
         options = self.options(config)
         place, is_number = shown(options.path), options.label_type == "number"
         if is_number:
@@ -134,8 +131,9 @@ class Npz(DatasetKind[NpzOptions]):
             record["pixel_range"] = top = 255.0 if x.dtype == np.uint8 else float(np.abs(train).max()) or 1.0
         else:
             mean, deviation = train.mean(axis=0), train.std(axis=0)
-            record |= {"mean": mean.tolist(), "deviation": (deviation + (deviation == 0)).tolist()}
-            x = _scaled(x, record)
+            deviation[deviation == 0] = 1
+            record |= {"mean": mean.tolist(), "deviation": deviation.tolist()}
+            x = (x - mean) / deviation
         return labels.examples(x, _input(x.shape[1:]), record, pixel_range=top)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
@@ -146,6 +144,7 @@ class Npz(DatasetKind[NpzOptions]):
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict the inputs in another file; rows are counted from 0."""
+        import numpy as np
         import pandas as pd
 
         record, path = _Record.model_validate(trained.record), request.only()
@@ -156,7 +155,7 @@ class Npz(DatasetKind[NpzOptions]):
                 raise DataError(f"{shown(path)} has no array of examples of shape {tuple(record.shape)}.")
             inputs = _inputs(archive, name)
         if record.mean:
-            inputs = _scaled(inputs, trained.record)
+            inputs = (inputs - np.array(record.mean, np.float32)) / np.array(record.deviation, np.float32)
         elif trained.config.data.pixels == "unit":
             inputs = inputs / record.pixel_range
         index = pd.DataFrame({"index": map(str, range(len(inputs)))})
@@ -210,7 +209,7 @@ def open_arrays(path: str) -> Iterator[Any]:
 def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
     """Open a dataset's arrays, with the names of inputs and labels: for training, and for validation if there are any.
 
-    Raises `DataError` if the arrays are damaged, it is unclear which they are, or they do not fit each other.
+    Raises `DataError` if they are damaged, unclear, or do not fit each other.
     """
     with open_arrays(options.path) as archive:
         by_name = {name.lower(): name for name in archive.files}
@@ -278,10 +277,3 @@ def _labels(archive: Any, name: str, options: NpzOptions) -> NDArray[Any]:
         remedy = "Save one whole number or word for each example, as in y.argmax(axis=1) or y.astype(int)."
         raise DataError(what, remedy=remedy)
     return values.reshape(-1).astype(np.int64) if kind == "f" else values.reshape(-1)
-
-
-def _scaled(rows: NDArray[Any], record: Mapping[str, Any]) -> NDArray[np.float32]:
-    import numpy as np
-
-    scaled: NDArray[np.float32] = (rows - np.float32(record["mean"])) / np.float32(record["deviation"])
-    return scaled

@@ -13,7 +13,7 @@ from ...config.values import Section
 from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import shown
 from ..predictions import NewData, Table, TrainedModel, number
-from ..split import deviation_notice
+from ..split import deviation_notice, random_split
 from ..survey.skimming import Survey, column_named, count_classes, first_rows
 from ..tables import open_table, read_table, refuse_lines, refuse_missing
 from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized, check_label
@@ -83,8 +83,6 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         """Read the ratings, hold some out, and number the users and items of the rest."""
         import numpy as np
 
-        from ..split import random_split
-
         options = self.options(config)
         check_label(config, "number", self.model)
         on_fetch(f"reading {shown(options.path)}")
@@ -137,10 +135,9 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         return {"ratings": described}
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
-        """Predict the rating of each pair in a table, or the best items if the table has users only.
+        """Predict the rating of each pair in a table, or each user's best items if the table has users only.
 
-        Users and items that were not in the training data get an average rating. Items that a user rated in the run's
-        data, for training or validation, are not among the best.
+        Unknown users and items get an average rating; what a user rated in the run's data is not among the best.
         """
         path, record = request.only(), trained.record
         user, item, rating = (record["columns"][name] for name in ("user", "item", "rating"))
@@ -215,10 +212,7 @@ def _best(
 
 
 def packed(users: NDArray[np.int32], items: NDArray[np.int32]) -> str:
-    """Pack the number of ratings of each user, followed by the rated items, user by user; 0 means unknown.
-
-    The text takes about two bytes per rating.
-    """
+    """Pack the number of ratings of each user, and the rated items user by user, in two bytes each; 0 means unknown."""
     import numpy as np
 
     known = (users > 0) & (items > 0)

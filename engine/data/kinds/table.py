@@ -20,8 +20,7 @@ from ..tables import first_of
 from .hf import Hf
 from .image_csv import ImageCsv
 from .image_folder import ImageFolder
-from .image_kind import ImageRecord
-from .kind import DatasetKind
+from .kind import DatasetKind, ImageRecord
 from .named_kind import NamedKind
 from .npz import Npz
 from .ratings_csv import RatingsCsv
@@ -41,22 +40,11 @@ if TYPE_CHECKING:
     from ..examples import Examples
 
 _LARGEST_RECORD = 128 << 20
-KINDS: dict[str, DatasetKind[Any]] = {
-    kind.name: kind
-    for kind in (
-        ImageCsv(),
-        ImageFolder(),
-        Tfrecord(),
-        TextPairs(),
-        TextCsv(),
-        TextFolder(),
-        RatingsCsv(),
-        TableCsv(),
-        Npz(),
-        Tfds(),
-        Hf(),
-    )
-}
+_ALL: tuple[type[DatasetKind[Any]], ...] = (
+    *(ImageCsv, ImageFolder, Tfrecord, TextPairs, TextCsv, TextFolder, RatingsCsv, TableCsv, Npz),
+    *(Tfds, Hf),
+)
+KINDS = {kind.name: kind() for kind in _ALL}
 """The kinds of the user's files and of data with a name, by their names in a configuration."""
 
 
@@ -93,10 +81,9 @@ def new_data(config: RunConfig, record: dict[str, Any]) -> str:
 
 
 def read_record(path: Path, dataset: str) -> dict[str, Any]:
-    """Read the ``inputs.json`` of a run on a dataset, which turns new data into the model's inputs.
+    """Read the ``inputs.json`` of a run, which turns new data into inputs; empty if the configuration says everything.
 
-    It is empty for a dataset without one whose configuration says everything. Raises `DataError` if it is missing, not
-    a regular file, too large, or lacks what the dataset needs.
+    Raises `DataError` if it is missing, not a regular file, too large, or lacks what the dataset needs.
     """
     shown, kind = user_path(path), KINDS.get(dataset)
     try:
@@ -123,10 +110,7 @@ def named_kind(text: str) -> tuple[NamedKind[Any], str] | None:
 
 
 def known_names() -> dict[str, str]:
-    """Return the names of data that are known without a network, such as ``tfds:mnist``, and a few words about each.
-
-    It may take seconds.
-    """
+    """Return the names of data known without a network, and a few words about each; may take seconds."""
     cached = kaggle_cache().glob("datasets/*/*/*.complete")
     names = {f"{KAGGLE}:{place.parts[-3]}/{place.parts[-2]}": ON_THIS_MACHINE for place in cached}
     for kind in KINDS.values():
@@ -152,12 +136,7 @@ def download_of(config: RunConfig) -> Download | None:
 
 
 def load_examples(config: RunConfig, on_fetch: OnFetch) -> Examples:
-    """Load a configuration's dataset; `on_fetch` is as in `DatasetKind.load`.
-
-    Raises:
-        DataError: It cannot be downloaded, is damaged, or does not fit the configuration.
-        UserCodeError: The user's function failed or returned the wrong thing.
-    """
+    """Load a configuration's dataset, as `DatasetKind.load` does; a function of the user raises `UserCodeError`."""
     if (kind := KINDS.get(config.dataset)) is not None:
         examples = kind.load(config, on_fetch)
         return replace(examples, notices=(*read_as(kind.options(config)), *examples.notices))

@@ -14,7 +14,7 @@ from ...errors import DataError
 from ..examples import Examples, Input
 from ..places import locate, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
-from ..split import LabelScale, scale_of
+from ..split import LabelScale, scale_of, split_by_label, split_numbers
 from ..survey.skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, short_text
 from ..tables import first_of, kept_columns, noted, open_table, read_table, refuse_lines, refuse_missing, short_name
 from .kind import Column, DatasetKind, FilePath, InputsRecord, LabelType, Question, Recognized, Start, check_label
@@ -78,8 +78,7 @@ class _Record(_Inputs, InputsRecord):
 class TableCsv(DatasetKind[TableCsvOptions]):
     """A table of numbers and categories.
 
-    Numbers are scaled to mean 0 and standard deviation 1, an empty cell being the mean. A category is 1 in the column
-    of its value and 0 in those of the others.
+    Numbers get mean 0 and standard deviation 1, an empty cell is the mean; a category is 1 in the column of its value.
     """
 
     name = "table-csv"
@@ -139,8 +138,6 @@ class TableCsv(DatasetKind[TableCsvOptions]):
 
     def examples(self, config: RunConfig, options: Any, table: pd.DataFrame, parts: Parts | None = None) -> Examples:
         """Return the examples in a table as `_read` returns it, with the rows of both parts if they are given."""
-        from ..split import split_by_label, split_numbers
-
         column = table[options.label]
         if options.label_type == "class":
             labels = split_by_label(column, options.path, config, parts)
@@ -297,7 +294,7 @@ def _numbers(column: pd.Series[str], path: str) -> pd.Series[float]:
 def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOptions) -> tuple[_Inputs, tuple[str, ...]]:
     """Learn the inputs from the training rows, and say which categories are cut off.
 
-    A column is one of numbers if all of its cells are, or if 19 of 20 are: then the others are mistakes.
+    If 19 of 20 cells of a column are numbers, the others are mistakes.
     """
     inputs, notices = _Inputs(numbers={}, categories={}), []
     for name in table.columns.difference([options.label, *options.left_out], sort=False):

@@ -13,6 +13,7 @@ from ...config.values import Section
 from ..examples import Examples, Input, Signature, Task
 from ..places import locate, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
+from ..split import parts_of, split_by_label
 from ..survey import skimming
 from ..survey.skimming import Survey, column_named, first_rows
 from ..tables import kept_columns, noted, open_table, read_table, refuse_missing
@@ -74,10 +75,7 @@ class TextKind(DatasetKind[OptionsT]):
 
     @abstractmethod
     def read(self, options: OptionsT, on_fetch: Callable[[str], None]) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
-        """Return a table of texts and labels, those for training first; how many these are; and what to tell the user.
-
-        Raises `DataError` if it cannot be read.
-        """
+        """Return a table of texts and labels, those for training first; how many these are; and what to say."""
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Assume that the vocabulary is as large as it may be."""
@@ -86,8 +84,6 @@ class TextKind(DatasetKind[OptionsT]):
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the texts, split them class by class, and learn the vocabulary from those for training."""
-        from ..split import parts_of
-
         options: Any = self.options(config)
         check_label(config, "class", self.model)
         table, train, notices = self.read(options, on_fetch)
@@ -96,11 +92,7 @@ class TextKind(DatasetKind[OptionsT]):
         return replace(examples, notices=(*notices, *examples.notices))
 
     def examples(self, config: RunConfig, options: Any, table: pd.DataFrame, parts: Parts | None) -> Examples:
-        """Return the examples in a table of texts and labels, with the rows of both parts if given.
-
-        Raises `DataError` if the labels are no classes.
-        """
-        from ..split import split_by_label
+        """Return the examples in a table of texts and labels, with the rows of both parts if given."""
         from ..vocabulary import Vocabulary, length_notice, without_markup
 
         labels = split_by_label(table[options.label], options.path, config, parts)

@@ -66,10 +66,7 @@ class TextFolder(TextKind[TextFolderOptions]):
     def read(
         self, options: TextFolderOptions, on_fetch: Callable[[str], None], most: int = 0
     ) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
-        """Read the files, or so many of each part, which are the first ones of each class.
-
-        Raises `DataError` if there are not two classes, validation has others, or no file can be read.
-        """
+        """Read the files, or about so many of each part, which are the first ones of each class."""
         import pandas as pd
 
         folders = {option: path for option in ("path", "validation_path") if (path := getattr(options, option))}

@@ -17,6 +17,7 @@ from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import IMAGE_ENDINGS, locate, shown
 from ..predictions import NewData, Table, TrainedModel
 from ..row_files import TABLES, decoded
+from ..split import random_split
 from ..survey.skimming import Survey, deadline, in_time, nearly_longest, short_text, text_lines, trouble
 from ..tables import check_there, refuse_class_options, refuse_lines, require
 from .kind import DatasetKind, FilePath, InputsRecord, Length, Recognized, Start, VocabularySize, WordCount
@@ -112,10 +113,8 @@ class TextPairs(DatasetKind[TextPairsOptions]):
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         """Read the pairs, learn both vocabularies from the training pairs, and turn all words into numbers.
 
-        The model reads the source sentence and the target sentence so far; the label is the target shifted by one word.
-        Padding in a label has the weight 0, so that metrics ignore it.
+        The label is the target sentence shifted by one word; padding in it has the weight 0, for metrics to ignore it.
         """
-        from ..split import random_split
         from ..vocabulary import PADDING, SENTENCES, Vocabulary, length_notice
 
         options = self.options(config)

@@ -21,10 +21,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ...config.values import Section
 from ...errors import DataError, one_line
 from ...storage.files import open_regular
+from ..images.files import refuse_sparse
 from ..places import is_remote, join, locate, open_file, read_whole
+from ..split import stratified_split
 from ..survey.skimming import Survey
-from .image_kind import ImageKind, ImageSize, Resize, image_start
-from .kind import FilePath, Recognized, Start
+from .kind import FilePath, ImageKind, ImageSize, Recognized, Resize, Start, image_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -165,10 +166,7 @@ def check_shards(folder: str, schema: Schema, on_fetch: Callable[[str], None]) -
 
 
 def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.intp]) -> Any:
-    """Return a dataset of (image, label) pairs, with the records of these indices over all shards.
-
-    Images are uint8, shape ``(height, width, 3)``. Only the records that are wanted are decoded.
-    """
+    """Return a dataset of images, uint8 of shape ``(height, width, 3)``, and labels: the records of these indices."""
     import numpy as np
     import tensorflow as tf
 
@@ -218,10 +216,7 @@ class TfrecordOptions(Section):
 
 
 class Tfrecord(ImageKind[TfrecordOptions]):
-    """Shards of images.
-
-    The split uses the classes in ``schema.json``, so both parts have exact counts before a shard is read.
-    """
+    """Shards of images, split by the classes in ``schema.json`` before one is read."""
 
     name = "tfrecord"
     title = "shards of images and labels, written by `tpu-console tfrecord`"
@@ -255,8 +250,6 @@ class Tfrecord(ImageKind[TfrecordOptions]):
         import numpy as np
 
         from ..images.examples import image_examples
-        from ..images.files import refuse_sparse
-        from ..split import stratified_split
 
         folder = locate(self.options(config).path)
         schema = open_schema(folder)
