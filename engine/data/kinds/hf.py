@@ -209,7 +209,7 @@ class Hf(NamedKind[HfOptions]):
             numbered(self.table(options, part, [label])[label].fillna("").tolist())  # before the training
         signature = tf.TensorSpec((None,), tf.string), tf.TensorSpec((None,), tf.int32)
         pairs = tf.data.Dataset.from_generator(batches, output_signature=signature).unbatch()
-        return pairs.apply(tf.data.experimental.assert_cardinality(part.size))
+        return pairs.apply(tf.data.experimental.assert_cardinality(len(part.rows)))
 
     def table(self, options: HfOptions, part: Slice, names: Sequence[str]) -> pd.DataFrame:
         """Return features as columns of text."""
@@ -226,17 +226,17 @@ class Hf(NamedKind[HfOptions]):
         train, held_out = super()._slices(config, facts)
         if not self.options(config).streaming or held_out.split != train.split:
             return train, held_out
-        size = held_out.size
-        return Slice(train.split, size, size + train.size), Slice(train.split, 0, size)
+        first = len(held_out.rows)
+        return Slice(train.split, range(first, first + len(train.rows))), Slice(train.split, range(first))
 
     def _rows(self, options: HfOptions, part: Slice, names: Sequence[str]) -> Any:
         """Return some columns of some examples, in an order that is random and always the same."""
         builder = self.builder(options)
         if options.streaming:
             stream = builder.as_streaming_dataset()[part.split].select_columns([*names])
-            return stream.shuffle(seed=_SEED, buffer_size=_MIXED).skip(part.start).take(part.size)
+            return stream.shuffle(seed=_SEED, buffer_size=_MIXED).skip(part.rows.start).take(len(part.rows))
         rows = builder.as_dataset()[part.split].select_columns([*names])
-        return rows.shuffle(seed=_SEED).select(range(part.start, part.stop))
+        return rows.shuffle(seed=_SEED).select(part.rows)
 
     def part_lines(self, options: HfOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
         """Return code that makes `parts`, two lists of examples."""
@@ -247,9 +247,9 @@ class Hf(NamedKind[HfOptions]):
         given = {"streaming": "True"} if options.streaming else {}
         lines = [write(call("load_dataset", literal(options.data_dir or options.name), *config, **given), 0, "data = ")]
         lines.append("parts = [")
-        for split, start, stop in parts:
-            mixed = f"seed={_SEED}" + (f", buffer_size={_MIXED}" if options.streaming else "")
-            chosen = f"skip({start}).take({stop - start})" if options.streaming else f"select(range({start}, {stop}))"
+        mixed = f"seed={_SEED}" + (f", buffer_size={_MIXED}" if options.streaming else "")
+        for split, rows in parts:
+            chosen = f"skip({rows.start}).take({len(rows)})" if options.streaming else f"select({rows})"
             lines.append(f"    data[{literal(split)}].shuffle({mixed}).{chosen},")
         return [*lines, "]"]
 

@@ -16,7 +16,7 @@ from ..images.files import Source, find_images, image_folder, read_ids, refuse_s
 from ..places import IMAGE_ENDINGS, locate, shown
 from ..survey.skimming import Survey, count_classes, first_rows, label_columns
 from ..tables import UNNAMED, class_order, is_number, noted, refuse_lines, refuse_missing
-from .kind import Column, FilePath, ImageFilesKind, ImageSize, Question, Recognized, Resize, SkipBad, class_count
+from .kind import ImageFilesKind, ImageSize, Name, Question, Recognized, Resize, SkipBad, class_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,16 +38,16 @@ _MOSTLY = 0.9  # the share of rows that name another image than all before; the 
 class ImageCsvOptions(Section):
     """Options of `image-csv`: a CSV of file names and labels, and a folder of images."""
 
-    path: Annotated[FilePath, "The CSV file."]
-    images: Annotated[FilePath, "Folder of the images; a relative path starts at the folder of the CSV."] = "images"
+    path: Annotated[Name, "The CSV file."]
+    images: Annotated[Name, "Folder of the images; a relative path starts at the folder of the CSV."] = "images"
     inputs: Annotated[str, "Column of file names, with or without extension; by default the first."] = ""
     label: Annotated[
-        tuple[Column, ...],
+        tuple[Name, ...],
         BeforeValidator(listed),
         "The column of labels, or a column of probabilities per class; by default all others.",
     ] = ()
     classes: Annotated[
-        tuple[Column, ...], "Classes of a single label column, in order; by default those in the file."
+        tuple[Name, ...], "Classes of a single label column, in order; by default those in the file."
     ] = ()
     image_size: ImageSize = (128, 128)
     resize: Resize = "stretch"
@@ -137,7 +137,6 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         from ..data_code import chosen, image_code, split, table_code
 
         options = self.options(config)
-        imports.add("numpy as np")
         folder, suffix = image_folder(options.path, options.images), record.get("suffix")
         columns, names = record["label_columns"], f"table[{literal(record['id_column'])}]"
         files = 'IMAGES + "/" + name' + (f" + {literal(suffix)}" if suffix else "")

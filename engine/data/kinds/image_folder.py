@@ -14,7 +14,7 @@ from ..images.files import Source, files_below, list_folder
 from ..places import is_image_name, is_remote, join, locate, not_there
 from ..survey.skimming import Survey, deadline, in_time, short_text, trouble
 from ..tables import first_of
-from .kind import FilePath, ImageFilesKind, ImageSize, Recognized, Resize, SkipBad
+from .kind import ImageFilesKind, ImageSize, Name, Recognized, Resize, SkipBad, functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ _DEEPEST = 4  # folders in one another that are looked into
 class ImageFolderOptions(Section):
     """Options of `image-folder`: one folder of images per class."""
 
-    path: Annotated[FilePath, "The folder with one folder per class."]
+    path: Annotated[Name, "The folder with one folder per class."]
     validation_path: Annotated[str, "The same for validation; by default a share of `path` is held out."] = ""
     image_size: ImageSize = (128, 128)
     resize: Resize = "stretch"
@@ -93,7 +93,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         imports.add("Path", "pathlib")
         options, limit = self.options(config), config.data.train_limit
         folder = locate(options.path)
-        lines = [assigned("CLASSES", record["classes"]), *_FUNCTIONS, listing("files, labels", folder)]
+        lines = [assigned("CLASSES", record["classes"]), *_FUNCTION, listing("files, labels", folder)]
         if options.validation_path:
             lines += [
                 shuffled("rows", "len(files)", limit),
@@ -105,10 +105,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         return image_code(lines, self.decoding(config), folder, "y_train")
 
 
-_FUNCTIONS = '''\
-ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png"}
-
-
+_FUNCTION = functions('''
 def list_images(folder, left_out=()):
     """Return the files below a folder per class, and their class numbers."""
     files, labels = [], []
@@ -116,14 +113,12 @@ def list_images(folder, left_out=()):
         for place, folders, found in os.walk(Path(folder, name)):
             folders[:] = sorted(one for one in folders if not one.startswith("."))
             for file in (Path(place, one) for one in sorted(found) if one[0] != "."):
-                is_image = file.suffix.lower() in ENDINGS
+                is_image = file.suffix.lower() in {".bmp", ".gif", ".jpeg", ".jpg", ".png"}
                 if is_image and file.relative_to(folder).as_posix() not in left_out:
                     files.append(str(file))
                     labels.append(label)
     return np.array(files), np.array(labels)
-
-
-'''.splitlines()
+''')
 
 
 def recognized_folders(place: Path, is_wanted: Callable[[str], bool], depth: int = 0) -> Recognized | None:

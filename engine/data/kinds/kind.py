@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 
 OptionsT = TypeVar("OptionsT", bound=Section)
 
-FilePath = Annotated[str, Field(min_length=1)]
-"""A file or folder: absolute, ``~/…``, ``gs://…``, or relative, which `engine.data.places` resolves."""
+Name = Annotated[str, Field(min_length=1)]
+"""A column, data, or a path: absolute, ``~/…``, ``gs://…``, or relative, which `engine.data.places` resolves."""
 
-Column = Annotated[str, Field(min_length=1)]
 VocabularySize = Annotated[int, Field(strict=True, ge=10)]
 WordCount = Annotated[int, Field(strict=True, ge=2)]
 Length = Annotated[int, Field(ge=1, le=100_000)]  # in a record
@@ -177,6 +176,11 @@ def not_exportable(what: str) -> DataError:
     """Return the error that a run cannot be exported as code because of something."""
     remedy = "Export the trained model instead, with --savedmodel, --tflite or --onnx."
     return DataError(f"{what} cannot be exported as code.", remedy=remedy)
+
+
+def functions(code: str) -> list[str]:
+    """Return the lines of functions in a script, with what separates them from the others."""
+    return ["", "", *code.strip().splitlines(), "", ""]
 
 
 def class_count(dataset: str, found: Survey) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
@@ -21,6 +21,7 @@ from .kind import (
     ImageRecord,
     ImageSize,
     InputsRecord,
+    Name,
     Question,
     Recognized,
     Resize,
@@ -30,6 +31,7 @@ from .kind import (
     WordCount,
     check_label,
     class_count,
+    functions,
     image_start,
 )
 from .table_csv import TableCsv, TableCsvOptions
@@ -97,7 +99,7 @@ _FACTS = KeyedStore[NamedFacts]("named.json", NamedFacts)
 class NamedOptions(Section):
     """Options of data with a name."""
 
-    name: Annotated[str, Field(min_length=1), "The name."]
+    name: Annotated[Name, "The name."]
     config: Annotated[str, "The configuration, if there are several; by default the first."] = ""
     split: Annotated[str, "The split to train on."] = "train"
     validation_split: Annotated[
@@ -124,13 +126,7 @@ class Slice(NamedTuple):
     """Some examples of a split."""
 
     split: str
-    start: int
-    stop: int
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        return self.stop - self.start
+    rows: range
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,15 +323,16 @@ class NamedKind(ImageKind[OptionsT]):
             train, held_out = (
                 self.images(options, part, use).map(decoded, num_parallel_calls=tf.data.AUTOTUNE) for part in parts
             )
-            return image_examples((train, held_out), (parts[0].size, parts[1].size), decoding, use.classes, {})
+            counts = len(parts[0].rows), len(parts[1].rows)
+            return image_examples((train, held_out), counts, decoding, use.classes, {})
         kind, wanted = self._as_file(options, use)
         check_label(config, "class" if use.is_class else "number", kind.model)
         table = pd.concat([self.table(options, part, [*use.kinds]) for part in parts], ignore_index=True)
         if missing := int(table[use.label].isna().sum()):
             what = f"{wanted.path} has {missing:,} examples without a label."
             raise DataError(what, remedy="Set data.options.label.")
-        rows = np.arange(parts[0].size), np.arange(parts[0].size, len(table))
-        return kind.examples(config, wanted, table, rows)
+        count = len(parts[0].rows)
+        return kind.examples(config, wanted, table, (np.arange(count), np.arange(count, len(table))))
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the same examples with the package."""
@@ -351,28 +348,26 @@ class NamedKind(ImageKind[OptionsT]):
             (name,), label = use.inputs, f"example[{literal(use.label)}]"
             is_gray = facts.features[name].shape[2:] == (1,)
             number = label if use.kinds[use.label] == "class" else f"CLASSES.index(str({label}))"
-            lines = [
-                assigned("CLASSES", record["classes"]),
-                "",
-                "",
+            pixels = [
                 "def pixels(example):",
                 '    """Return the image of an example as 8-bit RGB."""',
                 f"    image = {self.image_code.format(name=literal(name))}",
                 *(["    image = tf.image.grayscale_to_rgb(image)"] if is_gray else []),
                 *resized(self.decoding(config)),
                 "    return tf.cast(tf.round(image), tf.uint8)",
-                "",
-                "",
+            ]
+            lines = [
+                assigned("CLASSES", record["classes"]),
+                *functions("\n".join(pixels)),
                 *loading,
                 "x_train, x_val = [np.stack([pixels(example) for example in part]) for part in parts]",
                 f"y_train, y_val = [np.array([{number} for example in part]) for part in parts]",
                 *datasets("x", "y"),
             ]
             return DataCode(lines, top=255.0)
-        imports.add("pandas as pd")
         names = {name: [*facts.features[name].names] for name, kind in use.kinds.items() if kind == "class"}
         table = [assigned("COLUMNS", [*use.kinds]), assigned("NAMES", names), *_TEXT_OF, *loading, *_TABLE]
-        rows = [f"rows_train, rows_val = np.split(np.arange(len(table)), [{parts[0].size}])"]
+        rows = [f"rows_train, rows_val = np.split(np.arange(len(table)), [{len(parts[0].rows)}])"]
         kind, wanted = self._as_file(options, use)
         return kind.rows_code(wanted, record, imports, table, rows)
 
@@ -400,8 +395,8 @@ class NamedKind(ImageKind[OptionsT]):
         ends = total if other else total - max(1, round(config.data.validation_fraction * total))
         if ends < 1:
             raise DataError(f"{options.full_name} has {total:,} examples, too few to hold some out for validation.")
-        train = Slice(split, 0, min(ends, config.data.train_limit or ends))
-        return train, Slice(other, 0, facts.splits[other]) if other else Slice(split, ends, total)
+        held_out = Slice(other, range(facts.splits[other])) if other else Slice(split, range(ends, total))
+        return Slice(split, range(ends)[: config.data.train_limit or None]), held_out
 
     def _as_file(self, options: OptionsT, use: Use) -> tuple[TextCsv | TableCsv, TextCsvOptions | TableCsvOptions]:
         """Return the kind that reads the same data from a file, and its options."""
@@ -466,14 +461,11 @@ class NamedKind(ImageKind[OptionsT]):
         return Use(task, seen, label, is_class, target.names, kinds)
 
 
-_TEXT_OF = '''
-
+_TEXT_OF = functions('''
 def text_of(cell):
     """Return a cell as text."""
     return cell.decode() if isinstance(cell, bytes) else str(cell)
-
-
-'''.splitlines()
+''')
 _TABLE = """\
 table = pd.DataFrame([example for part in parts for example in part], dtype="object")
 table = table[COLUMNS]

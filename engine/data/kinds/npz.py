@@ -19,7 +19,7 @@ from ..predictions import NewData, Table, TrainedModel, predicted
 from ..split import LabelScale, parts_of, signature_of, split_classes, split_numbers
 from ..survey.skimming import Survey, of_classes, short_text
 from ..tables import check_there, first_of
-from .kind import DatasetKind, FilePath, InputsRecord, LabelType, Recognized, Start, check_label, cnn_options
+from .kind import DatasetKind, InputsRecord, LabelType, Name, Recognized, Start, check_label, cnn_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +41,7 @@ _VALIDATION = ("x_val y_val", "x_test y_test", "val_images val_labels", "test_im
 class NpzOptions(Section):
     """Options of `npz`: arrays in a file that `numpy.savez` wrote."""
 
-    path: Annotated[FilePath, "The file."]
+    path: Annotated[Name, "The file."]
     inputs: Annotated[str, "Array of images or of rows of numbers; by default `x_train`, `x` or the like."] = ""
     label: Annotated[str, "Array with the label of each; by default `y_train`, `y` or the like."] = ""
     label_type: LabelType = "class"

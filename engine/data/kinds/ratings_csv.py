@@ -16,7 +16,7 @@ from ..predictions import NewData, Table, TrainedModel, number
 from ..split import deviation_notice, random_split
 from ..survey.skimming import Survey, column_named, count_classes, first_rows
 from ..tables import open_table, read_table, refuse_lines, refuse_missing
-from .kind import Column, DatasetKind, FilePath, InputsRecord, Recognized, check_label
+from .kind import DatasetKind, InputsRecord, Name, Recognized, check_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,9 +40,9 @@ _LARGEST = 256 << 20  # bytes of packed ratings
 class RatingsCsvOptions(Section):
     """Options of `ratings-csv`: users, items and ratings; may be ``.gz``."""
 
-    path: Annotated[FilePath, "The file; without a header, its columns must be user, item, rating, time."]
+    path: Annotated[Name, "The file; without a header, its columns must be user, item, rating, time."]
     columns: Annotated[
-        tuple[Column, ...],
+        tuple[Name, ...],
         BeforeValidator(listed),
         Field(min_length=3, max_length=3),
         "Columns of users, items and ratings.",

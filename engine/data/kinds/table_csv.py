@@ -17,7 +17,7 @@ from ..predictions import NewData, Table, TrainedModel, predicted
 from ..split import LabelScale, scale_of, split_by_label, split_numbers
 from ..survey.skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, short_text
 from ..tables import first_of, kept_columns, noted, open_table, read_table, refuse_lines, refuse_missing, short_name
-from .kind import Column, DatasetKind, FilePath, InputsRecord, LabelType, Question, Recognized, Start, check_label
+from .kind import DatasetKind, InputsRecord, LabelType, Name, Question, Recognized, Start, check_label, functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,11 +48,11 @@ class TableCsvOptions(Section):
     A CSV is separated by `,`, `;` or tabs.
     """
 
-    path: Annotated[FilePath, "The file."]
-    label: Annotated[Column, "Column that the model learns to predict."] = "label"
+    path: Annotated[Name, "The file."]
+    label: Annotated[Name, "Column that the model learns to predict."] = "label"
     label_type: LabelType = "class"
-    left_out: Annotated[tuple[Column, ...], "Columns that the model does not see, such as row numbers and names."] = ()
-    categories: Annotated[tuple[Column, ...], "Columns whose numbers are names, such as postcodes."] = ()
+    left_out: Annotated[tuple[Name, ...], "Columns that the model does not see, such as row numbers and names."] = ()
+    categories: Annotated[tuple[Name, ...], "Columns whose numbers are names, such as postcodes."] = ()
 
     @property
     def columns(self) -> dict[str, str]:
@@ -195,6 +195,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
 
         known = _Record.model_validate(record)
         imports.add("numpy as np")
+        imports.add("pandas as pd")
         column, has_classes = f"table[{literal(options.label)}].str.strip()", known.label is None
         numbers = f'labels = pd.to_numeric({column}.str.replace(",", "")).to_numpy("float32")'
         lines = [
@@ -213,8 +214,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         return DataCode(lines, "y_train" if has_classes else "")
 
 
-_FUNCTION = '''
-
+_FUNCTION = functions('''
 def encoded(table):
     """Return rows of numbers with mean 0 and deviation 1, and of categories as 0 and 1."""
     numbers = [
@@ -227,9 +227,7 @@ def encoded(table):
         for value in values
     ]
     return np.stack(numbers + categories, axis=1).astype("float32")
-
-
-'''.splitlines()
+''')
 
 
 def _value(cell: str) -> float | None:

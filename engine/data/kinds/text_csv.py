@@ -18,11 +18,10 @@ from ..survey import skimming
 from ..survey.skimming import Survey, column_named, first_rows
 from ..tables import kept_columns, noted, open_table, read_table, refuse_missing
 from .kind import (
-    Column,
     DatasetKind,
-    FilePath,
     InputsRecord,
     Length,
+    Name,
     OptionsT,
     Question,
     Recognized,
@@ -31,6 +30,7 @@ from .kind import (
     WordCount,
     check_label,
     class_count,
+    functions,
 )
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ _SENTENCE = 3  # words that a column of texts has on average
 class TextCsvOptions(Section):
     """Options of `text-csv`: texts and labels in a CSV, Parquet or JSON Lines; may be ``.gz``."""
 
-    path: Annotated[FilePath, "The file."]
-    inputs: Annotated[Column, "Column of texts; HTML tags are removed."] = "text"
-    label: Annotated[Column, "Column of labels."] = "label"
+    path: Annotated[Name, "The file."]
+    inputs: Annotated[Name, "Column of texts; HTML tags are removed."] = "text"
+    label: Annotated[Name, "Column of labels."] = "label"
     vocabulary: Annotated[VocabularySize, "Words kept; all others become one unknown word."] = 20_000
     length: Annotated[WordCount, "Words per text; longer ones are cut, shorter ones padded."] = 200
 
@@ -143,7 +143,7 @@ class TextKind(DatasetKind[OptionsT]):
         from ..data_code import DataCode, datasets
         from ..vocabulary import PLAIN
 
-        for name in ("re", "unicodedata"):
+        for name in ("re", "unicodedata", "numpy as np", "pandas as pd"):
             imports.add(name)
         imports.add("Counter", "collections")
         most = options.vocabulary - len(PLAIN)
@@ -238,8 +238,7 @@ class TextCsv(TextKind[TextCsvOptions]):
         return self.rows_code(options, record, imports, table, parts)
 
 
-_FUNCTIONS = '''
-
+_FUNCTIONS = functions('''
 def words_of(text):
     """Return the words of a text, without HTML tags and punctuation."""
     text = re.sub(r"</?[a-zA-Z][^<>]*>", " ", text).lower()
@@ -255,9 +254,7 @@ def encode(texts):
         known = [vocabulary.get(word, 1) for word in text[:LENGTH]]
         row[: len(known)] = known
     return numbers
-
-
-'''.splitlines()
+''')
 
 
 def _words(rows: list[list[str]], place: int) -> list[int]:

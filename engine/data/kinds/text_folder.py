@@ -14,7 +14,7 @@ from ..row_files import ENCODINGS, UTF_8, decoded
 from ..survey.skimming import Survey, samples_of
 from ..tables import first_of
 from .image_folder import list_classes, recognized_folders, refuse_other_classes, survey_folders
-from .kind import FilePath, Recognized, Start, VocabularySize, WordCount, not_exportable
+from .kind import Name, Recognized, Start, VocabularySize, WordCount, functions, not_exportable
 from .text_csv import TextKind, text_start
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LOOKED_AT = 1000  # texts of all classes from which the length is chosen
 class TextFolderOptions(Section):
     """Options of `text-folder`: one folder of ``.txt`` files per class."""
 
-    path: Annotated[FilePath, "The folder with one folder per class."]
+    path: Annotated[Name, "The folder with one folder per class."]
     validation_path: Annotated[str, "The same for validation; by default a share of `path` is held out."] = ""
     vocabulary: Annotated[VocabularySize, "Words kept; all others become one unknown word."] = 20_000
     length: Annotated[WordCount, "Words per text; longer ones are cut, shorter ones padded."] = 200
@@ -125,21 +125,18 @@ class TextFolder(TextKind[TextFolderOptions]):
             raise not_exportable("a folder of texts in a bucket")
         imports.add("os")
         imports.add("Path", "pathlib")
-        imports.add("numpy as np")
-        imports.add("pandas as pd")
-        folders = [assigned("TRAINING", locate(options.path))]
         table = [*_FUNCTION, "table = read_folder(TRAINING)"]
+        folders = [assigned("TRAINING", locate(options.path))]
         if not options.validation_path:
             parts = split(imports, held_out, limit, "labels")
         else:
             table += ["count = len(table)", "table = pd.concat([table, read_folder(VALIDATION)])"]
-            folders += [assigned("VALIDATION", locate(options.validation_path))]
+            folders.append(assigned("VALIDATION", locate(options.validation_path)))
             parts = [shuffled("rows_train", "count", limit), "rows_val = np.arange(count, len(table))"]
         return self.rows_code(options, record, imports, [*folders, *table], parts)
 
 
-_FUNCTION = '''
-
+_FUNCTION = functions('''
 def decoded(content):
     """Return a text in UTF-16, UTF-8 or Windows-1252, whichever it is."""
     if content.startswith((b"\\xff\\xfe", b"\\xfe\\xff")):
@@ -160,9 +157,7 @@ def read_folder(folder):
             if file.lower().endswith(".txt") and "/." not in file[len(folder) :]:
                 rows.append((decoded(Path(file).read_bytes()), name))
     return pd.DataFrame(rows, columns=["text", "label"])
-
-
-'''.splitlines()
+''')
 
 
 def _is_text(name: str) -> bool:

@@ -20,7 +20,7 @@ from ..row_files import TABLES, decoded
 from ..split import random_split
 from ..survey.skimming import Survey, deadline, in_time, nearly_longest, short_text, text_lines, trouble
 from ..tables import check_there, refuse_class_options, refuse_lines, require
-from .kind import DatasetKind, FilePath, InputsRecord, Length, Recognized, Start, VocabularySize, WordCount
+from .kind import DatasetKind, InputsRecord, Length, Name, Recognized, Start, VocabularySize, WordCount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ Pair = tuple[str, str]
 class TextPairsOptions(Section):
     """Options of `text-pairs`: a source and a target sentence per line, separated by a tab; may be ``.gz``."""
 
-    path: Annotated[FilePath, "The file."]
+    path: Annotated[Name, "The file."]
     target_path: Annotated[
         str, "A file with the target sentence of each line, if `path` has the source sentences only."
     ] = ""

@@ -158,7 +158,7 @@ class Tfds(NamedKind[TfdsOptions]):
         from ...code import call, literal, literals, write
 
         imports.add("tensorflow_datasets as tfds")
-        given: dict[str, Any] = {"split": [f"{split}[{start}:{stop}]" for split, start, stop in parts]}
+        given: dict[str, Any] = {"split": [*map(_in_words, parts)]}
         given |= {"data_dir": options.data_dir} if options.data_dir else {}
         loaded = call("tfds.load", literal(options.full_name), **literals(given))
         return [write(loaded, 0, "parts = "), "parts = [tfds.as_numpy(part) for part in parts]"]
@@ -170,8 +170,11 @@ def _read(builder: Any, part: Slice, wanted: Sequence[str], undecoded: str = "")
 
     skipped = {undecoded: tfds.decode.SkipDecoding()} if undecoded else None
     decoders: Any = tfds.decode.PartialDecoding(dict.fromkeys(wanted, True), skipped)
-    split = f"{part.split}[{part.start}:{part.stop}]"
-    return builder.as_dataset(split=split, decoders=decoders, shuffle_files=False)
+    return builder.as_dataset(split=_in_words(part), decoders=decoders, shuffle_files=False)
+
+
+def _in_words(part: Slice) -> str:
+    return f"{part.split}[{part.rows.start}:{part.rows.stop}]"
 
 
 def _feature(feature: Any) -> Feature:

@@ -25,7 +25,7 @@ from ..images.files import refuse_sparse
 from ..places import is_remote, join, locate, open_file, read_whole
 from ..split import stratified_split
 from ..survey.skimming import Survey
-from .kind import FilePath, ImageKind, ImageSize, Recognized, Resize, Start, image_start
+from .kind import ImageKind, ImageSize, Name, Recognized, Resize, Start, image_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -210,7 +210,7 @@ def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.
 class TfrecordOptions(Section):
     """Options of `tfrecord`: shards of encoded images and labels, with their `schema.json`."""
 
-    path: Annotated[FilePath, "The folder that `tpu-console tfrecord` wrote."]
+    path: Annotated[Name, "The folder that `tpu-console tfrecord` wrote."]
     image_size: ImageSize = (128, 128)
     resize: Resize = "stretch"
 
