@@ -249,10 +249,8 @@ class Mirror:
             except Exception as error:  # noqa: BLE001  whatever happens to the mirror, the run goes on
                 pause_s = min(_LONGEST_PAUSE_S, self._look_s * 2.0 ** min(self._failures, 10))
                 self._failures += 1
-                is_new, self._problem = (
-                    not self._problem,
-                    getattr(error, "strerror", None) or one_line(error) or repr(error),
-                )
+                is_new = not self._problem
+                self._problem = getattr(error, "strerror", None) or one_line(error) or repr(error)
                 if is_new:
                     self._report()
             else:

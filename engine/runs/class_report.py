@@ -25,8 +25,7 @@ class ClassScore:
     """Scores of one class; None if they would divide by zero."""
 
     name: str
-    # Of the examples predicted as this class, the share that belong to it; None if there are none.
-    precision: float | None
+    precision: float | None  # of the examples predicted as it, the share that belong to it; None if there are none
     recall: float | None  # of its examples, the share that were predicted as it; None if it has no examples
     f1: float | None  # the harmonic mean of both; None if the class was neither present nor predicted
     examples: int

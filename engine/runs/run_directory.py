@@ -190,7 +190,5 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
     if matching:
         names = ", ".join(run.run_id for run in matching[:5])
         raise RunNotFoundError(f"'{name}' matches {len(matching)} runs.", remedy=f"Use one of these names: {names}")
-    raise RunNotFoundError(
-        f"There is no run named '{name}'; {did_you_mean(name, [run.run_id for run in runs[:20]])}",
-        remedy="`tpu-console runs` lists your runs.",
-    )
+    what = f"There is no run named '{name}'; {did_you_mean(name, [run.run_id for run in runs[:20]])}"
+    raise RunNotFoundError(what, remedy="`tpu-console runs` lists your runs.")

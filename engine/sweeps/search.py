@@ -38,9 +38,8 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise ConsoleError(
-            "A search needs Optuna, which is not installed.", remedy=f"To install it: {install_line('optuna')}"
-        ) from None
+        remedy = f"To install it: {install_line('optuna')}"
+        raise ConsoleError("A search needs Optuna, which is not installed.", remedy=remedy) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

@@ -264,20 +264,19 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
             self._reset()
         self._goes_on = self._notebook is None
         params = self.params or {}
-        self._recorder.emit(
-            FitStarted(
-                epochs=self.epochs or int(params.get("epochs") or 1),
-                steps_per_epoch=int(params["steps"]) if params.get("steps") else None,
-                global_batch=self._global_batch,
-                replica_batch=self._replica_batch,
-                steps_per_execution=steps_of(self.model),
-                execution_reason=self.execution_reason,
-                monitor=self._monitor,
-                metrics=metrics_of(self.model),
-                best_step_ms=self.best_step_ms,
-                best_layers_ms=self.best_layers_ms,
-            )
+        plan = FitStarted(
+            epochs=self.epochs or int(params.get("epochs") or 1),
+            steps_per_epoch=int(params["steps"]) if params.get("steps") else None,
+            global_batch=self._global_batch,
+            replica_batch=self._replica_batch,
+            steps_per_execution=steps_of(self.model),
+            execution_reason=self.execution_reason,
+            monitor=self._monitor,
+            metrics=metrics_of(self.model),
+            best_step_ms=self.best_step_ms,
+            best_layers_ms=self.best_layers_ms,
         )
+        self._recorder.emit(plan)
         self._recorder.enter(Phase.COMPILING)
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
@@ -352,21 +351,20 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
         timed_s = seconds - self._untimed_s - self._validation_s
         step_s = timed_s / timed_steps if timed_steps > 0 and timed_s > 0 else None
         rates = {rate_of(one) for one in used_optimizers(self.model).values()}
-        self._recorder.emit(
-            EpochEnded(
-                epoch=epoch + 1,
-                step=self._step,
-                epoch_steps=self._epoch_step,
-                elapsed_s=now - self._began,
-                seconds=seconds,
-                compile_s=self._compile_s,
-                validation_s=self._validation_s,
-                step_ms=step_s and step_s * 1e3,
-                examples_per_s=self._global_batch / step_s if self._global_batch and step_s else None,
-                learning_rate=rates.pop() if len(rates) == 1 else None,
-                logs=numbers(logs),
-            )
+        ended = EpochEnded(
+            epoch=epoch + 1,
+            step=self._step,
+            epoch_steps=self._epoch_step,
+            elapsed_s=now - self._began,
+            seconds=seconds,
+            compile_s=self._compile_s,
+            validation_s=self._validation_s,
+            step_ms=step_s and step_s * 1e3,
+            examples_per_s=self._global_batch / step_s if self._global_batch and step_s else None,
+            learning_rate=rates.pop() if len(rates) == 1 else None,
+            logs=numbers(logs),
         )
+        self._recorder.emit(ended)
         self._epoch_step = 0  # they are counted in the run's steps now
         name, known = self._monitor, dict(logs or {})
         is_measured = any(key.startswith("val_") for key in known) or not name.startswith("val_")

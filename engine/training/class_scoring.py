@@ -33,7 +33,7 @@ MOST_EXAMPLES = 200_000  # more would hardly change the scores and take too long
 _LONGEST_AFTER_STOP_S = 5.0
 _LONGEST_BEFORE_PICTURES_S = 20.0  # pictures need about as long again: the model is compiled to predict
 _MOST_MISTAKES = 10
-_MOST_EXAMPLES, _MOST_BYTES = 2_000, 64 << 20  # in which pictures of mistakes are looked for
+_MOST_IMAGES, _MOST_BYTES = 2_000, 64 << 20  # in which pictures of mistakes are looked for
 
 
 def report_classes(
@@ -222,7 +222,7 @@ def mistake_pictures(
     batches: list[tuple[Any, Any]] = []
     for batch, label, *_ in validation:
         batches.append((batch.numpy(), label.numpy()))
-        if len(batches) * max(size, batches[0][0].nbytes * _MOST_EXAMPLES // _MOST_BYTES) >= _MOST_EXAMPLES:
+        if len(batches) * max(size, batches[0][0].nbytes * _MOST_IMAGES // _MOST_BYTES) >= _MOST_IMAGES:
             break
     images = np.concatenate([batch for batch, _ in batches]).astype(np.float32)
     labels = np.concatenate([label for _, label in batches])

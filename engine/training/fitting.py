@@ -22,17 +22,9 @@ from ..machine.install import install_line
 from ..machine.resources import find_resources
 from ..machine.sources import this_machine
 from ..models import build as models
+from ..models import outputs as model_outputs
 from ..models.compile import build_ahead, compile_model, is_compiled, own_optimizers, with_measured_metrics
 from ..models.fine_tuning import Patience, training_phases, unfreeze
-from ..models.outputs import (
-    are_unknown,
-    check_labels,
-    class_outputs,
-    for_outputs,
-    logits_activation,
-    outputs_by_name,
-    refuse_texts,
-)
 from ..models.pieces import make_callbacks, own_losses
 from ..monitoring.input_rate import InputRate, input_remedy, metered
 from ..preflight.likely import best_case_of
@@ -126,7 +118,7 @@ class Fitting:
         try:
             model = models.build_model(config, data.examples.signature, recorder.run.hub)
         except UserCodeError:
-            refuse_texts(label_of(data.train))  # which have no number of classes
+            model_outputs.refuse_texts(label_of(data.train))  # which have no number of classes
             raise
         if self._resumed is None:
             spec = data.train.element_spec
@@ -230,16 +222,10 @@ class Fitting:
         self._recorder.enter(Phase.COMPILING)
         model, data, accelerator = self._model, self._data, self._accelerator
         framework, replicas = accelerator.framework, len(accelerator.replicas)
-        compile_model(
-            model,
-            config,
-            data.examples.signature,
-            replicas,
-            data.steps_per_epoch,
-            allows_xla=framework.allows_xla(in_scope=accelerator.in_scope),
-            activation=self._activation,
-        )
+        allows_xla = framework.allows_xla(in_scope=accelerator.in_scope)
         in_trace = framework.fits_in_trace(in_scope=accelerator.in_scope)
+        sizes = data.examples.signature, replicas, data.steps_per_epoch
+        compile_model(model, config, *sizes, allows_xla=allows_xla, activation=self._activation)
         batches, built = data.calibration(), len(model.weights)
         if hasattr(model, "preprocess_samples"):  # a KerasHub task preprocesses them in `fit`
             batches = batches.map(model.preprocess_samples)
@@ -309,7 +295,7 @@ def check_model(
     classes, or None if the dataset says which, and what `predict` needs to know of them.
     """
     if not (is_user_reference(config.model) or is_user_reference(config.dataset)):
-        return config, logits_activation(model, config, {}), None, {}
+        return config, model_outputs.logits_activation(model, config, {}), None, {}
     spec, is_alone = data.train.element_spec, recorder.team is None
     models.refuse_loose_weights(model, spec[0] if isinstance(spec, tuple) else spec)
     inputs = labels = None
@@ -325,17 +311,17 @@ def check_model(
             f"{config.model} compiled its model: its own optimizer, loss and metrics are used, not the configuration's."
         )
         with suppress(DataError):
-            outputs = outputs_by_name(model, inputs)
+            outputs = model_outputs.outputs_by_name(model, inputs)
     else:
-        outputs = outputs_by_name(model, inputs)
-        config = for_outputs(config, tuple(outputs))
-        check_labels(config, model, outputs, labels if is_alone else None)
-        if not is_alone and are_unknown(config, outputs):
+        outputs = model_outputs.outputs_by_name(model, inputs)
+        config = model_outputs.for_outputs(config, tuple(outputs))
+        model_outputs.check_labels(config, model, outputs, labels if is_alone else None)
+        if not is_alone and model_outputs.are_unknown(config, outputs):
             recorder.notice(
                 "Whether the model gives logits cannot be checked with several hosts; it is taken to give "
                 "probabilities. If it gives logits, set outputs=logits."
             )
-    activation = logits_activation(model, config, outputs, own_losses(config))
+    activation = model_outputs.logits_activation(model, config, outputs, own_losses(config))
     by_output = activation if isinstance(activation, dict) else {"": activation}
     if logits := [name for name, function in by_output.items() if function]:
         names = f" for {', '.join(logits)}" if "" not in logits else ""
@@ -343,12 +329,7 @@ def check_model(
             f"The model gives logits{names}, not probabilities: the loss, the class report and `predict` convert them. "
             "If it gives probabilities, set outputs=probabilities."
         )
-    classes = class_outputs(model, config, outputs, activation, labels)
-    names_of_classes = [output.name for output in classes]
+    classes = model_outputs.class_outputs(model, config, outputs, activation, labels)
     count = data.examples.signature.classes
-    return (
-        config,
-        activation,
-        classes,
-        {"activation": activation, "class_outputs": names_of_classes, "class_count": count},
-    )
+    record = {"activation": activation, "class_outputs": [output.name for output in classes], "class_count": count}
+    return config, activation, classes, record

@@ -188,21 +188,20 @@ class Run:
         """End an epoch; its metrics are these and the logged ones, as means over the epoch or as newest values."""
         now, steps, batch = time.monotonic(), self._step - self._epoch_began_at, self._plan.global_batch
         seconds = now - self._epoch_began
-        self._recorder.emit(
-            EpochEnded(
-                epoch=self._epoch,
-                step=self._step,
-                epoch_steps=steps,
-                elapsed_s=now - self._began,
-                seconds=seconds,
-                compile_s=0.0,
-                validation_s=0.0,
-                step_ms=1e3 * seconds / steps if steps else None,
-                examples_per_s=batch * steps / seconds if batch and steps else None,
-                learning_rate=self._logs.pop("learning_rate", None),
-                logs=self._logs | numbers(metrics),
-            )
+        ended = EpochEnded(
+            epoch=self._epoch,
+            step=self._step,
+            epoch_steps=steps,
+            elapsed_s=now - self._began,
+            seconds=seconds,
+            compile_s=0.0,
+            validation_s=0.0,
+            step_ms=1e3 * seconds / steps if steps else None,
+            examples_per_s=batch * steps / seconds if batch and steps else None,
+            learning_rate=self._logs.pop("learning_rate", None),
+            logs=self._logs | numbers(metrics),
         )
+        self._recorder.emit(ended)
         self._epoch, self._epoch_began_at, self._epoch_began = self._epoch + 1, self._step, now
 
     @property

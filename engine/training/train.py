@@ -171,29 +171,22 @@ def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pi
     examples = load_examples(config, loading)
     if examples.without_damaged is not None and config.data.options.get("skip_bad"):
         examples = examples.without_damaged(loading)
-    data = pipeline.build_pipeline(
-        examples,
-        config,
-        len(accelerator.replicas),
-        accelerator.name,
-        cache_folder=recorder.run.cache,
-        share=accelerator.share,
-    )
+    replicas, cache = len(accelerator.replicas), recorder.run.cache
+    data = pipeline.build_pipeline(examples, config, replicas, accelerator.name, cache, share=accelerator.share)
     for notice in (*examples.notices, *data.notices):
         recorder.notice(notice)
-    recorder.emit(
-        events.DataReady(
-            examples.train_count,
-            examples.validation_count,
-            examples.signature.shape,
-            examples.signature.classes,
-            data.remainder,
-            data.cache.reason,
-            data.placement.reason,
-            data.placement.in_model,
-            data.shuffle_buffer,
-        )
+    ready = events.DataReady(
+        examples.train_count,
+        examples.validation_count,
+        examples.signature.shape,
+        examples.signature.classes,
+        data.remainder,
+        data.cache.reason,
+        data.placement.reason,
+        data.placement.in_model,
+        data.shuffle_buffer,
     )
+    recorder.emit(ready)
     options = config.early_stopping
     if options.patience and options.monitor.startswith("val_") and not data.validation:
         what = f"early_stopping.monitor is {options.monitor}, but {config.dataset} has no validation data."
