@@ -123,10 +123,8 @@ def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
     if is_disk_full(error):
         remedy = "Free space, or set TPU_CONSOLE_HOME to a folder on another disk."
         return disk_full(folder, "a new run", RESERVE_BYTES, remedy)
-    return ConsoleError(
-        f"The run folder {user_path(folder)} cannot be written: {error.strerror}.",
-        remedy="Change its permissions, or set TPU_CONSOLE_HOME to another folder.",
-    )
+    what = f"The run folder {user_path(folder)} cannot be written: {error.strerror}."
+    return ConsoleError(what, remedy="Change its permissions, or set TPU_CONSOLE_HOME to another folder.")
 
 
 def is_named(run_id: str, label: str) -> bool:
