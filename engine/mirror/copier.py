@@ -70,14 +70,11 @@ def common_bytes(one: IO[bytes], other: IO[bytes]) -> int:
 
 
 class Copier:
-    """Copies what has changed in a run's folder to the mirror.
-
-    `epoch` is the number of epochs done at the newest checkpoint that was copied, and `moved_at` the monotonic time at
-    which the last part of a file was copied.
-    """
+    """Copies what has changed in a run's folder to the mirror."""
 
     def __init__(self, run: RunDirectory, place: Place) -> None:
-        self.epoch, self.moved_at = 0, time.monotonic()
+        self.epoch = 0  # epochs done at the newest checkpoint that was copied
+        self.moved_at = time.monotonic()  # when the last part of a file was copied
         self._run, self._place = run, place
         self._copied: dict[str, tuple[int, int, int]] = {}
         self._checkpoint = ""

@@ -1,7 +1,4 @@
-"""The user's annotations of a run: a title, tags, a note, and whether it is archived.
-
-A run may come from somebody else, so everything is cleaned and limited when it is read.
-"""
+"""The user's annotations of a run, which are cleaned and limited when they are read: it may be somebody else's."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How long past runs took on this machine, so that a plan can estimate the time of the next one.
-
-Every saved run records its pace in ``paces.json`` by everything that decides how long a step takes, such as the model,
-the data and the devices.
-"""
+"""How long past runs took on this machine, by all that decides the time of a step, for the plan of the next one."""
 
 from __future__ import annotations
 

@@ -121,10 +121,9 @@ class NewestCheckpoint(_EpochCheckpoint):
 
 
 class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Writes TensorBoard event files once an epoch, under the tags of Keras's own callback.
+    """Writes TensorBoard event files once an epoch, until that fails, under the tags of Keras's own callback.
 
-    Keras's callback also acts on every batch, which slows small models whatever its settings. A failure, such as a
-    full disk, is reported and does not end the run. TensorBoard's HParams page compares runs by the `settings`.
+    That one also acts on every batch, which slows small models. The HParams page compares runs by the `settings`.
     """
 
     def __init__(self, recorder: Recorder, settings: Mapping[str, str | float]) -> None:

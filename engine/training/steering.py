@@ -1,7 +1,4 @@
-"""Steers a run while it trains: pauses it, changes its epochs and learning rate, saves it, and stops it in time.
-
-When the loss has become NaN, it goes back to the newest checkpoint, with a lower learning rate.
-"""
+"""Steers a run while it trains, stops it in time, and goes back to a checkpoint when its loss has become NaN."""
 
 from __future__ import annotations
 

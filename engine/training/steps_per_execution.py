@@ -1,8 +1,4 @@
-"""Chooses `steps_per_execution`.
-
-One execution should take about 0.2 to 1 s: long enough to hide the time that Python takes between executions, short
-enough for curves to move and for a stop to take effect.
-"""
+"""Chooses `steps_per_execution`: long enough to hide Python's time, short enough for curves to move and for a stop."""
 
 from __future__ import annotations
 

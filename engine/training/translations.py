@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 class Translator:
-    """Translates with a model that predicts the next word of a sentence; always takes the likeliest one.
-
-    The model is as `engine.models.table` builds it: from ``source`` and ``target`` to chances of each next word.
-    The record has the vocabularies, as `engine.data.kinds.text_pairs` writes them.
-    """
+    """Translates with a model from ``source`` and ``target`` to chances of each next word: always the likeliest one."""
 
     def __init__(self, model: Any, record: Mapping[str, Any]) -> None:
         self._source, self._target = Vocabulary(record["source"]), Vocabulary(record["target"])
