@@ -1,1 +1,1 @@
-"""What is not a file of the user: the built-in datasets and the user's functions; `load` loads any dataset."""
+"""What is not a file of the user: the built-in datasets, and what the user's functions return."""

@@ -202,14 +202,14 @@ def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
             "lists and bytes in Parquet and JSON Lines are left out.",
             remedy="Add a first line such as age,height,label, or write a label beside each text or row.",
         )
-    files = [Path(name) for _, _, names in islice(os.walk(place), _MOST_BESIDE) for name in names if name[0] != "."]
-    counts = Counter(file.suffix.lower() or "without an ending" for file in files)
-    endings = {*counts} if place.is_dir() else {*place.suffixes}
+    endings, why = {*place.suffixes}, ""
+    if place.is_dir():
+        walked = (name for _, _, names in islice(os.walk(place), _MOST_BESIDE) for name in names if name[0] != ".")
+        counts = Counter(Path(name).suffix.lower() or "without an ending" for name in walked)
+        held = first_of([f"{count:,} {printable(ending)}" for ending, count in counts.most_common()], 3)
+        endings, what, why = {*counts}, f"{what} It holds {held or 'no files'}.", _A_CLASS_EACH
     remedy = next((text for known, text in _REMEDIES.items() if {*known.split()} & endings), _REMEDY)
-    if not place.is_dir():
-        raise DataError(what, remedy=remedy)
-    held = first_of([f"{count:,} {printable(ending)}" for ending, count in counts.most_common()], 3) or "no files"
-    raise DataError(f"{what} It holds {held}.", why=_A_CLASS_EACH, remedy=remedy)
+    raise DataError(what, why=why, remedy=remedy)
 
 
 class UndecidedError(DataError):
