@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ..config.reading import parse_config
+from ..config.reading import parse_config, with_changes
 from ..config.values import USUAL_BATCH
 from ..data.cached_facts import save_input_speed
 from ..data.describing import small_picture, unknown_share
@@ -57,8 +57,7 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
             found |= kind.describe_files(settings, reporter, note)
         loaded = settings
         if kind is not None and "skip_bad" in kind.Options.model_fields:  # since they are reported here
-            options = settings.data.options | {"skip_bad": True}
-            loaded = settings.model_copy(update={"data": settings.data.model_copy(update={"options": options})})
+            loaded = with_changes(settings, [("data.options.skip_bad", True)])
         examples = load_examples(loaded, reporting(reporter, note))
         signature = examples.signature
         inputs = {name: {"shape": list(part.shape), "dtype": part.dtype} for name, part in signature.inputs.items()}

@@ -44,9 +44,8 @@ def copy(reporter: Reporter, run: str, *, trust: bool = False) -> dict[str, Any]
     directory = RunDirectory(Path(run))
     config = load_config(directory.config)
     if not (mirror := config.mirror):
-        raise ConsoleError(
-            f"{directory.run_id} has no mirror.", remedy="Set one when you resume it: tpu-console resume --set mirror=…"
-        )
+        remedy = "Set one when you resume it: tpu-console resume --set mirror=…"
+        raise ConsoleError(f"{directory.run_id} has no mirror.", remedy=remedy)
     if not trust:
         check_started(directory.run_id, config)
     lock = lock_run(directory)

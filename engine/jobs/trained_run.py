@@ -87,11 +87,9 @@ class TrainedRun(TrainedModel):
             call_model(model, inputs)
             model.load_weights(self.model_path)
         except Exception as error:
-            raise ConsoleError(
-                f"{user_path(self.model_path)} cannot be loaded into a new model of {self.config.model}.",
-                why=one_line(error, 300),
-                remedy="Give the model a call() that takes these inputs, and leave its code as it was in training.",
-            ) from error
+            what = f"{user_path(self.model_path)} cannot be loaded into a new model of {self.config.model}."
+            remedy = "Give the model a call() that takes these inputs, and leave its code as it was in training."
+            raise ConsoleError(what, why=one_line(error, 300), remedy=remedy) from error
         return model
 
     def probabilities_of(self, values: Any, output: str = "") -> Any:
@@ -184,12 +182,9 @@ def open_trained(
     except ConfigError as error:
         if run.config.exists():
             raise
-        raise DataError(
-            f"The run {run.run_id} was trained by a notebook or script.",
-            why="Only your code can turn new data into its inputs.",
-            remedy=f"Predict by hand: keras.models.load_model('{user_path(path)}').predict(…), on data from your "
-            "function.",
-        ) from error
+        what, why = f"The run {run.run_id} was trained by a notebook or script.", "Only your code can make its inputs."
+        remedy = f"Predict by hand, on data from your function: keras.models.load_model('{user_path(path)}').predict(…)"
+        raise DataError(what, why=why, remedy=remedy) from error
     if not takes_function and (is_user_reference(config.dataset) or not is_whole):
         why = f"Only its weights are saved, because Keras could not save the code of {config.model}."
         raise DataError(
