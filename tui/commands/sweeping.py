@@ -161,9 +161,7 @@ def _definition(
     return Definition(config=config, over=tuple(over), **{**options, "search": options["search"] or ""})
 
 
-def _follow(
-    sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, write: Callable[[list[str]], object]
-) -> int:
+def _follow(sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, write: Callable[..., object]) -> int:
     """Print a line whenever a run begins or ends, and at last the results; Ctrl-C stops the sweep, a second leaves."""
     from ..following.sweep import SweepReader
 

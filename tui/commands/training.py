@@ -77,9 +77,7 @@ class How:
     "Name the run; if a run of that name is here or at the mirror, resume it, or watch it if it is training.",
     "resumed_name",
 )
-def run(
-    preset: str, assignments: tuple[str, ...], preset_files: tuple[Path, ...], resumed_name: str | None, **options: Any
-) -> int:
+def run(preset: str, assignments: tuple[str, ...], preset_files: tuple[Path, ...], **options: Any) -> int:
     """Train a preset, or your own data, and print plain lines.
 
     PRESET is a preset's name (see `tpu-console presets`) or a preset file. DATA is a file or folder of yours, such as
@@ -90,7 +88,7 @@ def run(
     """
     from tpu_console.engine.config.reading import with_changes
 
-    how = How.of(options)
+    how, resumed_name = How.of(options), options.pop("resumed_name")
     given = [(name.replace("__", "."), value) for name, value in options.items() if value is not None]
     if resumed_name is not None:
         given.append(("name", resumed_name))

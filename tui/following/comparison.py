@@ -173,18 +173,16 @@ class Comparison:
         (best, value), (second, other) = ranked[:2]
         if value == other:
             return f"{best.mark} and {second.mark} have the same best {self.metric}, {value:.4g}."
-        sentence = f"{best.mark} is better than {second.mark}: {self.metric} {value:.4g} against {other:.4g}."
+        text = f"{best.mark} is better than {second.mark}: {self.metric} {value:.4g} against {other:.4g}."
         counted, counted_too = self._counted(best), self._counted(second)
         if not counted or not counted_too:
-            return sentence
+            return text
         # How likely two shares of one true share differ at least so much: a two-sided test of two proportions.
         pooled = (round(value * counted) + round(other * counted_too)) / (counted + counted_too)
         deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / counted + 1.0 / counted_too))
         p = math.erfc(abs(value - other) / deviation / math.sqrt(2.0)) if deviation else 1.0
         often = "often" if p >= _LIKELY else "rarely"
-        return (
-            f"{sentence} Chance alone {often} gives such a difference (p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'})."
-        )
+        return f"{text} Chance alone {often} gives such a difference (p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'})."
 
     def _counted(self, run: ComparedRun) -> int:
         """Return of how many validation examples the metric is a share; 0 if it is none."""

@@ -267,11 +267,9 @@ def settings_of(config: RunConfig, base: RunConfig | None) -> list[Setting]:
 
     base = config if base is None else base
     before = flat_values(base)
-    shown, shown_before = flat_values(without_secrets(config)), flat_values(without_secrets(base))
+    shown, usual = flat_values(without_secrets(config)), flat_values(without_secrets(base))
     settings = [
-        Setting(
-            key, setting_text(shown[key]), None if before.get(key) == value else setting_text(shown_before.get(key))
-        )
+        Setting(key, setting_text(shown[key]), None if before.get(key) == value else setting_text(usual.get(key)))
         for key, value in flat_values(config).items()
     ]
     return sorted(settings, key=lambda setting: setting.preset is None)

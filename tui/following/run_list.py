@@ -69,7 +69,7 @@ COLUMNS = (
     Column("model", 7, value=lambda one: one.facts.model),
     Column("data", 6, value=lambda one: one.facts.dataset),
     Column(
-        "on", 11, value=lambda one: one.facts.accelerator + (f" ×{n}" if (n := one.facts.replicas or 0) > 1 else "")
+        "on", 11, value=lambda one: one.facts.accelerator + f" ×{one.facts.replicas}" * ((one.facts.replicas or 0) > 1)
     ),
     Column("batch", 5, right=True, value=lambda one: one.facts.global_batch, text=count),
     Column("examples/s", 10, right=True, value=lambda one: one.facts.examples_per_s, text=count),

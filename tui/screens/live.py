@@ -20,8 +20,8 @@ from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.storage.paths import user_path
 
 from ..charts.frame import marks_of
+from ..following.follow import RunWatcher
 from ..following.overview import Setting, read_settings, read_traced_before
-from ..following.watcher import RunWatcher
 from ..terminal.display import call_attention
 from ..text.hosts import hosts_of, topology_text
 from ..text.keys import bind

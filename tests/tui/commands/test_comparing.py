@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from tests.tui.calling import Call
 
 
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
-
-
 def compared(call: Call, *args: str) -> list[str]:
     out = call.out("compare", *args, "--json")
     return [run["run"] for run in json.loads(out)["runs"]]

@@ -6,7 +6,6 @@ import csv
 import json
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -29,14 +28,6 @@ from tpu_console.tui.following.comparison import (
     read_comparison,
     similar_runs,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
 
 
 def best_of(comparison: Comparison) -> str | None:

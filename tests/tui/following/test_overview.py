@@ -28,9 +28,8 @@ from tpu_console.engine.runs.facts import conclude
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
-from tpu_console.tui.following.follow import follow
+from tpu_console.tui.following.follow import RunWatcher, follow
 from tpu_console.tui.following.overview import RunReader, read_details, read_overviews
-from tpu_console.tui.following.watcher import RunWatcher
 from tpu_console.tui.text.names import Status
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs.heartbeat import Liveness
-from tpu_console.tui.following.watcher import FASTEST_S, SLOWEST_S, RunWatcher
+from tpu_console.tui.following.follow import FASTEST_S, SLOWEST_S, RunWatcher
 from tpu_console.tui.text.outcome import outcome_of
 
 if TYPE_CHECKING:

@@ -17,14 +17,8 @@ from tpu_console.tui.text.run_lines import finished_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tpu_console.engine.runs.run_directory import RunDirectory
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
 
 
 def changes_of_the_key(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> Sequence[tuple[str, Any]]:
