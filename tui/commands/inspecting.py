@@ -113,10 +113,10 @@ def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: 
 @json_option("Print a JSON object.")
 def inspect(
     dataset: str,
-    assignments: tuple[str, ...],
+    assignments: Sequence[str],
     speed: bool,
     save: Path | None,
-    preset_files: tuple[Path, ...],
+    preset_files: Sequence[Path],
     as_json: bool,
 ) -> int:
     """Inspect DATASET: counts, class balance, bad files, samples.

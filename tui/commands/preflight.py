@@ -82,9 +82,7 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
 @preset_file_option
 @trust_option
 @json_option("Print a JSON object; see docs/preflight.md.")
-def preflight(
-    name: str, assignments: tuple[str, ...], preset_files: tuple[Path, ...], as_json: bool, no_call: bool, **asked: Any
-) -> int:
+def preflight(name: str, assignments: Sequence[str], preset_files: Sequence[Path], as_json: bool, **asked: Any) -> int:
     """Check PRESET with the TPU compiler; needs no TPU.
 
     Shows whether the train step compiles, whether it fits in memory, its best-case speed, wasted padding, and
@@ -116,7 +114,7 @@ def preflight(
     missing = missing_compiler()
     found: Mapping[str, Any] = {}
     try:
-        for job, options in choices.jobs(config, missing, calls=not no_call):
+        for job, options in choices.jobs(config, missing, calls=not asked["no_call"]):
             found = run_job(job, options, _KEPT, limit_s=choices.stuck_s, grace_s=GRACE_S)
     except ConsoleError as error:
         return _without_verdict(error, config, choices.tpus, as_json=as_json)

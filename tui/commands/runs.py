@@ -138,15 +138,12 @@ def rename(name: str, title: str) -> None:
 @option("--add, --tag TAG", "Add a tag; repeatable.", "tags", multiple=True)
 @option("--remove, --untag TAG", "Remove a tag; repeatable.", "untags", multiple=True)
 @option("--note TEXT", "Replace the note; an empty one removes it.")
-@option("--archive/--unarchive", "Leave the runs out of lists, or list them again.", default=None)
-def tag(
-    names: tuple[str, ...], tags: tuple[str, ...], untags: tuple[str, ...], note: str | None, archive: bool | None
-) -> None:
+@option("--archive/--unarchive", "Leave the runs out of lists, or list them again.", "archived", default=None)
+def tag(names: tuple[str, ...], tags: tuple[str, ...], untags: tuple[str, ...], **changed: Any) -> None:
     """Tag runs, write a note on them, or archive them.
 
     Without an option, prints what is written on them.
     """
-    changed: dict[str, Any] = {"note": note, "archived": archive}
     changes = {name: value for name, value in changed.items() if value is not None}
     for run in _given(names):
         before = read_annotations(run.path)

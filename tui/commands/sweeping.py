@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Sequence
 
+    from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
     from ..following.sweep import SeenCell, SweepView
@@ -87,18 +88,7 @@ _result_options = form_options(
 @detach_option
 @preset_file_option
 @_result_options
-def sweep(
-    preset: str | None,
-    over: tuple[str, ...],
-    assignments: tuple[str, ...],
-    epochs: int | None,
-    lr_find: bool,
-    resumed: str | None,
-    detach: bool,
-    preset_files: tuple[Path, ...],
-    form: str | None,
-    **options: Any,
-) -> int:
+def sweep(preset: str | None, assignments: Sequence[str], preset_files: Sequence[Path], **options: Any) -> int:
     """Train PRESET with every combination of some settings.
 
     Each combination is a run like any other, one after another; at the end, the results are compared. Ctrl-C stops
@@ -110,9 +100,10 @@ def sweep(
 
     from ..jobs.sweeps import plan_lines
 
+    form, resumed, detach = (options.pop(name) for name in ("form", "resumed", "detach"))
     write = complain if form is not None else say
     if resumed is not None:
-        if preset is not None or over:
+        if preset is not None or options["over"]:
             raise ConfigError([Problem("--resume", "takes no preset and no --over: the sweep knows them")])
         chosen = find_sweep(resumed)
         if with_trust(lambda trust: chosen.checked(trust=trust)) is None:
@@ -120,9 +111,8 @@ def sweep(
     else:
         if preset is None:
             raise ConfigError([Problem("PRESET", "is missing; `tpu-console presets` lists them")])
-        changes = [*parsed(assignments), *([("epochs", epochs)] if epochs is not None else [])]
         config = chosen_preset(preset, preset_files, assignments).config
-        definition = _definition(config, over, changes, options, lr_find)
+        definition = _definition(config, parsed(assignments), options)
         write(plan_lines(definition))
         chosen = create_sweep(definition)
     process = start_driver(chosen)
@@ -130,9 +120,7 @@ def sweep(
     return 0 if detach else _follow(chosen, process, form, write)
 
 
-def _definition(
-    config: Any, over: Sequence[str], changes: list[tuple[str, Any]], options: dict[str, Any], lr_find: bool
-) -> Definition:
+def _definition(config: RunConfig, changes: list[tuple[str, Any]], options: dict[str, Any]) -> Definition:
     """Return the definition of a sweep; raise `ConfigError` if the options do not fit together."""
     from tpu_console.engine.config.reading import with_changes
     from tpu_console.engine.runs.metrics import monitor_of
@@ -140,6 +128,9 @@ def _definition(
     from tpu_console.engine.sweeps.folder import Definition
     from tpu_console.engine.sweeps.search import check_search
 
+    over, lr_find, epochs = (options.pop(name) for name in ("over", "lr_find", "epochs"))
+    if epochs is not None:
+        changes = [*changes, ("epochs", epochs)]
     if lr_find:
         over = (LR_FIND, *over)
         changes = [("optimizer.schedule", "constant"), ("optimizer.warmup_epochs", 0), ("epochs", 1), *changes]
@@ -158,7 +149,7 @@ def _definition(
             options["storage"] = str(Path(options["storage"]).expanduser().absolute())
         check_search(axes, search=options["search"])
         options["metric"] = options["metric"] or monitor_of(config)
-    return Definition(config=config, over=tuple(over), **{**options, "search": options["search"] or ""})
+    return Definition(config=config, over=over, **options | {"search": options["search"] or ""})
 
 
 def _follow(sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, write: Callable[..., object]) -> int:

@@ -77,7 +77,7 @@ class How:
     "Name the run; if a run of that name is here or at the mirror, resume it, or watch it if it is training.",
     "resumed_name",
 )
-def run(preset: str, assignments: tuple[str, ...], preset_files: tuple[Path, ...], **options: Any) -> int:
+def run(preset: str, assignments: Sequence[str], preset_files: Sequence[Path], **options: Any) -> int:
     """Train a preset, or your own data, and print plain lines.
 
     PRESET is a preset's name (see `tpu-console presets`) or a preset file. DATA is a file or folder of yours, such as
