@@ -143,10 +143,7 @@ class Comparison:
 
     @property
     def differences(self) -> dict[str, list[Any]]:
-        """The settings in which runs differ, by key: one value per run, None for a run without the setting.
-
-        The last one is what was changed while a run trained, if anything was.
-        """
+        """The settings in which runs differ, by key: a value or None per run; the last is what changed in training."""
         known = [run.settings for run in self.runs if run.settings]
         rows: dict[str, list[Any]] = {
             key: [run.settings.get(key) for run in self.runs]
@@ -192,10 +189,7 @@ class Comparison:
 
 
 def comparison_of(runs: Sequence[ComparedRun], metric: str = "") -> Comparison:
-    """Compare runs by a metric, or else by the one that most of them are judged by and all have.
-
-    Runs without an epoch have no metric yet and do not count.
-    """
+    """Compare runs by a metric, or else by the one that most are judged by and all that have an epoch have."""
     trained = [run for run in runs if run.state.epochs]
     known = [{*run.metrics} for run in trained]
     shared = [name for name in _all_metrics(trained) if all(name in names for names in known)]
@@ -235,8 +229,6 @@ class ComparedReader:
 
 def read_comparison(runs: Sequence[RunDirectory], metric: str = "") -> Comparison:
     """Read at most `MOST_RUNS` runs and compare them by a metric, by default one that they share.
-
-    Damaged and running ones take part with what is there.
 
     Raises:
         ConsoleError: No run has the metric.
@@ -332,10 +324,7 @@ def difference_lines(comparison: Comparison, width: int | None) -> list[str]:
 
 
 def as_text(comparison: Comparison, width: int | None) -> list[str]:
-    """Write both tables as lines of so many cells; None for no limit, as in a pipe.
-
-    A terminal has no room for the date in a name.
-    """
+    """Write both tables as lines of so many cells, with no room for a name's date; None for no limit, as in a pipe."""
     columns = columns_of(comparison)
     if width is not None:
         columns = [replace(one, value=lambda run: run.name) if one.key == "run" else one for one in columns]

@@ -1,4 +1,1 @@
-"""Formats numbers, tables, plans, runs and verdicts as plain text. No module here draws a widget.
-
-Only `numbers` formats numbers, sizes and durations.
-"""
+"""Formats numbers (only in `numbers`), tables, plans, runs and verdicts as plain text. No module draws a widget."""

@@ -1,7 +1,4 @@
-"""Tables, described once by their columns and written as text, CSV, Markdown, HTML or plain values; bars; labels.
-
-As text, a table fits a width by dropping whole columns.
-"""
+"""Tables, described once by their columns and written as text, CSV, Markdown, HTML or plain values; bars; labels."""
 
 from __future__ import annotations
 
