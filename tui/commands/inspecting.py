@@ -128,7 +128,6 @@ def inspect(
     config, guessed, changes, source = _configured(dataset, assignments, preset_files)
     if guessed:
         complain([f"{dataset}: detected as {guessed}."])
-
     options = {"config": config.model_dump(mode="json"), "speed": speed}
     found = run_job("inspect", options, when_interrupted="Nothing was changed.", grace_s=_GRACE_S)
     trouble = found["trouble"]

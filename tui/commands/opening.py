@@ -124,7 +124,6 @@ def attach(name: str | None, as_json: bool) -> int:
     has_screen = has_terminal() and not as_json
     if name is not None and name.startswith("ssh://"):
         return _attach_over_ssh(name, [*_screen_arguments(), *["--json"] * as_json], has_screen=has_screen)
-
     run = find_run(name)
     if has_screen:
         return open_console(run=run)

@@ -127,9 +127,8 @@ def no_memory(state: RunState, usage: ReplicaMemory | None) -> str:
     """Say why a replica's memory is unknown or only partly known; empty if it is known."""
     if usage is None:
         return silence(state)
-    if usage.used_bytes is None or usage.limit_bytes is None:
-        return usage.why_not or "not reported by the runtime"
-    return ""
+    is_known = usage.used_bytes is not None and usage.limit_bytes is not None
+    return "" if is_known else usage.why_not or "not reported by the runtime"
 
 
 def no_duty(state: RunState, usage: ReplicaMemory | None) -> str:

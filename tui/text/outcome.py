@@ -159,10 +159,9 @@ def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tupl
 
 def outcome_of(run: RunDirectory, snapshot: Snapshot) -> Ending | None:
     """Return how the run ended; None if it has not."""
-    state, end, messages = snapshot.state, snapshot.state.end, list[str]()
+    state, end, messages, kept = snapshot.state, snapshot.state.end, list[str](), ""
     if isinstance(end, RunFinished):
         return _finished(run, state, end)
-    kept = ""
     if end is None:
         if not snapshot.crashed:
             return None
@@ -229,8 +228,7 @@ def goes_on(run_id: str) -> str:
 
 def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
     """Return a few lines about the run that was open when the console closed, by its last snapshot."""
-    outcome = outcome_of(run, snapshot) if snapshot.is_over else None
-    if outcome is None:
+    if (outcome := outcome_of(run, snapshot) if snapshot.is_over else None) is None:
         return goes_on(run.run_id)
     kept = ("best", "what to do", "mirror", "to copy", "log")
     facts = [f"{label.capitalize()}: {text}" for label, text in outcome.facts if label in kept]
