@@ -17,8 +17,7 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, RunNot
 from tpu_console.engine.machine.install import install_line
 from tpu_console.engine.runs.run_directory import find_run
 
-from ..terminal.native_output import native_output_diverted
-from ..terminal.output import complain, say, speaks_utf8
+from ..terminal.output import complain, native_output_diverted, say, speaks_utf8
 from .options import (
     PROGRAM,
     command,

@@ -20,7 +20,7 @@ from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, all_or_nothing, cannot_begin
 
-from ..terminal.native_output import send_native_output_to
+from ..terminal.output import send_native_output_to
 from ..text.outcome import continue_changes
 
 if TYPE_CHECKING:

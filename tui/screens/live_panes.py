@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..widgets.basics import RowsPane
 from ..widgets.epoch_table import EpochTable
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.side_panes import LogPane, ProfilePane, SamplesPane

@@ -21,9 +21,8 @@ from ..text.numbers import bar_cells
 from ..text.pictures import Depth, gallery
 from ..text.plan_text import PlanLine
 from ..text.tables import Column
-from ..widgets.basics import FactLines, PaneTabs, ScrollingText
+from ..widgets.basics import FactLines, PaneTabs, Row, RowsPane, ScrollingText
 from ..widgets.record_table import RecordTable
-from ..widgets.rows_pane import Row, RowsPane
 from .parts import BACK, HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:

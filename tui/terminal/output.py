@@ -1,4 +1,4 @@
-"""Standard output and error: whole lines without escape codes in any encoding, and Ctrl-C."""
+"""Standard output and error: whole lines without escape codes in any encoding, Ctrl-C, and what native code prints."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, TextIO
 
 from tpu_console.engine.errors import ConfigError, ConsoleError
+from tpu_console.engine.storage.files import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
 _SIMILAR = {
     "-": "─▔▀–—·",
@@ -32,9 +35,8 @@ _SIMILAR = {
 }
 # A spinner's frames, the bars of a sparkline, and characters without any of their kind.
 _SINGLE = dict(zip("▖▘▝▗▁▂▃▄▅▆▇█■↑░µ…\xa0", "|/-\\_.:-=+*##^.u~ ", strict=True))
+# ASCII for the other characters that this program draws, each as wide as the original.
 LOOKALIKES = {sign: plain for plain, signs in _SIMILAR.items() for sign in signs} | _SINGLE
-"""ASCII replacements for the other characters that this program draws, each as wide as the original."""
-
 _ASCII = str.maketrans({**LOOKALIKES, "…": "...", "→": "->"})
 
 
@@ -108,3 +110,60 @@ def interrupts_call(hear: Callable[[int], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_OUTPUTS = (1, 2)
+_diverted: list[int] = []  # the descriptor that 1 and 2 are redirected to, if they are
+
+
+@contextmanager
+def native_output_diverted() -> Iterator[None]:
+    """Redirect descriptors 1 and 2, to which native code writes, to a file, while Textual draws on another descriptor.
+
+    The app calls `send_native_output_to` with the log of the run, which gets earlier output too.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(descriptor) for descriptor in _OUTPUTS]
+    with (
+        tempfile.TemporaryFile(prefix="tpu-console-", buffering=0) as file,
+        os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace", newline="") as drawing,
+    ):
+        originals = sys.__stdout__, sys.__stderr__
+        # Textual draws on sys.__stderr__ and asks sys.__stdout__ how large the terminal is.
+        sys.__stdout__ = sys.__stderr__ = drawing  # type: ignore[misc]  # typed as constants
+        for descriptor in _OUTPUTS:
+            os.dup2(file.fileno(), descriptor)
+        _diverted.append(file.fileno())
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            _diverted.clear()
+            for descriptor, original in zip(_OUTPUTS, kept, strict=True):
+                os.dup2(original, descriptor)
+                os.close(original)
+            sys.__stdout__, sys.__stderr__ = originals  # type: ignore[misc]  # as above
+
+
+def send_native_output_to(log: Path) -> None:
+    """Redirect descriptors 1 and 2 to a run's private log, unless that is done already; it is appended to.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    if not _diverted:
+        return
+    target = open_private(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        source = _diverted[0]
+        with suppress(OSError):  # a full disk: losing earlier output must not prevent training
+            if size := os.fstat(source).st_size:
+                os.write(target, os.pread(source, min(size, 1 << 20), 0))
+                os.ftruncate(source, 0)
+                os.lseek(source, 0, os.SEEK_SET)
+        for descriptor in _OUTPUTS:
+            os.dup2(target, descriptor)
+    finally:
+        os.close(target)

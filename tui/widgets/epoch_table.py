@@ -14,7 +14,7 @@ from ..text.cells import BEST, NOW
 from ..text.numbers import count, duration, metric, milliseconds
 from ..text.run_lines import METRIC, epoch_columns, metrics_in_order
 from ..text.tables import Column, fitting
-from .rows_pane import Row, RowsPane
+from .basics import Row, RowsPane
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

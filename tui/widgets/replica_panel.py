@@ -28,7 +28,7 @@ from ..text.hosts import (
 )
 from ..text.numbers import NONE, bar_cells, count, memory, percent
 from ..text.tables import Column, fitting
-from .rows_pane import LinesPane, Row, heat
+from .basics import HostPane, Row, heat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,20 +77,12 @@ class ReplicaTable(NamedTuple):
     remarks: Sequence[str] = ()  # what stands below the rows
 
 
-class ReplicaPanel(LinesPane["RunState"]):
+class ReplicaPanel(HostPane["RunState"]):
     """One row per replica, or per host if there are many, followed by what is missing and why."""
 
     is_as_high_as_rows = True
 
-    def __init__(self, pane_id: str) -> None:
-        super().__init__(pane_id)
-        self._chosen = 0
-        self._head: list[Row] = []
-
-    def choose(self, process: int) -> None:
-        """Show the replicas of another host, if rows are hosts."""
-        self._chosen = process
-        self.rows_changed()
+    _head: Sequence[Row] = ()
 
     def notify_style_update(self) -> None:
         """Lay out again: the pane may have been entered or left."""
@@ -98,16 +90,16 @@ class ReplicaPanel(LinesPane["RunState"]):
         if self.shown is not None:
             self.rows_changed()
 
-    def head(self) -> list[Row]:
+    def head(self) -> Sequence[Row]:
         """Return the lost and slow hosts, and the column names."""
         return self._head
 
     def laid_out(self, shown: RunState) -> list[Row]:
         """Return the replicas or hosts, and, if there is room for more than a line per replica, the remarks."""
-        self._head, width = [], self.room
+        width, self._head = self.room, ()
         if shown.accelerator is None:
             return [[("not connected yet", "faint")]]
-        table = table_of(shown, width, self._chosen)
+        table = table_of(shown, width, self.chosen)
         hosts = {line.host.process: line.host for line in table.lines}.values()
         alerts = [(f"{FAILED} {lost_text(host.lost)}", "bad") for host in hosts if host.lost is not None]
         alerts += [(f"{WARNING} {slow_text(host)}", "warn") for host in hosts if host.behind]
@@ -115,7 +107,7 @@ class ReplicaPanel(LinesPane["RunState"]):
         if self.styles.height and self.styles.height.is_auto:
             return [self._short(line) for line in table.lines]
         titles = "  ".join(column.cell(column.title) for column in table.columns)
-        self._head.append([(" " * _SIGN + titles, "head")])
+        self._head = [*self._head, [(" " * _SIGN + titles, "head")]]
         unsaid = [text for index, (text, _) in enumerate(alerts) if index >= _ALERTS or cell_len(text) > width]
         remarks = [line for text in [*unsaid, *table.remarks] for line in textwrap.wrap(text, max(16, width))]
         return [self._whole(line, table.columns) for line in table.lines] + [[(line, "faint")] for line in remarks]
@@ -125,7 +117,7 @@ class ReplicaPanel(LinesPane["RunState"]):
             return f"{FAILED} ", "bad"
         if line.host.behind:
             return f"{WARNING} ", "warn"
-        return (f"{NOW} ", "now") if line.is_host and line.host.process == self._chosen else ("  ", "")
+        return (f"{NOW} ", "now") if line.is_host and line.host.process == self.chosen else ("  ", "")
 
     def _whole(self, line: ReplicaLine, columns: Sequence[Column]) -> Row:
         """Return all columns, and a bar of the memory in the room beside them."""

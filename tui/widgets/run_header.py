@@ -100,8 +100,7 @@ def _spread(left: Content, right: Content, width: int) -> Content:
     """Put one part at each end of a row; the left one is cut off if both do not fit."""
     right = right.truncate(width, ellipsis=True)
     left = left.truncate(max(0, width - right.cell_length - 2), ellipsis=True)
-    gap = max(0, width - left.cell_length - right.cell_length)
-    return Content.assemble(left, " " * gap, right)
+    return Content.assemble(left, " " * max(0, width - left.cell_length - right.cell_length), right)
 
 
 def _title_row(view: HeaderView, width: int, *, has_facts: bool = False) -> Content:
@@ -192,29 +191,26 @@ def _workload(view: HeaderView) -> list[str]:
     """Say on what the run trains what."""
     state = view.state
     config = state.started.config if state.started is not None else {}
+    dataset, name, precision = (str(config.get(key, "")) for key in ("dataset", "model", "precision"))
     ready, data, model, fit = state.accelerator, state.data, state.model, state.fit
-    accelerator = ""
+    accelerator = batch = ""
     if ready is not None:
-        name = ready.accelerator if ":" in ready.accelerator else ready.accelerator.upper()
-        accelerator = f"{name}, {plural(len(ready.replicas), 'replica')}"
+        kind = ready.accelerator if ":" in ready.accelerator else ready.accelerator.upper()
+        accelerator = f"{kind}, {plural(len(ready.replicas), 'replica')}"
     elif not (view.snapshot.is_over or view.snapshot.is_reading) and (
         state.started is None or state.started.source in {RunSource.PROCESS, RunSource.IN_PROCESS}
     ):  # a script connects to nothing
         accelerator = f"accelerator: {config.get('accelerator', '')} (connecting)".replace("  ", " ")
-    dataset = str(config.get("dataset", ""))
     if data is not None and data.train_examples is not None:
         held_out = f" + {data.validation_examples:,}" if data.validation_examples else ""
         unit = "images" if len(data.input_shape) == 3 else "examples"
         dataset = f"{dataset or 'data'} {data.train_examples:,}{held_out} {unit}"
-    name = str(config.get("model", "")) or (model.name if model is not None else "")
     if model is not None:
-        name += f" {model.parameters:,} parameters"
-    batch = ""
+        name = f"{name or model.name} {model.parameters:,} parameters"
     if fit is not None and fit.global_batch:
         batch = f"batch {fit.global_batch:,}"
         if fit.replica_batch and fit.replica_batch != fit.global_batch:
             batch += f" = {fit.global_batch // fit.replica_batch} × {fit.replica_batch:,}"
-    precision = str(config.get("precision", ""))
     facts = (accelerator, dataset, name, batch, precision if precision != "float32" else "")
     return [fact for fact in facts if fact]
 

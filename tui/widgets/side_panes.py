@@ -22,7 +22,7 @@ from ..text.log_text import read_messages
 from ..text.numbers import clock, duration, plural
 from ..text.profile import changes_in, profile_lines
 from ..text.run_lines import found
-from .rows_pane import LinesPane, Row, wrapped
+from .basics import LinesPane, Row, wrapped
 from .run_header import HeaderView, phase_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ..charts.scale import x_scale, x_ticks
 from ..text.cells import FAILED, LEVELS, WARNING
 from ..text.hosts import WAITS, Gauge, account_of, behind_text, gauges_of, hosts_of
 from ..text.steering import mirror_text
-from .rows_pane import LinesPane, Row, heat
+from .basics import HostPane, Row, heat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,20 +29,14 @@ _NOTHING = np.empty(0)
 _HELD_S, _HELD_GAPS = 5.0, 3.0
 
 
-class SystemPane(LinesPane["RunState"]):
+class SystemPane(HostPane["RunState"]):
     """Sparklines of one host, what limits the run, and why figures are missing."""
+
+    _axis, _window = Axis.STEP, Window()
 
     def __init__(self, pane_id: str) -> None:
         super().__init__(pane_id)
-        self._axis = Axis.STEP
-        self._window = Window()
-        self._chosen = 0
         self._series: dict[tuple[int, str], Series] = {}  # those of each host, which grow
-
-    def choose(self, process: int) -> None:
-        """Show another host."""
-        self._chosen = process
-        self.rows_changed()
 
     def along(self, axis: Axis, window: Window) -> None:
         """Draw over the same part of the same axis as the charts."""
@@ -53,7 +47,7 @@ class SystemPane(LinesPane["RunState"]):
     def laid_out(self, shown: RunState) -> list[Row]:
         """Return the lines of all figures, with the axis and remarks if there is room."""
         width, height = max(16, self.room), self.size.height
-        gauges = gauges_of(shown, self._chosen)
+        gauges = gauges_of(shown, self.chosen)
         ends = _ends(shown, gauges, self._axis, self._window)
         if height < len(gauges):
             row, taken = list[tuple[str, str]](), 0  # what was measured, as long as there is room
@@ -78,7 +72,7 @@ class SystemPane(LinesPane["RunState"]):
     def _title(self, state: RunState) -> list[Row]:
         """Return the host's name, if there are several, and what is wrong with it."""
         hosts = hosts_of(state)
-        host = hosts.get(self._chosen)
+        host = hosts.get(self.chosen)
         if host is None or len(hosts) == 1:
             return []
         text, look = f"host {host.process} of {len(hosts)}: {host.name}", "head"
@@ -111,7 +105,7 @@ class SystemPane(LinesPane["RunState"]):
         scale = f" of {gauge.written(top) if gauge.written is not None else '100%'}"
         cells = cells_of(series, self._axis, *ends, spark, is_cut=self._window.mode is Mode.FIXED)
         rows: list[Row] = []
-        for below, line in zip(reversed(range(height)), spark_rows(cells, top, height, LEVELS), strict=True):
+        for below, line in zip(reversed(range(height)), spark_rows(cells, top, height), strict=True):
             # The higher a bar, the warmer its color.
             bars = [(bar, heat((below + (LEVELS.find(bar) + 1) / len(LEVELS)) / height)) for bar in line]
             first = [(" " * (_NAME_WIDTH + _VALUE_WIDTH), "")] if rows else head
@@ -121,7 +115,7 @@ class SystemPane(LinesPane["RunState"]):
 
     def _updated(self, gauge: Gauge) -> Series:
         """Append a figure's new samples."""
-        key = (-1 if gauge.metric == WAITS else self._chosen, gauge.metric)
+        key = (-1 if gauge.metric == WAITS else self.chosen, gauge.metric)
         curves, metric = gauge.curves, gauge.curves.metrics.get(gauge.metric)
         value = metric.values if metric is not None else _NOTHING
         place = (curves.step.values, curves.epoch.values, curves.elapsed_s.values) if len(value) else (_NOTHING,) * 3
@@ -164,20 +158,13 @@ def cells_of(series: Series, axis: Axis, left: float, right: float, width: int, 
     return cells
 
 
-def spark_rows(cells: FloatArray, top: float, height: int, levels: str) -> list[str]:
-    """Return a sparkline's rows from the top down, each as wide as there are cells.
-
-    Nothing is drawn where a cell is NaN, and a bar of the least height for 0; `top` is the value of a bar that fills
-    all rows.
-    """
-    steps = len(levels)
+def spark_rows(cells: FloatArray, top: float, height: int) -> list[str]:
+    """Return a sparkline's rows from the top down, in which a bar of the value `top` fills all rows, and NaN none."""
+    steps, drawn = len(LEVELS), " " + LEVELS
     share = np.clip(np.nan_to_num(cells) / (top or 1.0), 0.0, 1.0)
     filled = np.where(np.isnan(cells), 0, np.maximum(1, np.rint(share * steps * height))).astype(np.int64)
-    drawn = " " + levels
-    return [
-        "".join(drawn[level] for level in np.clip(filled - steps * row, 0, steps).tolist())
-        for row in reversed(range(height))
-    ]
+    rows = [np.clip(filled - steps * row, 0, steps).tolist() for row in reversed(range(height))]
+    return ["".join(drawn[level] for level in row) for row in rows]
 
 
 def axis_row(axis: Axis, left: float, right: float, width: int) -> str:

@@ -59,8 +59,8 @@ def test_nothing_measured_draws_nothing() -> None:
 
 def test_bars_in_one_row_and_in_several() -> None:
     cells = np.array([0.0, 50.0, 100.0, np.nan])
-    assert spark_rows(cells, 100, 1, "▁▂▃▄▅▆▇█") == ["▁▄█ "]
-    assert spark_rows(cells, 100, 2, "_.:-=+*#") == ["  # ", "_## "]
+    assert spark_rows(cells, 100, 1) == ["▁▄█ "]
+    assert spark_rows(cells, 100, 2) == ["  █ ", "▁██ "]
 
 
 def test_labels_stand_where_their_values_are() -> None:

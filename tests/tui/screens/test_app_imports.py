@@ -24,7 +24,7 @@ VERDICTS = "from tpu_console.engine.runs.state import RunState; from tpu_console
     [
         (APP, {"numpy", "pydantic", "psutil", "tpu_console.tui.screens.live", "tpu_console.tui.screens.setup"}),
         (f"{APP}, tpu_console.tui.screens.setup", {"numpy", "pydantic", "tpu_console.engine.runs.state"}),
-        (f"{APP}, tpu_console.tui.screens.live, tpu_console.tui.terminal.native_output", set()),
+        (f"{APP}, tpu_console.tui.screens.live, tpu_console.tui.terminal.output", set()),
         (VERDICTS + "run_lines.efficiency_line(RunState())", {"tpu_console.engine.preflight.cache", "pydantic"}),
     ],
     ids=["app", "form", "live", "verdicts"],

@@ -14,7 +14,7 @@ import os, sys, threading
 from pathlib import Path
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.terminal.native_output import native_output_diverted, send_native_output_to
+from tpu_console.tui.terminal.output import native_output_diverted, send_native_output_to
 
 run = RunDirectory(Path(sys.argv[1]))
 with native_output_diverted():

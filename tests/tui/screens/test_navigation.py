@@ -44,8 +44,8 @@ from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.screens.sweep import SweepScreen, SweepsScreen
 from tpu_console.tui.text.keys import KEYS
 from tpu_console.tui.text.steering import epochs_problem
+from tpu_console.tui.widgets.basics import RowsPane
 from tpu_console.tui.widgets.record_table import RecordTable
-from tpu_console.tui.widgets.rows_pane import RowsPane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
