@@ -117,8 +117,8 @@ def on_axis(x: float, curves: Sequence[Curve], old: Axis, new: Axis) -> float:
 
 def newest_at(curves: Sequence[Curve], axis: Axis, x: float) -> Curve | None:
     """Return the curve with the newest sample at or before `x`, or else with the first one; None without samples."""
-    found = {id(xs): (curve, float(xs[sample_at(xs, x)])) for curve in curves if len(xs := curve.along(axis))}
-    newest = max(found.values(), key=lambda one: (one[1] <= x, -abs(x - one[1])), default=None)
+    found = [(curve, float(xs[sample_at(xs, x)])) for curve in curves if len(xs := curve.along(axis))]
+    newest = max(found, key=lambda one: (one[1] <= x, -abs(x - one[1])), default=None)
     return None if newest is None else newest[0]
 
 
@@ -259,10 +259,7 @@ class DebiasedEma:
         return self._smoothed.values
 
     def _average(self, values: FloatArray) -> FloatArray:
-        """Return the smoothed form of finite values, by a doubling scan: each pass adds the sum `shift` places before.
-
-        The passes end where the weight of what they would add is negligible.
-        """
+        """Return the smoothed form of finite values, by a doubling scan, until what is added is negligible."""
         mean = (1.0 - self.weight) * values
         mean[0] += self.weight * self._mean
         shift = 1
@@ -281,8 +278,7 @@ class Series:
 
     def __init__(self, curve: Curve) -> None:
         self.curve = curve  # as last seen
-        self.count = 0  # samples so far
-        self.nonfinite_count = 0  # how many of them are NaN or infinite
+        self.count = self.nonfinite_count = 0  # samples so far, and how many of them are NaN or infinite
         self.lowest = self.highest = math.nan  # of the finite samples; NaN while there is none
         self._ema = DebiasedEma(0.0)
         self.update(curve)
@@ -294,13 +290,9 @@ class Series:
 
     def continues_in(self, curve: Curve) -> bool:
         """Return whether a curve begins with the samples seen so far; not if the run went back to a checkpoint."""
-        last = self.count - 1
-        if last < 0:
-            return True
-        if last >= len(curve.value):
-            return False
+        last = slice(max(self.count - 1, 0), self.count)
         pairs = ((self.curve.elapsed_s, curve.elapsed_s), (self.curve.value, curve.value))
-        return all(np.array_equal(old[last : last + 1], new[last : last + 1], equal_nan=True) for old, new in pairs)
+        return all(np.array_equal(old[last], new[last], equal_nan=True) for old, new in pairs)
 
     @classmethod
     def grown(cls, series: Series | None, curve: Curve, smoothing: float = 0.0) -> Series:

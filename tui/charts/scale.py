@@ -124,10 +124,8 @@ def robust_range(
 ) -> Extent | None:
     """Return a range that a few spikes do not change.
 
-    Args:
-        samples: Of each curve, evenly spaced samples of the visible part; all but its outliers are seen.
-        extremes: Of each curve, all its extremes: they are seen too unless that would flatten the rest.
-        kept: Values that are always seen: the newest and the best.
+    Of each curve, it has all but the outliers of some samples, evenly spaced, and the extremes unless that would
+    flatten the rest; what is kept, the newest and the best, is always seen.
     """
     usual = [end for part in samples if len(part) for end in _whiskers(part)]
     inner = full_range([np.array(usual), *kept])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -121,7 +121,7 @@ class Scene:
     marker: Marker  # kind of glyph
     x_ticks: list[Tick]  # labels along the bottom
     y_ticks: list[Tick]  # labels along the left
-    layers: list[Layer] = field(default_factory=list)  # what is drawn, back to front
+    layers: Sequence[Layer] = ()  # what is drawn, back to front
 
     @property
     def dot_grid(self) -> tuple[int, int]:
@@ -162,10 +162,8 @@ def build_scene(traces: Sequence[DrawnCurve], view: View) -> Scene | None:
     crossings = itertools.product([tick.cell for tick in scene.x_ticks], [tick.cell for tick in ticks])
     grid = Layer(dict.fromkeys(crossings, _GRID), None, is_dim=True)
     curves = _curves(drawn, scene)
-    taken = set[Cell]().union(*(layer.cells for layer in curves))
-    layers = [grid, *curves, *_spikes(drawn, scene, taken)]
-    scene.layers.extend(layer for layer in layers if layer.cells)
-    return scene
+    layers = [grid, *curves, *_spikes(drawn, scene, _cells_of(curves))]
+    return replace(scene, layers=[layer for layer in layers if layer.cells])
 
 
 def _visible(line: Line, view: View) -> Line:
@@ -183,11 +181,10 @@ def _visible(line: Line, view: View) -> Line:
 def cut_to(line: Line, left: float, right: float) -> Line:
     """Cut a line that begins before `left` or ends after `right` where it crosses them."""
     x, y = line.x.copy(), line.y.copy()
-    if len(x) > 1:
-        for end, neighbour, border in ((0, 1, left), (-1, -2, right)):
-            share = (border - line.x[end]) / ((line.x[neighbour] - line.x[end]) or 1.0)
-            if 0.0 < share <= 1.0:
-                x[end], y[end] = border, line.y[end] + share * (line.y[neighbour] - line.y[end])
+    for end, neighbour, border in ((0, 1, left), (-1, -2, right)) if len(x) > 1 else ():
+        share = (border - line.x[end]) / ((line.x[neighbour] - line.x[end]) or 1.0)
+        if 0.0 < share <= 1.0:
+            x[end], y[end] = border, line.y[end] + share * (line.y[neighbour] - line.y[end])
     return Line(x, y).part((left, right))
 
 
@@ -240,17 +237,10 @@ def _range(traces: Sequence[DrawnCurve], extremes: Sequence[FloatArray], view: V
     followed = [(trace, ends) for trace, ends in zip(traces, extremes, strict=True) if trace.is_followed and len(ends)]
     if view.is_full or not followed:
         return full_range([*extremes, *(_ends(trace.line.y, view) for trace in traces)])
-    samples: list[FloatArray] = []
-    outer: list[FloatArray] = []
-    kept: list[FloatArray] = []
-    for trace, ends in followed:
-        if trace.is_whole:
-            kept += [ends, _ends(trace.line.y, view)]
-        else:
-            samples.append(_on_axis(few(trace.raw.y), view))
-            outer.append(ends)
-            kept += [_on_axis(values, view) for values in (trace.raw.y[-1:], trace.best.y)]
-    return robust_range(samples, outer, kept)
+    spiky = [(trace, ends) for trace, ends in followed if not trace.is_whole]
+    kept = [part for trace, ends in followed if trace.is_whole for part in (ends, _ends(trace.line.y, view))]
+    kept += [_on_axis(values, view) for trace, _ in spiky for values in (trace.raw.y[-1:], trace.best.y)]
+    return robust_range([_on_axis(few(trace.raw.y), view) for trace, _ in spiky], [ends for _, ends in spiky], kept)
 
 
 def _widen(low: float, high: float, *, is_log: bool) -> Extent:
@@ -284,8 +274,12 @@ def _curves(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
         if one.pen.has_points and len(set(points)) * _CELLS_A_POINT <= scene.x.cells:
             layers.append(Layer(dict.fromkeys(points, one.pen.glyph), one.pen.color))
     layers += [Layer(dict.fromkeys(scene.cells(one.best), _BEST), one.pen.color) for one in drawn]
-    taken = set[Cell]().union(*(layer.cells for layer in layers))
+    taken = _cells_of(layers)
     return layers + [_letters(one, scene, taken) for one in drawn if one.pen.has_letters]
+
+
+def _cells_of(layers: Sequence[Layer]) -> set[Cell]:
+    return set[Cell]().union(*(layer.cells for layer in layers))
 
 
 def _dots(line: Line, pen: Pen, scene: Scene) -> DotGrid:
