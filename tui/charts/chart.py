@@ -35,7 +35,6 @@ _REST_S = 0.3
 _LEAST_ROWS = 4  # two for the curve, and two for the axis
 _DIM = Style(dim=True)
 _NEAR_THE_START = 0.05
-_MODES = {Mode.ALL: "", Mode.FOLLOW: "follow", Mode.FIXED: "zoom"}
 
 
 class RedrawGate:
@@ -128,8 +127,7 @@ class MetricChart(Widget):
     def show(self, curves: Sequence[Curve], *, marks: Sequence[Mark] = (), ruler: Sequence[Curve] = ()) -> None:
         """Set the curves and what to mark on the horizontal axis; they are drawn when the next redraw is due.
 
-        Of a curve that has the earlier one of its name as a prefix, only new samples are read. The chart covers the
-        horizontal range of the ruler, too, so that all charts line up.
+        The chart covers the horizontal range of the ruler, too, so that all charts line up.
         """
         was_empty = not self._has_samples
         self._curves, self._marks, self._ruler, self._is_stale = curves, marks, ruler, True
@@ -226,7 +224,7 @@ class MetricChart(Widget):
         notes = [
             (f"! {plural(lost, 'NaN report')}" if lost else "", alarm),
             (f"log{', <=0 hidden' * is_cut}" if is_log else "", alarm if is_cut else _DIM),
-            (_MODES[self.window.mode], _DIM),
+            (self.window.mode.value, _DIM),
             ("y zoom" if self.y_ends is not None else "y full" if self.is_full else "", _DIM),
             (f"smooth {self.smoothing:g}" if self.smoothing > 0.0 else "", _DIM),
             (self.axis.value, _DIM),

@@ -54,8 +54,8 @@ class Place:
 class Curve:
     """One metric of a run, from its first sample to the latest.
 
-    The arrays only ever grow, unless a run goes back to a checkpoint: a later curve of the same name has the earlier
-    one as its prefix, which lets a chart process only the new samples. The chart never writes to them.
+    Unless a run goes back to a checkpoint, a later curve of the same name has the earlier one as its prefix, so that a
+    chart processes only new samples.
     """
 
     name: str  # the metric's name as Keras gives it, for instance `val_loss`
@@ -134,11 +134,11 @@ def extent_of(curves: Sequence[Curve], axis: Axis) -> Extent | None:
 
 
 class Mode(enum.Enum):
-    """How a window moves while a run grows: it shows everything, the newest samples, or always the same ones."""
+    """How a window moves while a run grows, as a chart notes it."""
 
-    ALL = "all"
+    ALL = ""
     FOLLOW = "follow"
-    FIXED = "fixed"
+    FIXED = "zoom"
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,10 +361,7 @@ def _spikes(drawn: Sequence[DrawnCurve], scene: Scene, taken: set[Cell]) -> list
 
 
 def draw_line(xs: IndexArray, ys: IndexArray, width: int, height: int) -> DotGrid:
-    """Dots of the polyline through points ``(n,)``, which must lie inside the grid of ``(height, width)`` dots.
-
-    Row 0 is at the bottom.
-    """
+    """Dots of the polyline through points ``(n,)`` in a grid of ``(height, width)`` dots; row 0 is at the bottom."""
     # Points that follow each other in one column become one vertical bar; only the bars are then joined.
     starts = np.flatnonzero(np.diff(xs, prepend=-1))
     ends = np.append(starts, len(xs))[1:] - 1
@@ -391,10 +388,9 @@ def draw_bars(xs: IndexArray, low: IndexArray, high: IndexArray, width: int, hei
 
 
 def glyphs_of(dots: DotGrid, marker: Marker, plain: str) -> dict[tuple[int, int], str]:
-    """The characters that show `dots`, by column and row from the bottom, of the cells that are not empty.
+    """The characters of the cells that are not empty, by column and row; the plain one where a cell is one dot.
 
-    The dots have the shape `(rows * down, columns * across)` for the marker's fineness; row 0 is at the bottom. Where a
-    cell is one dot, its glyph is the plain one.
+    The dots have the shape `(rows * down, columns * across)` for the marker's fineness; row 0 is at the bottom.
     """
     across, down = FINENESS[marker]
     height, width = dots.shape

@@ -100,10 +100,7 @@ class NameSuggester(Suggester):
 
 
 class FieldRow(Widget):
-    """One field. It draws its label, its help and its error itself: a widget takes some milliseconds to mount.
-
-    The labels are the display texts of the listed values that have one.
-    """
+    """One field. It draws its label, its help and its error itself: a widget takes some milliseconds to mount."""
 
     DEFAULT_CSS = """
     FieldRow {
@@ -132,7 +129,7 @@ class FieldRow(Widget):
 
     def __init__(self, spec: FieldSpec, text: str, labels: Mapping[str, str] | None = None) -> None:
         self.spec = spec
-        self._labels = dict(labels or {})
+        self._labels = dict(labels or {})  # the display texts of the listed values that have one
         self._control = self._new_control(text)
         super().__init__(self._control)
 
@@ -272,10 +269,9 @@ class TickBox(Checkbox):
 
 
 class Choice(Widget, can_focus=True):
-    """Shows the chosen value, and opens Textual's `Select` in its place.
+    """Shows the label of the chosen value, and opens Textual's `Select` in its place.
 
-    A closed `Select` has six widgets and all its options, which would be mounted with the form. It also takes the arrow
-    keys, which belong to the form. The labels are the display texts by value.
+    A closed `Select` mounts six widgets and all its options, and takes the arrow keys, which belong to the form.
     """
 
     BINDINGS = [bind("enter", "open", show=False)]

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.machine.install import install_line
 from tpu_console.engine.monitoring.alerts import overfitting
 from tpu_console.engine.runs.events import RunSource
 
@@ -50,16 +48,6 @@ _LETTER = 6.6  # CSS pixels of a letter in the legend, on average
 _CELLS_HIGH = 12  # rows of a chart in the console with about as many labels
 _AXIS = Axis.EPOCH
 _PLOT = "axes fraction"
-
-
-def need_matplotlib() -> None:
-    """Raise `ConsoleError` if matplotlib is not installed."""
-    try:
-        import matplotlib.backends.backend_agg
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        remedy = install_line("matplotlib")
-        raise ConsoleError("Curves in a notebook need matplotlib, which is not installed.", remedy=remedy) from None
 
 
 def charts_of(state: RunState) -> list[str]:

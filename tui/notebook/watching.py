@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.machine.install import install_line
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import Steering
 from tpu_console.engine.runs.follower import RunFollower, Snapshot
@@ -28,7 +29,7 @@ from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
 from ..widgets.run_header import HeaderView
-from .picture import charts_of, draw, head, need_matplotlib, size_of, tables
+from .picture import charts_of, draw, head, size_of, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +79,12 @@ def _need_notebook() -> None:
     if kernel() is None:
         remedy = "In a terminal: tpu-console attach"
         raise ConsoleError("Curves can only be drawn in a notebook's cell, and this is not one.", remedy=remedy)
-    need_matplotlib()
+    try:
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        remedy = install_line("matplotlib")
+        raise ConsoleError("Curves in a notebook need matplotlib, which is not installed.", remedy=remedy) from None
 
 
 def kernel() -> Any:

@@ -1,4 +1,1 @@
-"""The parts of the screens that show something: panes, tables, panels.
-
-Parts that take input belong in `forms`; curves belong in `charts`.
-"""
+"""The parts of the screens that show something: panes, tables, panels. Parts that take input are in `forms`."""

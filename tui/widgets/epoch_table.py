@@ -28,8 +28,7 @@ _EPOCH_WIDTH = 7
 def columns_for(metrics: list[str], width: int, longest: Mapping[str, int] = MappingProxyType({})) -> list[Column]:
     """Return the columns for a pane: long names are broken over two lines, then the least important ones dropped.
 
-    `longest` has the cells of the longest value of a column, by its key. The metrics come first and are never dropped:
-    the pane scrolls if even they do not fit.
+    The metrics come first and always stay. `longest` has the cells of a column's longest value, by its key.
     """
     room = width - _EPOCH_WIDTH - _GAP
     columns = [column for column in epoch_columns(metrics) if 1 < column.importance <= METRIC]

@@ -1,7 +1,4 @@
-"""Shows the replicas: their devices, speed and memory, or why a figure is missing.
-
-Many replicas on several hosts get one row per host, with the chosen host's replicas below it.
-"""
+"""Shows the replicas: their devices, speed and memory, or why a figure is missing."""
 
 from __future__ import annotations
 

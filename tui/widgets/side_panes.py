@@ -18,6 +18,7 @@ from tpu_console.engine.runs.events import PREPARATION
 
 from ..text.cells import DONE, FAILED, NOW, SPINNER
 from ..text.keys import bind
+from ..text.log_text import Message as LogMessage
 from ..text.log_text import read_messages
 from ..text.numbers import clock, duration, plural
 from ..text.profile import changes_in, profile_lines
@@ -26,7 +27,7 @@ from .basics import LinesPane, Row, wrapped
 from .run_header import HeaderView, phase_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from textual.events import Key
 
@@ -182,12 +183,11 @@ class LogPane(LinesPane["Sequence[str]"]):
         bind("back", "end_search", about="End the search.", show=False),
     ]
 
-    def __init__(self, pane_id: str) -> None:
-        super().__init__(pane_id)
-        self._messages = read_messages(())
-        self._error_rows, self._match_rows = list[int](), list[int]()
-        self._shows_noise = self._is_typing = False
-        self._wanted = ""
+    _messages: Sequence[LogMessage] = ()
+    _error_rows: Sequence[int] = ()
+    _match_rows: Sequence[int] = ()
+    _shows_noise = _is_typing = False
+    _wanted = ""
 
     def show(self, shown: Sequence[str]) -> None:
         """Show the log's last lines; up to 2,000 of them are wrapped again only if they changed."""
@@ -198,19 +198,20 @@ class LogPane(LinesPane["Sequence[str]"]):
     def laid_out(self, _lines: Sequence[str]) -> list[Row]:
         """Wrap the messages for the pane's width."""
         rows: list[Row] = []
-        self._error_rows, self._match_rows = [], []
-        width, wanted = max(_LEAST, self.room), self._wanted.lower()
+        errors, matches = list[int](), list[int]()
         for message in self._messages:
             if message.is_noise and not self._shows_noise:
                 continue
             if message.is_error:
-                self._error_rows.append(len(rows))
+                errors.append(len(rows))
             look = "bad" if message.is_error else "faint" if message.is_noise else ""
-            for line in _wrapped(message.text, width - 1, message.count):
-                if wanted and wanted in line.lower():
-                    self._match_rows.append(len(rows))
-                rows.append(list(_marked(line, look, wanted)))
-        self.set_class(bool(self._error_rows), "-errors")
+            for line in _wrapped(message.text, max(_LEAST, self.room) - 1, message.count):
+                # Every second piece is a match.
+                pieces = re.split(f"({re.escape(self._wanted)})", line, flags=re.I) if self._wanted else [line]
+                matches += [len(rows)] if len(pieces) > 1 else []
+                rows.append([(piece, "match" if number % 2 else look) for number, piece in enumerate(pieces)])
+        self._error_rows, self._match_rows = errors, matches
+        self.set_class(bool(errors), "-errors")
         return rows or [[("the log is empty" if not self._messages else "no other lines", "faint")]]
 
     def head(self) -> list[Row]:
@@ -223,8 +224,8 @@ class LogPane(LinesPane["Sequence[str]"]):
             return []
         noise = sum(message.count for message in self._messages if message.is_noise)
         errors = f"{FAILED} {plural(len(self._error_rows), 'error')} (enter)" if self._error_rows else ""
-        what, key, others = ("routine log line", "key 5", []) if is_closed else ("routine line", "a", ["search (/)"])
-        others = [*([f"{plural(noise, what)} ({key})"] if noise else []), *others]
+        what, key = ("routine log line", "key 5") if is_closed else ("routine line", "a")
+        others = [f"{plural(noise, what)} ({key})"] * bool(noise) + ["search (/)"] * (not is_closed)
         while others and cell_len(" · ".join([errors, *others])) > self.size.width - 1:
             others.pop()
         return [[(errors, "bad"), (" · " * bool(errors and others) + " · ".join(others), "head")]]
@@ -282,16 +283,6 @@ class LogPane(LinesPane["Sequence[str]"]):
         """Stop typing; the matches stay marked."""
         self._is_typing = False
         self.rows_changed()
-
-
-def _marked(line: str, look: str, wanted: str) -> Iterator[tuple[str, str]]:
-    """Yield the pieces of a line, with every match of the wanted text marked."""
-    start, folded = 0, line.lower()
-    while wanted and (at := folded.find(wanted, start)) >= 0:
-        yield line[start:at], look
-        yield line[at : at + len(wanted)], "match"
-        start = at + len(wanted)
-    yield line[start:], look
 
 
 @lru_cache(4096)
