@@ -402,10 +402,10 @@ class OutcomeBox(Overflow):
         if self._drawn is not None:
             # Before it is laid out for the first time it has no width, and gets that of the screen less its edges.
             width = self.size.width or self.app.size.width - 3
-            self.query_one(".facts", Static).update(_content(self._drawn, width))
+            self.query_one(".facts", Static).update(outcome_content(self._drawn, width))
 
 
-def _content(outcome: Ending, width: int) -> Content:
+def outcome_content(outcome: Ending, width: int) -> Content:
     """Write a good end in two lines, with the facts for which they have room, and any other one whole."""
     mark, color = _LOOKS[outcome.kind]
     lines, is_good = [Content.styled(f"{mark} {outcome.headline}", f"bold {color}")], outcome.kind == "good"

@@ -1,10 +1,12 @@
+"""The controls of a field: a choice, and a box as plain text."""
+
 from __future__ import annotations
 
 from textual.app import App, ComposeResult
 from textual.widgets import Input, OptionList, Select
 
 from tests.tui.live_fakes import screen_text, until
-from tpu_console.tui.forms.field_row import Choice
+from tpu_console.tui.forms.field_row import Choice, TickBox
 
 
 class Host(App[None]):
@@ -46,3 +48,20 @@ async def test_closing_the_list_keeps_the_value_and_gives_back_the_focus() -> No
         await pilot.press("down", "escape")
         await until(pilot, lambda: app.focused is app.choice and not app.choice.query(Select))
         assert (app.choice.value, app.changes) == ("cpu", 0)
+
+
+class OneBox(App[None]):
+    def compose(self) -> ComposeResult:
+        yield TickBox("search", compact=True)
+
+
+async def test_on_and_off_differ_without_colours() -> None:
+    async with OneBox().run_test() as pilot:
+        box = pilot.app.query_one(TickBox)
+        off = box.render().plain
+        await pilot.press("tab", "space")
+        assert box.value
+        assert "X" in box.render().plain
+        assert "X" not in off
+        await pilot.press("space")
+        assert box.render().plain == off
