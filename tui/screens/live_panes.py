@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..widgets.basics import RowsPane
 from ..widgets.epoch_table import EpochTable
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.side_panes import LogPane, ProfilePane, SamplesPane
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.state import RunState
 
-    from ..widgets.rows_pane import RowsPane
+    from ..widgets.basics import RowsPane
     from ..widgets.run_header import HeaderView
 
 
