@@ -98,16 +98,9 @@ class MetricChart(Widget):
 
         window: Window
 
-    def __init__(
-        self,
-        title: str = "",
-        *,
-        clock: Callable[[], float] = time.perf_counter,
-        id: str | None = None,  # noqa: A002  Textual's name
-        classes: str | None = None,
-    ) -> None:
+    def __init__(self, title: str = "", *, clock: Callable[[], float] = time.perf_counter) -> None:
         """Make an empty chart, whose redraws are spaced with the clock."""
-        super().__init__(id=id, classes=classes)
+        super().__init__()
         self.set_reactive(MetricChart.title, title)
         self.gate = RedrawGate(clock)
         self._timer: Timer | None = None

@@ -46,7 +46,9 @@ class ChartPane(MetricChart, can_focus=True):
     """A chart that takes focus, so that keys can zoom and move it; numbered in the order in which they are made."""
 
     def __init__(self, number: int, title: str) -> None:
-        super().__init__(title, id=f"chart-{number}", classes="pane")
+        super().__init__(title)
+        self.id = f"chart-{number}"
+        self.add_class("pane")
 
 
 class ChartGrid(Container):
