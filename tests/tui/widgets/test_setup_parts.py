@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.app import App, ComposeResult
 
-from tests.tui.live_fakes import resize
+from tests.tui.live_fakes import resize, until
 from tpu_console.presets import find_preset
 from tpu_console.tui.widgets.setup_parts import PresetList
 
@@ -23,7 +23,7 @@ async def test_page_keys_do_no_harm_in_a_terminal_without_room_for_the_list() ->
         presets.styles.border = ("round", "white")
         await resize(pilot, (80, 1))
         presets.mark_edited("mnist-mlp", is_edited=True)
-        assert not presets.scrollable_content_region
+        await until(pilot, lambda: not presets.scrollable_content_region)
         await pilot.press("pagedown", "pageup")
         assert presets.highlighted == 1
         await resize(pilot, (80, 24))
