@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 # Less than this, as a share of the values themselves, is rounding and not a curve worth a whole pane.
 _FLAT = 1e-5
-_CELLS_BETWEEN_BEADS = 8
-_CELLS_A_POINT = 4
-_CELLS_A_TURN = 2
+_CELLS_BETWEEN_BEADS, _CELLS_A_POINT, _CELLS_A_TURN = 8, 4, 2
 _LETTERS = 4  # along a line
 _AWAY = (0, 1, -1, 2, -2)  # rows from a line to a letter
 _DASH, _GAP = 4, 2  # in dots
@@ -32,8 +30,7 @@ _SMALLEST = (6, 2)  # columns and rows inside the axes
 _TINY, _LARGEST = 1e-290, 1e300
 _MOST_CUT = 4096
 _MANY = 8  # validations
-_BEST = "★"
-_GRID = "·"
+_BEST, _GRID = "★", "·"
 _ROUNDING = 1e-9  # of a step: a sample on the edge of the range is no spike
 _APART = 2  # columns between two spikes that each have a mark
 _ABOVE = {"ascii": "^"}  # where the other one would look like the sign of a warning

@@ -149,10 +149,6 @@ class FieldRow(Widget):
         """The text field of a custom value."""
         return Input(placeholder=self.spec.own.example if self.spec.own else "", compact=True, classes="own")
 
-    def on_mount(self) -> None:
-        """Add the parts that are seen at first."""
-        self._follow()
-
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Return the number of lines."""
         return len(self._lines(width))
@@ -245,6 +241,8 @@ class FieldRow(Widget):
             if asks_own and not self._own.is_attached:
                 self._own.value = self._own.value or self.spec.own.first
                 self.mount(self._own)
+
+    on_mount = _follow
 
     def _options(self) -> dict[str, str]:
         """Return the display texts by value."""

@@ -41,10 +41,7 @@ _ASCII = str.maketrans({**LOOKALIKES, "…": "...", "→": "->"})
 
 
 def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the locale uses UTF-8.
-
-    No locale at all, as in most containers, counts as UTF-8, as for Python itself.
-    """
+    """Return whether the locale uses UTF-8; no locale at all, as in most containers, does, as for Python itself."""
     names = (environment.get(variable, "") for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
     locale = next((name for name in names if name), "C.UTF-8").lower()
     return "utf-8" in locale or "utf8" in locale

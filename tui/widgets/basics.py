@@ -143,9 +143,7 @@ class PaneTabs(Widget):
                 return
 
 
-Row: TypeAlias = "Sequence[tuple[str, str]]"
-"""Pieces of text, each with its look: empty, or one of `_LOOKS`."""
-
+Row: TypeAlias = "Sequence[tuple[str, str]]"  # pieces of text, each with its look: empty, or one of `_LOOKS`
 Shown = TypeVar("Shown")
 _LOOKS = {
     "head": "color: $text-muted; text-style: bold;",

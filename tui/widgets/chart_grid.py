@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import chain, islice
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -325,7 +324,7 @@ def reading_line(shown: Mapping[str, Sequence[Curve]], axis: Axis, x: float, the
 class ComparedChart(ChartPane):
     """A chart of one metric with one curve per run."""
 
-    labels: Mapping[str, str] = MappingProxyType({})  # what to call each run in the legend, by its letter
+    labels: Mapping[str, str] = {}  # what to call each run in the legend, by its letter
     is_relative = False  # whether all runs start at 0
 
     def _pen(self, curve: Curve) -> Pen:
@@ -359,7 +358,7 @@ class ComparedGrid(ChartGrid):
     """Pages of charts of several runs."""
 
     pane_type = ComparedChart
-    labels: Mapping[str, str] = MappingProxyType({})  # what to call the runs, by letter
+    labels: Mapping[str, str] = {}  # what to call the runs, by letter
     is_relative = False
 
     def _feed(self) -> None:

@@ -335,10 +335,10 @@ class NoticeBar(Static):
     DEFAULT_CSS = """
     NoticeBar { display: none; height: 1; padding: 0 1; color: $text-warning; &.-shown { display: block; } }
     """
+    _notices: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         super().__init__(id="notices")
-        self._notices: tuple[str, ...] = ()
 
     def show(self, notices: tuple[str, ...]) -> None:
         """Show notices, or nothing."""
