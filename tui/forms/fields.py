@@ -55,10 +55,6 @@ class OptionTable:
     sections: Callable[[], Mapping[str, type[Section]]]  # returns the options by name, of names that have any
     holder: type[Section]  # the section that the table is a field of
 
-    def slot(self, name: str) -> str:
-        """Return the name under which the options of a choice are stored: all custom functions share one."""
-        return name if name in self.sections() else "own"
-
 
 OPTION_TABLES = {
     "data.options": OptionTable("data.options", "dataset", "Data", option_sections, DataOptions),
@@ -308,9 +304,12 @@ class Draft:
         return to_text(options[name]) if name in options else spec.default
 
     def _slot(self, spec: FieldSpec) -> str:
-        # Each built-in model and dataset keeps the options typed for it while another one is chosen.
+        # Each built-in model and dataset keeps the options typed for it while another one is chosen; all others share.
         table = _table_of(spec.key)
-        return spec.key if table is None else f"{table.slot(self._choice(table))}:{spec.key}"
+        if table is None:
+            return spec.key
+        name = self._choice(table)
+        return f"{name if name in table.sections() else 'own'}:{spec.key}"
 
 
 def _at(values: Any, key: str) -> Any:
