@@ -108,12 +108,13 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
 _FUNCTION = functions('''
 def list_images(folder, left_out=()):
     """Return the files below a folder per class, and their class numbers."""
+    endings = {".bmp", ".gif", ".jpeg", ".jpg", ".png"}
     files, labels = [], []
     for label, name in enumerate(CLASSES):
         for place, folders, found in os.walk(Path(folder, name)):
             folders[:] = sorted(one for one in folders if not one.startswith("."))
             for file in (Path(place, one) for one in sorted(found) if one[0] != "."):
-                is_image = file.suffix.lower() in {".bmp", ".gif", ".jpeg", ".jpg", ".png"}
+                is_image = file.suffix.lower() in endings
                 if is_image and file.relative_to(folder).as_posix() not in left_out:
                     files.append(str(file))
                     labels.append(label)
