@@ -6,7 +6,6 @@
 # ruff: noqa: INP001  a script, not a package
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import re
@@ -251,8 +250,8 @@ def _fields(cls: type[Any]) -> list[str]:
     """Return a line for each field of an event."""
     meanings = _comments(cls)
     return [
-        f"- `{field.name}`{_stated(_json_kind(str(field.type)))}: {_in_json(meanings[field.name])}\n"
-        for field in dataclasses.fields(cls)
+        f"- `{name}`{_stated(_json_kind(cls.__annotations__[name]))}: {_in_json(meanings[name])}\n"
+        for name in cls.__struct_fields__
     ]
 
 
@@ -262,7 +261,8 @@ def _stated(kind: str) -> str:
 
 def _json_kind(annotation: str) -> str:
     """Say in JSON's words what a Python annotation is."""
-    plain = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+    annotation = re.sub(r"Annotated\[(.+), Meta\(.*", r"\1", annotation).replace("Logs", "dict[str, float]")
+    plain = {"str": "string", "Count": "integer", "Measure": "number", "float": "number", "bool": "boolean"}
     if inner := re.fullmatch(r"tuple\[(.+), \.\.\.\]", annotation):
         return f"list of {_plural(_json_kind(inner[1]))}"
     if inner := re.fullmatch(r"dict\[str, (.+)\]", annotation):

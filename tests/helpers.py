@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,14 +15,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 import psutil
+from msgspec import structs
 
 from tests.forks import Forked, fork
 from tpu_console.engine.config.reading import load_config, parse_config
 from tpu_console.engine.machine.process_identity import identify
 from tpu_console.engine.process.launch import prepare_run, start_host
 from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.journal import JournalReader, decode
+from tpu_console.engine.runs.journal import JournalReader
 from tpu_console.engine.storage.files import write_whole
 
 if TYPE_CHECKING:
@@ -73,15 +76,21 @@ def write_metadata(folder: Path, package: str, version: str) -> None:
     metadata.write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
 
 
+def replace(value: E, **changes: Any) -> E:
+    """A struct or dataclass with other values, as `copy.replace` of Python 3.13 does it."""
+    change: Any = structs.replace if isinstance(value, msgspec.Struct) else dataclasses.replace
+    changed: E = change(value, **changes)
+    return changed
+
+
 def timed_events_of(run: RunDirectory) -> list[tuple[float, Event]]:
     """Every event of a run with its time, in order; fails when one is not understood."""
     reader = JournalReader(run.journal)
     events: list[tuple[float, Event]] = []
     while records := reader.read():
         for record in records:
-            event = decode(record)
-            assert event is not None, record
-            events.append((record["t"], event))
+            assert record.event is not None, record
+            events.append((record.at, record.event))
     assert reader.skipped == 0
     return events
 

@@ -10,7 +10,6 @@ import json
 import os
 import socket
 import types
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from tpu_console.engine.runs.events import Replica, ReplicaMemory, Sample
@@ -60,7 +59,7 @@ def hostile_value(hint: Any, text: str = HOSTILE) -> Any:
 
 def hostile_event(cls: type[Any], at: float = T0, text: str = HOSTILE) -> dict[str, Any]:
     """Return a record of an event class with a hostile text in every field that takes one."""
-    values = {field.name: hostile_value(get_type_hints(cls)[field.name], text) for field in fields(cls)}
+    values = {name: hostile_value(get_type_hints(cls)[name], text) for name in cls.__struct_fields__}
     return {"v": 1, "t": at, "type": cls.__name__, **values}
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tests.helpers import ROOT
+from tests.helpers import ROOT, replace
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
 
@@ -52,7 +51,7 @@ TOO_LARGE = replace(
     replica_batch=16384,
     outcome=Outcome.DOES_NOT_FIT,
     reason="A step needs 36.52 GiB of a device's 15.75 GiB.",
-    memory=replace(FITS.memory, peak=int(36.52 * GIB)),  # type: ignore[type-var]  # it has one
+    memory=replace(FITS.memory, peak=int(36.52 * GIB)),  # it has one
     bound=None,
     wastes=(),
     findings=(),
@@ -74,7 +73,7 @@ UNKNOWN = replace(
     REFUSED,
     outcome=Outcome.UNKNOWN,
     reason="There is no TPU compiler here: pip install 'jax[tpu]'.",
-    memory=replace(FITS.memory, is_lower_bound=True),  # type: ignore[type-var]  # it has one
+    memory=replace(FITS.memory, is_lower_bound=True),  # it has one
     versions={},
 )
 

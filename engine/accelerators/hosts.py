@@ -376,6 +376,6 @@ class Team:
                 for key, text in client.key_value_dir_get(_FIGURES):
                     if self._passed_on.get(key) != text:
                         self._passed_on[key] = text
-                        figures = decode(json.loads(text))
-                        if isinstance(figures, HostSampled | MemorySampled):
-                            self._recorder.emit(figures)
+                        record = decode(text.encode())
+                        if record is not None and isinstance(record.event, HostSampled | MemorySampled):
+                            self._recorder.emit(record.event)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from msgspec.structs import replace
 
 from ..accelerators.framework import NO_DUTY
 from ..config.values import parse_accelerator

@@ -10,10 +10,10 @@ import re
 import socket
 import threading
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import psutil
+from msgspec.structs import replace
 
 from ..machine.resources import find_resources, used_memory_bytes
 from ..machine.sources import this_machine

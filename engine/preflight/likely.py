@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from ..accelerators.table import FRAMEWORKS
 from ..data.cached_facts import input_speed_of
 from ..errors import ConfigError
@@ -108,8 +110,7 @@ def _shares(generation: str) -> Iterator[float]:
             yield share
 
 
-@dataclass(frozen=True, slots=True)
-class Efficiency:
+class Efficiency(Struct, frozen=True):
     """The step time of a run, compared with the least time that its steps could take."""
 
     tpu: str  # the TPU, such as ``v5e-8``

@@ -10,14 +10,14 @@ import hashlib
 import json
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
+from msgspec import Struct
 
 from ..storage.files import open_private, open_regular, sync, whole_file
-from ..storage.keyed_store import adapter_of
-from .plausible import is_plausible
+from .plausible import Count, Measure  # noqa: TC001  checkpoints are read by the types of the fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,37 +39,35 @@ class DamagedCheckpointError(Exception):
     """The file is not a whole checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class SavedArray:
+class SavedArray(Struct, frozen=True):
     """An array in a checkpoint."""
 
     group: str  # what it belongs to, such as ``trainable`` or ``optimizer``
     name: str  # the variable's path
     dtype: str  # its type in the file, such as ``<f4``
-    shape: tuple[int, ...]
+    shape: tuple[Count, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """Where in its run a checkpoint was taken."""
 
-    epoch: int  # epochs that ended
-    epoch_step: int  # steps done in the epoch after them
-    step: int  # steps done in the run
-    batches: int  # batches taken from the order of examples; differs from `step` after a change of the batch size
-    elapsed_s: float  # seconds since `fit` began
-    epoch_s: float  # seconds of them in the unfinished epoch
-    phase: int  # number of the training phase, from 0
-    steps_per_epoch: int  # steps per epoch
-    global_batch: int  # examples per step over all replicas
-    steps_per_execution: int  # steps per execution
-    best: float | None  # best value of the metric that decides which epoch is best; None if there is none yet
+    epoch: Count  # epochs that ended
+    epoch_step: Count  # steps done in the epoch after them
+    step: Count  # steps done in the run
+    batches: Count  # batches taken from the order of examples; differs from `step` after a change of the batch size
+    elapsed_s: Measure  # seconds since `fit` began
+    epoch_s: Measure  # seconds of them in the unfinished epoch
+    phase: Count  # number of the training phase, from 0
+    steps_per_epoch: Count  # steps per epoch
+    global_batch: Count  # examples per step over all replicas
+    steps_per_execution: Count  # steps per execution
+    best: Measure | None  # best value of the metric that decides which epoch is best; None if there is none yet
     patience: dict[str, float]  # state of early stopping by name; empty without
     arrays: tuple[SavedArray, ...]  # the arrays, in the order of the file
     learning_rate: float | None = None  # the constant learning rate of the configuration; None for a schedule
     callbacks: tuple[dict[str, Any], ...] = ()  # the state of each of the configuration's callbacks
-    best_loss: float | None = None  # loss of the best epoch; None if it had none, and in older checkpoints
-    schedule_epochs: int = 0  # epochs that the learning rate's schedule is made for; 0 in older checkpoints
+    best_loss: Measure | None = None  # loss of the best epoch; None if it had none, and in older checkpoints
+    schedule_epochs: Count = 0  # epochs that the learning rate's schedule is made for; 0 in older checkpoints
 
     @property
     def place(self) -> tuple[int, int, int, float]:
@@ -82,7 +80,7 @@ def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray
     run.checkpoints.mkdir(mode=0o700, exist_ok=True)
     before = _files(run)
     path = run.checkpoints / f"state-{before[0][0] + 1 if before else 1:06}.ckpt"
-    head = json.dumps(asdict(header)).encode() + b"\n"
+    head = json.dumps(msgspec.to_builtins(header)).encode() + b"\n"
     digest = hashlib.sha256(head)
     for array in arrays:
         digest.update(_bytes_of(array))
@@ -141,11 +139,11 @@ def _read(path: Path, *, wants_arrays: bool) -> tuple[Header, list[NDArray[Any]]
         head = file.readline(_LARGEST_HEADER)
         digest = hashlib.sha256(head)
         try:
-            header = adapter_of(Header).validate_python(json.loads(head))
+            header = msgspec.convert(json.loads(head), Header)
         except (ValueError, RecursionError) as error:
             raise DamagedCheckpointError("its header is damaged") from error
-        if not is_plausible(header) or not all(_TYPE.fullmatch(saved.dtype) for saved in header.arrays):
-            raise DamagedCheckpointError("its header has impossible values")
+        if not all(_TYPE.fullmatch(saved.dtype) for saved in header.arrays):
+            raise DamagedCheckpointError("its header has an unknown type of numbers")
         arrays = []
         for saved in header.arrays:
             left = int(np.prod(saved.shape, dtype=object)) * np.dtype(saved.dtype).itemsize

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, convert, to_builtins
+from msgspec.structs import replace
 
 from ..errors import ConsoleError
 from ..sanitize import printable_values
 from ..storage.files import read_json
-from ..storage.keyed_store import adapter_of
-from .plausible import MOST_COUNT, is_plausible
+from .plausible import Count, Measure  # noqa: TC001  reports are read by the types of the fields
 
 if TYPE_CHECKING:
     from .run_directory import RunDirectory
@@ -20,51 +21,47 @@ MOST_PICTURES = 24  # of mistakes in a run's folder
 LARGEST_SUMMARY = 100  # classes, up to which a summary has each of them and the whole matrix
 
 
-@dataclass(frozen=True, slots=True)
-class ClassScore:
+class ClassScore(Struct, frozen=True):
     """Scores of one class; None if they would divide by zero."""
 
     name: str
-    precision: float | None  # of the examples predicted as it, the share that belong to it; None if there are none
-    recall: float | None  # of its examples, the share that were predicted as it; None if it has no examples
-    f1: float | None  # the harmonic mean of both; None if the class was neither present nor predicted
-    examples: int
+    precision: Measure | None  # of the examples predicted as it, the share that belong to it; None if there are none
+    recall: Measure | None  # of its examples, the share that were predicted as it; None if it has no examples
+    f1: Measure | None  # the harmonic mean of both; None if the class was neither present nor predicted
+    examples: Count
 
 
-@dataclass(frozen=True, slots=True)
-class Mistake:
+class Mistake(Struct, frozen=True):
     """Examples of one class that were predicted as another."""
 
     label: str  # name of their class
     taken_for: str  # name of the predicted class
-    count: int  # their number
-    share: float  # their share of all examples of their class
+    count: Count  # their number
+    share: Measure  # their share of all examples of their class
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """A picture small enough to draw in a terminal."""
 
     caption: str  # the text below it; for a mistake, its class and the predicted one
-    height: int  # its rows of pixels
-    width: int  # its columns of pixels
+    height: Count  # its rows of pixels
+    width: Count  # its columns of pixels
     rgb: bytes  # three bytes per pixel, row by row
 
 
-@dataclass(frozen=True, slots=True)
-class ClassReport:
+class ClassReport(Struct, frozen=True):
     """A model's predictions on validation data, per class."""
 
-    examples: int  # number of examples
-    accuracy: float  # the share that was predicted correctly
-    balanced_accuracy: float  # the mean recall of the classes that have examples
-    not_numbers: int  # examples with NaN or infinite outputs; they count as wrong and are in no column
+    examples: Count  # number of examples
+    accuracy: Measure  # the share that was predicted correctly
+    balanced_accuracy: Measure  # the mean recall of the classes that have examples
+    not_numbers: Count  # examples with NaN or infinite outputs; they count as wrong and are in no column
     is_partial: bool  # whether there is more validation data than was scored
     classes: tuple[ClassScore, ...]  # one entry per class, in the order of their numbers
     mistakes: tuple[Mistake, ...]  # the most frequent mistakes, the most frequent first
-    matrix: tuple[tuple[int, ...], ...]  # counts; one row per class of the examples, one column per predicted class
+    matrix: tuple[tuple[Count, ...], ...]  # counts; one row per class of the examples, one column per predicted class
     pictures: tuple[Picture, ...] = ()  # some examples that were predicted as another class, from ``mistakes.json``
-    epoch: int = 0  # the epoch that the scored weights are from; 0 if unknown
+    epoch: Count = 0  # the epoch that the scored weights are from; 0 if unknown
     is_best: bool = False  # whether that is the best epoch
     is_last: bool = False  # whether it is the last one; otherwise its weights were restored
     output: str = ""  # the name of the output that was scored, if the model has several
@@ -77,7 +74,7 @@ class ClassReport:
 
     def as_dict(self, *, is_brief: bool = False) -> dict[str, Any]:
         """Return plain values without the pictures, and for a brief summary without single classes of very many."""
-        values = asdict(replace(self, pictures=(), others=()))
+        values = to_builtins(replace(self, pictures=(), others=()))
         missing = ["pictures", "others", *(["output"] if not self.output else [])]
         missing += ["epoch", "is_best", "is_last"] if not self.epoch else []
         missing += ["matrix", "classes"] if is_brief and len(self.classes) > LARGEST_SUMMARY else []
@@ -89,8 +86,7 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     """Return a run's report; None if there is none. Raises `ConsoleError` if it exists and cannot be read."""
     damaged = f"{run.report.name} of {run.run_id} is damaged"
     try:
-        values = printable_values(read_json(run.report, _LARGEST))
-        report: ClassReport = adapter_of(ClassReport).validate_python(values)
+        report = convert(printable_values(read_json(run.report, _LARGEST)), ClassReport)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -98,9 +94,6 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     for one in report.of_outputs:
         if not one.classes or {len(one.classes)} != {len(one.matrix), *map(len, one.matrix)}:
             raise ConsoleError(f"{damaged}: its matrix does not fit its classes.")
-        counts = [count for row in one.matrix for count in (min(row), max(row))]
-        if not is_plausible(replace(one, matrix=(), others=())) or not 0 <= min(counts) <= max(counts) <= MOST_COUNT:
-            raise ConsoleError(f"{damaged}: it has impossible numbers.")
     try:  # the scores do not need the pictures
         pictures = tuple(
             Picture(str(one["caption"]), int(one["height"]), int(one["width"]), b64decode(one["rgb"]))

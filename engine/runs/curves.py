@@ -7,10 +7,10 @@ grows, so that a million appends cost a million stores and not a million copies.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from .metrics import Metric, MetricKind
 from .plausible import MOST_METRICS
@@ -112,8 +112,7 @@ def interval_means(
     return dict(zip(logs, values, strict=True)), frozenset(covering)
 
 
-@dataclass(frozen=True, slots=True)
-class Curves:
+class Curves(Struct, frozen=True):
     """Metrics over the course of a run; all columns have the same length."""
 
     step: Samples = field(default_factory=Samples)  # steps done in the run

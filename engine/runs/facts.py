@@ -8,10 +8,12 @@ import json
 import math
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from ..sanitize import printable
 from ..storage.files import lock_file, read_json, write_whole
@@ -19,7 +21,7 @@ from ..storage.keyed_store import typed
 from .events import EpochEnded, Phase, RunFinished
 from .follower import StateReader
 from .journal import spelled_out
-from .plausible import is_plausible
+from .plausible import Count, Measure  # noqa: TC001  summaries are read by the types of the fields
 from .run_directory import RunDirectory, require_writable
 
 if TYPE_CHECKING:
@@ -33,19 +35,18 @@ _LONGEST_WORD = 80
 _COLUMNS = ("epoch", "seconds", "compile_s", "validation_s", "step_ms", "examples_per_s", "learning_rate")
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What a journal says about a run, in short: what lists show."""
 
     label: str = ""  # the preset's name, or the name a notebook gave
     has_started: bool = False  # whether the journal has a first event
-    started_at: float = 0.0  # Unix time of the first event
-    last_at: float = 0.0  # Unix time of the newest event
-    away_s: float = 0.0  # seconds of them in which nothing trained, before the run was resumed
-    epochs: int | None = None  # epochs to train; None before training began
-    epochs_done: int = 0  # epochs that ended
+    started_at: Measure = 0.0  # Unix time of the first event
+    last_at: Measure = 0.0  # Unix time of the newest event
+    away_s: Measure = 0.0  # seconds of them in which nothing trained, before the run was resumed
+    epochs: Count | None = None  # epochs to train; None before training began
+    epochs_done: Count = 0  # epochs that ended
     monitor: str = ""  # the metric that decides which epoch is best; empty when no epoch has it
-    best: float | None = None  # its best value; None when no epoch has it
+    best: Measure | None = None  # its best value; None when no epoch has it
     lower_is_better: bool = False  # whether smaller values of it are better
     is_nan: bool = False  # whether the loss of the newest epoch is NaN or infinite
     is_stopping: bool = False  # whether somebody asked the run to stop
@@ -55,9 +56,9 @@ class Facts:
     model: str = ""  # the model; empty before it was built
     config: dict[str, Any] = field(default_factory=dict)  # its configuration, as in `RunStarted`
     accelerator: str = ""  # ``cpu``, ``gpu``, ``tpu`` or ``sim:N``; empty before it connected
-    replicas: int | None = None  # number of replicas; None before it connected
-    global_batch: int | None = None  # examples per step over all replicas; None if unknown
-    examples_per_s: float | None = None  # median of all epochs; None if unknown
+    replicas: Count | None = None  # number of replicas; None before it connected
+    global_batch: Count | None = None  # examples per step over all replicas; None if unknown
+    examples_per_s: Measure | None = None  # median of all epochs; None if unknown
 
 
 def facts_of(state: RunState) -> Facts:
@@ -148,7 +149,7 @@ def summarized_facts(run: RunDirectory) -> Facts | None:
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return None
     facts: Facts | None = typed(Facts, values)
-    if facts is None or not is_plausible(facts) or not facts.outcome:
+    if facts is None or not facts.outcome:
         return None
     return facts if max(facts.started_at, facts.last_at, facts.away_s) <= LATEST else None
 

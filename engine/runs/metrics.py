@@ -6,9 +6,10 @@ The engine decides it once, in `FitStarted`. In journals of earlier versions and
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,8 +30,7 @@ class MetricKind(StrEnum):
     NUMBER = "number"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """What is known of one metric."""
 
     name: str  # its name in ``logs``, without ``val_``

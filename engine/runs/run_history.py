@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_mark
 from ..storage.keyed_store import KeyedStore, key_of, today
-from .plausible import is_plausible
+from .plausible import Count, Measure  # noqa: TC001  the file is read by the types of the fields
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from .state import RunState
 
 
-@dataclass(frozen=True, slots=True)
-class PastRun:
+class PastRun(Struct, frozen=True):
     """How long a run of one batch size took."""
 
-    step_ms: float  # milliseconds per training step, the median over its epochs
-    epoch_s: float  # seconds per epoch beyond its steps: validation, checkpoints, starting and ending
-    rest_s: float  # seconds beyond its epochs: importing, loading, compiling, saving
-    batch: int  # examples per replica and step
+    step_ms: Measure  # milliseconds per training step, the median over its epochs
+    epoch_s: Measure  # seconds per epoch beyond its steps: validation, checkpoints, starting and ending
+    rest_s: Measure  # seconds beyond its epochs: importing, loading, compiling, saving
+    batch: Count  # examples per replica and step
     day: str  # the date of the run, such as ``2026-03-01``
 
     def seconds(self, epochs: int, steps_per_epoch: int, batch: int) -> float:
@@ -74,7 +74,7 @@ class Stopwatch:
 def past_run_like(config: RunConfig, backend: str, devices: str) -> PastRun | None:
     """Return how long a similar run took, the one with the nearest batch size; None if there is none."""
     known = (_PACES.get(_key(config, backend, devices)) or {}).values()
-    possible = [took for took in known if took.batch > 0 and is_plausible(took)]
+    possible = [took for took in known if took.batch > 0]
     return min(possible, key=lambda took: abs(math.log(took.batch / config.batch_size)), default=None)
 
 

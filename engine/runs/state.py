@@ -7,30 +7,30 @@ records in bulk; both return equal states.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from . import events
 from .curves import Curves, Reports, interval_means
 from .events import EpochEnded, Event, Progress
-from .journal import decode
 from .metrics import Metric, best_of, loss_beside, metric_called
-from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_METRICS, MOST_REPLICAS
+from .plausible import MOST_METRICS, MOST_REPLICAS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .curves import Values
+    from .journal import Record
 
 _MOST_NOTICES, _MOST_COMPILED, _MOST_HOSTS = 2000, 200, 4096
 
 
-@dataclass(frozen=True, slots=True)
-class RunState:
+class RunState(Struct, frozen=True):
     """Everything a screen shows of a run."""
 
     started: events.RunStarted | None = None  # the first event; None if nothing is known yet
@@ -190,38 +190,28 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
     return state
 
 
-def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
+def fold(state: RunState, records: Sequence[Record]) -> RunState:
     """Return the state after records from a `JournalReader`, as `reduce` one by one would give it."""
-    for kind, part in groupby(records, itemgetter("type")):
-        together = [*part]
-        if kind == Progress.__name__ and (advanced := _with_progress(state, together)) is not None:
-            state = advanced
+    for kind, part in groupby(records, lambda record: type(record.event)):
+        if kind is Progress:
+            state = _with_progress(state, [*part])
             continue
-        for record in together:
-            event = decode(record)
-            if event is None:
-                state = replace(state, skipped=state.skipped + 1)
-            else:
-                state = reduce(state, event, float(record["t"]))
+        for record in part:
+            event = record.event
+            state = replace(state, skipped=state.skipped + 1) if event is None else reduce(state, event, record.at)
     return state
 
 
-def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState | None:
-    """Add many progress records without creating an event for each; None if one is damaged."""
-    try:
-        names = ("step", "epoch", "epoch_step", "elapsed_s")
-        step, epoch, epoch_step, elapsed_s = (np.array([*map(float, map(itemgetter(name), records))]) for name in names)
-        reported = [record["logs"] for record in records]
-        metrics = [*dict.fromkeys(chain(state.train.metrics, *reported))][:MOST_METRICS]
-        logs = {name: np.array([float(log.get(name, math.nan)) for log in reported]) for name in metrics}
-        last = decode(records[-1])
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None
-    counts = np.concatenate((step, epoch, epoch_step))
-    is_possible = ((counts >= 0) & (counts < MOST_COUNT) & (counts == np.floor(counts))).all()
-    if not is_possible or not (np.abs(elapsed_s) <= LARGEST_MEASURE).all() or not isinstance(last, Progress):
-        return None
-    return _with_reports(state, Reports(step, epoch, epoch_step, elapsed_s, logs), last, float(records[-1]["t"]))
+def _with_progress(state: RunState, records: Sequence[Record]) -> RunState:
+    """Add many reports at once."""
+    reports: list[Any] = [record.event for record in records]
+    step, epoch, epoch_step, elapsed_s = (
+        np.array([*map(attrgetter(name), reports)], np.float64) for name in ("step", "epoch", "epoch_step", "elapsed_s")
+    )
+    reported = [report.logs for report in reports]
+    metrics = [*dict.fromkeys(chain(state.train.metrics, *reported))][:MOST_METRICS]
+    logs = {name: np.array([log.get(name, math.nan) for log in reported]) for name in metrics}
+    return _with_reports(state, Reports(step, epoch, epoch_step, elapsed_s, logs), reports[-1], records[-1].at)
 
 
 def _with_reports(

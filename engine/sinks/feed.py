@@ -24,7 +24,7 @@ from ..config.run_config import RunConfig, flattened
 from ..errors import one_line
 from ..machine.install import install_line
 from ..runs.events import EpochEnded, Event, RunFailed, RunFinished, RunResumed, RunStarted
-from ..runs.journal import JournalReader, decode
+from ..runs.journal import JournalReader
 from ..runs.run_directory import RunDirectory
 from ..sanitize import printable
 from ..storage.files import open_private
@@ -171,7 +171,7 @@ def main(arguments: list[str]) -> None:
             notes.write(f"The run is not recorded by {name} from here on: {one_line(error, 300)}\n")
 
 
-_WANTED = {kind.__name__ for kind in (RunStarted, RunResumed, EpochEnded, RunFinished, RunFailed)}
+_WANTED = RunStarted, RunResumed, EpochEnded, RunFinished, RunFailed
 
 
 def _pass_on(tracker: Tracker, event: Event) -> None:
@@ -214,8 +214,8 @@ def _read(journal: JournalReader) -> Iterator[Event]:
     """Yield the events that a tracker wants; the others need not be decoded."""
     while records := journal.read():
         for record in records:
-            if record["type"] in _WANTED and (event := decode(record)) is not None:
-                yield event
+            if isinstance(record.event, _WANTED):
+                yield record.event
 
 
 if __name__ == "__main__":

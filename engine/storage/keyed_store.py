@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
 
 from ..sanitize import printable, printable_values
 from .files import make_private_folder, read_json, write_whole
@@ -51,7 +51,7 @@ class KeyedStore(Generic[Value]):
             return
         path = self._path
         kept: dict[str, Any] = {other: known for other, known in _read(path).items() if other != key} | {key: value}
-        content = json.dumps(dict([*kept.items()][-_MOST:]), default=asdict)
+        content = json.dumps(dict([*kept.items()][-_MOST:]), default=msgspec.to_builtins)
         with suppress(OSError):
             make_private_folder(path.parent)
             # Everything in it can be measured again, and a damaged file counts as empty.
@@ -74,21 +74,11 @@ class KeyedStore(Generic[Value]):
 
 
 def typed(kind: Any, values: Any) -> Any:
-    """Return plain values as a type, such as a dataclass, with texts that are safe to show; None if damaged."""
+    """Return plain values as a type, such as a struct, with texts that are safe to show; None if damaged."""
     try:
-        # From JSON: in strict mode only then may a list become a tuple.
-        text = json.dumps(printable_values(values, keeps_lines=True))
-        return adapter_of(kind).validate_json(text, strict=True)
+        return msgspec.convert(printable_values(values, keeps_lines=True), kind)
     except (ValueError, RecursionError):
         return None
-
-
-@cache
-def adapter_of(kind: Any) -> Any:
-    """Return what reads a type from plain values: a `pydantic.TypeAdapter`."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
 
 
 def _read(path: Path) -> dict[str, Any]:

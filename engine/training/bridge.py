@@ -6,11 +6,11 @@ import threading
 import time
 from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import keras
+from msgspec.structs import replace
 
 from ..accelerators.table import loaded_framework
 from ..compat.keras import ForBothKeras

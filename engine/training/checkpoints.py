@@ -10,12 +10,12 @@ import inspect
 import json
 import threading
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
+from msgspec.structs import replace
 
 from ..errors import DataError
 from ..runs.checkpoint import Header, SavedArray, newest_checkpoint, read_checkpoint, write_checkpoint

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from msgspec.structs import replace
 
 from ..data.describing import small_picture
 from ..data.examples import Examples, Task

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from msgspec.structs import replace
 
 from ..accelerators.backend import is_installed
 from ..config.catalog import is_user_reference

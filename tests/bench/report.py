@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_PACKAGES = ("tensorflow", "keras", "textual", "plotext", "orjson", "numpy")
+_PACKAGES = ("tensorflow", "keras", "textual", "plotext", "msgspec", "numpy")
 _DOUBT = 0.05
 _HEADINGS = ("what", "figure", "target")
 _INTRODUCTION = (

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,7 @@ import psutil
 from tests.bench.bench import HERE, ROOT, Bench, end_process, wait_until
 from tests.bench.report import Row, Section, ratio_row
 from tests.bench.small_parts import COUNTER, read_count
+from tests.helpers import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

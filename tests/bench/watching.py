@@ -10,17 +10,17 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
-import orjson
+import msgspec
 import psutil
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
 from tests.bench.bench import COLUMNS, ROWS, Bench, wait_until
 from tests.bench.report import Row, Section, limit_row, percentile
+from tests.helpers import replace
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     DataReady,
@@ -93,7 +93,7 @@ def opening(bench: Bench, run: RunDirectory, rounds: int, most_s: float | None =
         limit_row("process start to the first curve on the screen", median(curves), most_s),
         limit_row("process start to all points on the screen", median(opened), most_s),
         limit_row("of it, reading and folding the journal alone", median(read)),
-        limit_row("as a multiple of `orjson.loads` of each line", median(read) / median(parsed), unit="×"),
+        limit_row("as a multiple of `msgspec.json.decode` of each line", median(read) / median(parsed), unit="×"),
     ]
     return rows, state
 
@@ -102,7 +102,7 @@ def _parsing_s(run: RunDirectory) -> float:
     began = time.perf_counter()
     with run.journal.open("rb") as file:
         for line in file:
-            orjson.loads(line)
+            msgspec.json.decode(line)
     return time.perf_counter() - began
 
 

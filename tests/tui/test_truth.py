@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.facts import facts_of
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import Liveness
-from tpu_console.engine.runs.journal import JournalReader, JournalWriter
+from tpu_console.engine.runs.journal import JournalReader, JournalWriter, Record
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.runs.state import RunState, fold
@@ -252,16 +253,17 @@ class Checked:
     def all(self) -> None:
         records = records_of(self.run)
         for record, following in zip(records, [*records[1:], records[-1]], strict=True):
-            self.after(record, following["t"])
+            self.after(record, following.at)
 
-    def after(self, record: dict[str, Any], until: float) -> None:
+    def after(self, read: Record, until: float) -> None:
+        record = json.loads(read.line)
         before = self.journal.phase
         if record["type"] == "RunResumed":
             self.resuming(record["t"])
-        self.state = fold(self.state, [record])
+        self.state = fold(self.state, [read])
         self.journal.take(record)
         self.facts()
-        self.lines(self.printer.feed([record]), record)
+        self.lines(self.printer.feed([read]), record)
         for now in (record["t"], max(record["t"], min(record["t"] + 1.0, until - 0.001))):
             self.header(now, was_paused=before == "paused")
         for liveness in (Liveness.ALIVE, Liveness.DEAD):
@@ -342,7 +344,7 @@ class Checked:
             assert ("NaN" in outcome.headline) == (is_nan and journal.end != "stopped")
 
 
-def records_of(run: RunDirectory) -> list[dict[str, Any]]:
+def records_of(run: RunDirectory) -> list[Record]:
     reader, found = JournalReader(run.journal), []
     while part := reader.read():
         found += part

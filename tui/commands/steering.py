@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +12,7 @@ from tpu_console.engine.errors import ConsoleError, RunNotFoundError
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import Profiled, RunFailed, RunFinished, RunSource, Steered, Steering, StopRequested
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
-from tpu_console.engine.runs.journal import JournalReader, decode
+from tpu_console.engine.runs.journal import JournalReader
 from tpu_console.engine.runs.run_directory import RunDirectory, find_run, list_runs
 from tpu_console.engine.storage.paths import user_path
 
@@ -132,6 +131,7 @@ def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> 
     from ..following.overview import read_details, read_traced, read_traced_before
     from ..following.run_page import plain_values
     from ..text.profile import change_of, profile_lines, traced_before
+    from ..text.tables import for_json
 
     details = _the_run(name, has_to_train=False)
     run, other = details.run, None
@@ -165,7 +165,7 @@ def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> 
         newest = plain["profiled"][-1] if plain["profiled"] else None
         change = change_of(state.profiled[-1], other) if newest is not None and other is not None else ""
         page = {"reason": lines[0], "profiled": newest, "best_layers_ms": best_ms, "compiled": plain["compiled"]}
-        say_json(page | {"change": change, "before": asdict(other[1]) if other is not None else None})
+        say_json(page | {"change": change, "before": for_json(other[1]) if other is not None else None})
         return
     say(lines)
     if state.profiled:
@@ -227,7 +227,7 @@ def _answer(run: RunDirectory, reader: JournalReader, is_it: Callable[[Answer], 
     deadline = time.monotonic() + _ANSWER_S
     while True:
         for record in reader.read():
-            event = decode(record)
+            event = record.event
             if isinstance(event, RunFinished | RunFailed):
                 return event
             if isinstance(event, Steered | Profiled | StopRequested) and is_it(event):

@@ -10,9 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import TYPE_CHECKING
 
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
@@ -28,6 +26,7 @@ from tpu_console.engine.runs.events import (
     Noticed,
     Phase,
     PhaseStarted,
+    Progress,
     RunFailed,
     RunFinished,
     RunResumed,
@@ -40,7 +39,7 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.facts import conclude_killed
 from tpu_console.engine.runs.follower import LogTail, RunFollower, Snapshot, StateReader, stall_of
 from tpu_console.engine.runs.heartbeat import BEAT_S, HeartbeatWatch, Life, Liveness
-from tpu_console.engine.runs.journal import JournalReader, decode
+from tpu_console.engine.runs.journal import JournalReader, Record, printable_line
 from tpu_console.engine.runs.run_directory import RunDirectory, is_removed
 from tpu_console.engine.runs.state import RunState, best_epoch, fold
 from tpu_console.engine.storage.paths import user_path
@@ -88,7 +87,7 @@ _LOOK_S = 0.1  # between two looks at the files' sizes
 _LIVENESS_S = 1.0  # after which a run is looked at even though no file has changed
 _SHARE = 0.02  # target share of one core for the console; the limit of the charts is in `tui.charts.chart`
 
-Records = list[dict[str, Any]]
+Records = list[Record]
 
 
 def follow(  # noqa: C901  one loop and its end
@@ -114,15 +113,14 @@ def follow(  # noqa: C901  one loop and its end
             printer.feed(earlier)
             if as_json:
                 for record in records:
-                    with suppress(orjson.JSONEncodeError):  # nested more deeply than any event: only the reader can
-                        sys.stdout.buffer.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+                    with suppress(ValueError):  # nested more deeply than any event
+                        sys.stdout.buffer.write(printable_line(record.line))
                 sys.stdout.buffer.flush()
             elif not resumed:
                 say([*printer.feed(records), *printer.disk(life.waiting), *printer.idle(life)])
             for record in records:
-                if record["type"] in {"RunFinished", "RunFailed", "RunResumed"}:
-                    event = decode(record)
-                    end = event if isinstance(event, RunFinished | RunFailed) else None
+                if isinstance(record.event, RunFinished | RunFailed | RunResumed):
+                    end = None if isinstance(record.event, RunResumed) else record.event
             if read:
                 continue
             if end is not None or life.liveness is Liveness.DEAD:
@@ -166,7 +164,7 @@ def _hear(heard: list[int], number: int, run: RunDirectory, kill: Callable[[], o
 def _since_resumed(records: Records, times: int) -> tuple[Records, Records, int]:
     """Split records where the run was resumed so many times; return the rest of `times` too."""
     for place, record in enumerate(records if times else ()):
-        times -= record["type"] == "RunResumed"
+        times -= isinstance(record.event, RunResumed)
         if not times:
             return records[:place], records[place:], 0
     return (records, [], times) if times else ([], records, 0)
@@ -210,17 +208,17 @@ class PlainPrinter:
         before, self._known[about] = self._known.get(about), value
         return before != value
 
-    def feed(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
+    def feed(self, records: Sequence[Record]) -> list[str]:
         """Take journal records; return the lines to print."""
         lines = self._responding() if records else []
-        for is_progress, group in groupby(records, lambda record: record.get("type") == "Progress"):
+        for is_progress, group in groupby(records, lambda record: isinstance(record.event, Progress)):
             batch = list(group)
             if is_progress:
                 self.state = fold(self.state, batch)
                 continue
             for record in batch:
                 before, self.state = self.state, fold(self.state, [record])
-                if (event := decode(record)) is not None:
+                if (event := record.event) is not None:
                     lines += self._lines(event, before)
         if lines:
             self._quiet_since, self._silence_s = self._clock(), FIRST_SILENCE_S

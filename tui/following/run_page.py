@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.reading import run_command
@@ -79,8 +79,8 @@ def plain_values(overview: Overview) -> dict[str, Any]:
     return {
         **overview.as_dict(),
         "config": journal_values(config) if config is not None else None,
-        **{name: for_json(asdict(part)) if part is not None else None for name, part in parts.items()},
-        **{name: [for_json(asdict(one)) for one in several] for name, several in lists.items()},
+        **{name: for_json(part) for name, part in parts.items()},
+        **{name: for_json([*several]) for name, several in lists.items()},
         "phase_seconds": dict(state.phase_s),
         "classes": report.as_dict() if report is not None else None,
         "notices": list(state.notices),

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from rich.cells import cell_len, set_cell_size
 
 from .cells import clipped, widest
@@ -99,7 +101,9 @@ def as_plain(columns: Sequence[Column], record: Any) -> dict[str, Any]:
 
 
 def for_json(value: Any) -> Any:
-    """Spell out the numbers that JSON cannot hold, as the journal does."""
+    """Return structs as dictionaries, and spell out the numbers that JSON cannot hold, as the journal does."""
+    if isinstance(value, Struct):
+        value = asdict(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):

@@ -26,14 +26,15 @@ from tpu_console.engine.machine.devices import detect_hardware
 WITHOUT_GPU = pytest.mark.skipif(bool(detect_hardware().gpus), reason="this machine has a GPU")
 
 CONNECT = """
-import dataclasses, json, sys
+import json, sys
+from msgspec import to_builtins
 from tests.helpers import small_config
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.errors import AcceleratorError
 told = {}
 for name in sys.argv[1:]:
     try:
-        told[name] = dataclasses.asdict(FRAMEWORKS["tensorflow"].connect(small_config(), name).event())
+        told[name] = to_builtins(FRAMEWORKS["tensorflow"].connect(small_config(), name).event())
     except AcceleratorError as error:
         told[name] = {"what": error.what, "why": error.why, "remedy": error.remedy}
 print(json.dumps(told))

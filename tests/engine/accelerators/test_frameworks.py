@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import all_of, run_forked, small_config, timed_events_of
+from tests.helpers import all_of, replace, run_forked, small_config, timed_events_of
 from tpu_console.engine.accelerators.hosts import Card, mismatch
 from tpu_console.engine.accelerators.jax import AHEAD_S
 from tpu_console.engine.accelerators.table import FRAMEWORKS, framework_of

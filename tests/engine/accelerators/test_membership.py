@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.engine.machine.recorded import lay_out
-from tests.helpers import small_config, the
+from tests.helpers import replace, small_config, the
 from tpu_console.engine.accelerators.backend import BackendChoice
 from tpu_console.engine.accelerators.hosts import PORT, Membership, check_can_join, find_membership
 from tpu_console.engine.errors import AcceleratorError

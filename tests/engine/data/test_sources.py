@@ -7,7 +7,6 @@ import json
 import struct
 import subprocess
 import sys
-from dataclasses import replace
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
 from threading import Event
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.cifar import ACCEPT, write_cifar
-from tests.helpers import ROOT, run_forked, small_config, wait_until
+from tests.helpers import ROOT, replace, run_forked, small_config, wait_until
 from tests.servers import local_server
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.data.download import Arrived, Download

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers import replace
 from tpu_console.engine.data.images.check import ImageFacts
 from tpu_console.engine.data.kinds.tfrecord import VERSION, Schema, Shard, read_schema, shard_name, write_schema
 from tpu_console.engine.errors import DataError

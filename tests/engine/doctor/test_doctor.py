@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.engine.machine.recorded import NAMES, expected_of, lay_out
+from tests.helpers import replace
 from tpu_console.engine.doctor.doctor import examine, word_of
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.environment import Environment, look_around

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
+from tests.helpers import replace
 from tpu_console.engine.doctor.doctor import word_of
 from tpu_console.engine.doctor.self_test import Leg, Trained, figures, judge, legs_of, not_run
 from tpu_console.engine.machine.devices import Hardware

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import private_mode, small_config
+from tests.helpers import private_mode, replace, small_config
 from tpu_console.engine.accelerators.framework import Share
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import DataError

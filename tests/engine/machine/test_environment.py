@@ -6,13 +6,12 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.engine.machine.recorded import lay_out
-from tests.helpers import ROOT
+from tests.helpers import ROOT, replace
 from tpu_console.engine.machine.devices import find_tpu
 from tpu_console.engine.machine.environment import look_around
 from tpu_console.engine.machine.holders import find_holders

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
+from tests.helpers import replace
 from tpu_console.engine.machine.resources import free_memory_bytes, usable_cores, used_memory_bytes
 from tpu_console.engine.machine.sources import Sources, this_machine
 

@@ -5,14 +5,13 @@ import math
 import re
 import socket
 import threading
-from dataclasses import replace
 from functools import reduce as folded
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import all_of, small_config, wait_until
+from tests.helpers import all_of, replace, small_config, wait_until
 from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.config.run_config import journal_values
 from tpu_console.engine.errors import ConfigError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.engine.monitoring.tpu_runtime import GIB, Runtime
-from tests.helpers import LIMIT_S, all_of, events_of, run_python, small_config, wait_until
+from tests.helpers import LIMIT_S, all_of, events_of, replace, run_python, small_config, wait_until
 from tpu_console.engine.accelerators.framework import Accelerator, Share
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.machine.sources import Sources, this_machine
@@ -241,7 +241,7 @@ def test_only_this_process_s_replicas_are_read() -> None:
 
 
 JAX = """
-import dataclasses, json, sys
+import json, msgspec, sys
 from contextlib import nullcontext
 import jax
 from tpu_console.engine.accelerators.framework import Accelerator
@@ -257,7 +257,7 @@ told = {}
 for name in ("gpu", "tpu"):
     connected = Accelerator(name, "asked for", FRAMEWORKS["jax"], "", replicas, nullcontext, {})
     reader = DeviceReader(connected, RuntimeMetrics([int(sys.argv[1])]))
-    told[name] = dataclasses.asdict(reader.read())["replicas"]
+    told[name] = msgspec.to_builtins(reader.read())["replicas"]
 print(json.dumps(told))
 """
 
@@ -296,7 +296,7 @@ def test_a_change_of_one_percent_is_written() -> None:
     before = ReplicaMemory(0, 1000, 1000, 5000, "", 50.0, "")
 
     def told(**changes: Any) -> bool:
-        return differs(MemorySampled((before,)), MemorySampled((dataclasses.replace(before, **changes),)))
+        return differs(MemorySampled((before,)), MemorySampled((replace(before, **changes),)))
 
     assert not told()
     assert not told(used_bytes=1009, peak_bytes=1009)

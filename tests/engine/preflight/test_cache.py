@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import private_mode, run_python, small_config
+from tests.helpers import private_mode, replace, run_python, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.jobs.preflight import preflight_choices

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers import replace
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.preflight.likely import likely_of

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
 import pytest
 
-from tests.helpers import small_config
+from tests.helpers import replace, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.layers import Product, find_waste, products

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import small_config
+from tests.helpers import replace, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.data.cached_facts import save_input_speed

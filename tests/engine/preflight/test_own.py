@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import saved_models
 from tests.engine.preflight.reached import verdicts_of
-from tests.helpers import run_forked, small_config
+from tests.helpers import replace, run_forked, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input, Nested

@@ -6,11 +6,11 @@ import ctypes.util
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
-from tests.helpers import small_config
+from tests.helpers import replace, small_config
 from tests.made_verdicts import FITS, TOO_LARGE
 from tpu_console.engine.messages import MessageReader
 from tpu_console.engine.preflight.cache import TpuChoice, cached_verdict, compiler_versions, versions

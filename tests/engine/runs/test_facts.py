@@ -27,7 +27,6 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.facts import conclude, conclude_killed, facts_of, summarized_facts, write_history
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.journal import encode
-from tpu_console.engine.runs.plausible import is_plausible
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import lock_file, write_whole
 
@@ -61,7 +60,7 @@ def test_the_facts_of_a_summary_are_those_of_the_journal(
     write(run, *history, end)
     conclude(run)
     facts = facts_of(StateReader(run).catch_up())
-    assert summarized_facts(run) == (facts if is_plausible(facts) else None)
+    assert summarized_facts(run) == (facts if facts.best is None or abs(facts.best) <= 1e15 else None)
 
 
 def test_the_facts_say_what_a_run_does(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import asdict
 
-from tests.helpers import private_mode, small_config
+from tests.helpers import private_mode, replace, small_config
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import Plan, make_plan
 from tpu_console.engine.runs.events import EpochEnded

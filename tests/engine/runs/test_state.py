@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import replace
 from functools import reduce as functools_reduce
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.strategies import events, of_type
+from tests.helpers import replace
 from tpu_console.engine.runs.curves import Samples
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
@@ -44,7 +44,7 @@ from tpu_console.engine.runs.events import (
     Translated,
     ValidationProgress,
 )
-from tpu_console.engine.runs.journal import decode, encode
+from tpu_console.engine.runs.journal import Record, decode, encode
 from tpu_console.engine.runs.metrics import Metric, metric_called
 from tpu_console.engine.runs.plausible import MOST_REPLICAS
 from tpu_console.engine.runs.state import RunState, fold, reduce
@@ -63,10 +63,20 @@ DAMAGE: list[dict[str, Any]] = [
 ]
 
 
-def record(event: Event, at: float) -> dict[str, Any]:
+def read(line: bytes) -> Record:
+    """A line as a reader of the journal gets it."""
+    record = decode(line)
+    assert record is not None
+    return record
+
+
+def record(event: Event, at: float) -> Record:
     """The event as a reader of the journal gets it."""
-    plain: dict[str, Any] = orjson.loads(encode(event, at))
-    return plain
+    return read(encode(event, at))
+
+
+def damaged(record: dict[str, Any], at: float = 5.0) -> Record:
+    return read(json.dumps(record | {"t": at}).encode())
 
 
 def after(*written: Event, at: float = 1.0, state: RunState | None = None) -> RunState:
@@ -91,25 +101,22 @@ def test_folding_records_gives_what_reducing_events_gives(history: list[tuple[Ev
     folded = fold(RunState(), records)
     reduced = RunState()
     for item in records:
-        event = decode(item)
-        assert event is not None
-        reduced = reduce(reduced, event, item["t"])
+        assert item.event is not None
+        reduced = reduce(reduced, item.event, item.at)
     # By their texts: a NaN is not equal to itself.
     assert repr(folded) == repr(reduced)
 
 
-@given(
-    st.lists(timed.map(lambda pair: record(*pair)) | st.sampled_from(DAMAGE).map(lambda r: r | {"t": 5.0})), st.data()
-)
+@given(st.lists(timed.map(lambda pair: record(*pair)) | st.sampled_from(DAMAGE).map(damaged)), st.data())
 def test_folding_in_parts_or_one_by_one_gives_the_same_even_with_damaged_records(
-    records: list[dict[str, Any]], data: st.DataObject
+    records: list[Record], data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(records)))
     at_once = fold(RunState(), records)
     in_two = fold(fold(RunState(), records[:cut]), records[cut:])
     one_by_one = functools_reduce(lambda state, item: fold(state, [item]), records, RunState())
     assert repr(at_once) == repr(in_two) == repr(one_by_one)
-    assert at_once.skipped == sum("v" not in item for item in records)
+    assert at_once.skipped == sum(item.event is None for item in records)
 
 
 @given(histories, timed, timed)
@@ -218,8 +225,8 @@ def test_a_change_to_less_than_one_epoch_is_ignored(after: float | None, epochs:
 
 def test_damaged_progress_is_counted_and_the_rest_is_kept() -> None:
     good = [record(progress(step, loss=1.0 / step), float(step)) for step in (1, 2, 3)]
-    damaged = [item | {"t": 9.0} for item in DAMAGE]
-    state = fold(RunState(), [good[0], *damaged, good[1], {"type": "Teleported", "t": 1.0}, good[2]])
+    bad = [damaged(item, 9.0) for item in (*DAMAGE, {"type": "Teleported"})]
+    state = fold(RunState(), [good[0], *bad[:-1], good[1], bad[-1], good[2]])
     assert state.skipped == len(DAMAGE) + 1
     assert state.train.step == Samples([1, 2, 3])
     assert state.last_at == 3.0
@@ -355,8 +362,8 @@ def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_lo
 
 def test_an_impossible_time_between_good_ones_is_skipped_alone() -> None:
     records = [record(progress(step, loss=1.0), float(step)) for step in range(1, 4)]
-    records[1]["elapsed_s"] = 1e300
-    state = fold(RunState(), records)
+    late = read(records[1].line.replace(b'"elapsed_s":1.0', b'"elapsed_s":1e300'))
+    state = fold(RunState(), [records[0], late, records[2]])
     assert (state.skipped, state.train.step.values.tolist()) == (1, [1.0, 3.0])
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers import replace
 from tpu_console.engine.runs.events import (
     EpochEnded,
     FitStarted,

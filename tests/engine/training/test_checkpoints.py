@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import all_of, small_config
+from tests.helpers import all_of, replace, small_config
 from tests.small_disk import small_disk
 from tpu_console.engine.runs.checkpoint import Header, SavedArray, newest_checkpoint, read_checkpoint, write_checkpoint
 from tpu_console.engine.runs.events import CheckpointSaved, EpochEnded, Noticed

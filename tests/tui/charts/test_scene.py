@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.style import Style
 
+from tests.helpers import replace
 from tpu_console.tui.charts.curve import Axis, Line, Place
 from tpu_console.tui.charts.frame import Mark, MarkKind, framed
 from tpu_console.tui.charts.legend import pen_for

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 
+from tests.helpers import replace
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN, speaking, telling
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import save_input_speed

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import math
-from dataclasses import replace
 
 import pytest
 
+from tests.helpers import replace
 from tests.hostile_runs import HOSTILE, UNSAFE
 from tests.tui.made_runs import made_run
 from tpu_console.engine.errors import ConsoleError

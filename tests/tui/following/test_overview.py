@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import leave_dead, wait_until
+from tests.helpers import leave_dead, replace, wait_until
 from tpu_console.engine.runs.events import (
     EpochEnded,
     Event,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pytest
 
 from tests.helpers import small_config
@@ -29,7 +28,7 @@ from tpu_console.engine.runs.events import (
     Sample,
     Translated,
 )
-from tpu_console.engine.runs.journal import JournalReader, encode
+from tpu_console.engine.runs.journal import JournalReader, decode, encode
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.run_history import PastRun
 from tpu_console.tui.following.follow import FIRST_SILENCE_S, LONGEST_SILENCE_S, PlainPrinter
@@ -84,7 +83,9 @@ class Journal:
     def feed(self, *events: Event, apart_s: float = 0.0) -> list[str]:
         records = []
         for event in events:
-            records.append(orjson.loads(encode(event, self.clock.now)))
+            record = decode(encode(event, self.clock.now))
+            assert record is not None
+            records.append(record)
             self.clock.now += apart_s
         return self.printer.feed(records)
 

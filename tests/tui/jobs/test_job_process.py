@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
-from tests.helpers import LIMIT_S, ROOT, wait_until
+from tests.helpers import LIMIT_S, ROOT, replace, wait_until
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.tui.jobs.job_process import JobProgress, ProgressLines, Step, log_file, run_job
 from tpu_console.tui.terminal.output import encodable

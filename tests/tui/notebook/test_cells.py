@@ -8,7 +8,6 @@ import re
 import socket
 import sys
 import urllib.request
-from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 from nbclient import NotebookClient
 
-from tests.helpers import LIMIT_S, ROOT, BeatingProcess
+from tests.helpers import LIMIT_S, ROOT, BeatingProcess, replace
 from tests.tui.live_fakes import FakeEngine
 from tpu_console import Run
 from tpu_console.engine.runs.control import ask

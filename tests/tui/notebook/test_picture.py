@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import pytest
 from PIL import Image
 
-from tests.helpers import ROOT, run_python
+from tests.helpers import ROOT, replace, run_python
 from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs.events import EpochEnded, Progress
 from tpu_console.engine.runs.follower import StateReader

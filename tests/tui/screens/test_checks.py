@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +12,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
 from tests.engine.machine.recorded import lay_out
-from tests.helpers import LIMIT_S
+from tests.helpers import LIMIT_S, replace
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, speaking, telling
 from tests.tui.live_fakes import screen_text, until
 from tpu_console.engine.machine.environment import Environment, look_around

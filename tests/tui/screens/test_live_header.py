@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
+from tests.helpers import replace
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     BudgetSet,
     DataReady,
     EpochEnded,
+    Event,
     FitStarted,
     InputMeasured,
     PhaseStarted,
@@ -28,15 +29,15 @@ from tpu_console.tui.widgets.run_header import HeaderView, header_rows, status
 from tpu_console.tui.widgets.side_panes import waiting_rows
 
 
-def state_of(*events: tuple[float, object]) -> RunState:
+def state_of(*events: tuple[float, Event]) -> RunState:
     state = RunState()
     for at, event in events:
-        state = reduce(state, event, at)  # type: ignore[arg-type]  # any event
+        state = reduce(state, event, at)
     return state
 
 
 STARTED = RunStarted("digits-cnn", "host", 1, "vm", {"dataset": "digits", "model": "cnn", "accelerator": "auto"})
-TRAINING = [
+TRAINING: list[tuple[float, Event]] = [
     (100.0, STARTED),
     (100.0, PhaseStarted("compiling")),
     (101.0, FitStarted(10, 100, 32, 32, 1, "", "val_loss")),
@@ -48,7 +49,7 @@ TRAINING = [
 def view_of(state: RunState, now: float, **changes: object) -> HeaderView:
     snapshot = Snapshot(state, Liveness.ALIVE)
     view = HeaderView("20261120-run", snapshot, now=now, opened_at=90.0, pace=pace(state))
-    return replace(view, **changes)  # type: ignore[arg-type]  # fields of the view
+    return replace(view, **changes)
 
 
 def test_the_clock_counts_from_the_start_in_every_phase() -> None:

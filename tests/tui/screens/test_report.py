@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.helpers import replace
 from tests.tui.class_reports import even_report
 from tests.tui.live_fakes import FakeEngine, each_size, live, resize, screen_text, until
 from tpu_console.engine.runs.events import RunFinished

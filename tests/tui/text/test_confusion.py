@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
+from tests.helpers import replace
 from tests.tui.class_reports import even_report
 from tpu_console.engine.runs.class_report import ClassReport, ClassScore
 from tpu_console.engine.runs.events import RunFinished, RunStarted

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.helpers import replace
 from tests.tui.tpu_fakes import GIB, NO_DISK, NO_DUTY, REMEDY, FakeTpu
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, ReplicaMemory
 from tpu_console.engine.runs.journal import JournalReader

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from tests.helpers import replace
 from tpu_console.engine.runs.events import AcceleratorReady, Compiled, FitStarted, Profiled, RunStarted, Spent
 from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.text.profile import change_of, profile_lines, reason_of

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import small_config
+from tests.helpers import replace, small_config
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.findings import Finding, Severity
