@@ -8,13 +8,13 @@ speeds of input pipelines, in ``speeds.json``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..config.user_code import source_mark
 from ..config.values import USUAL_BATCH
 from ..storage.keyed_store import KeyedStore, key_of
-from .examples import Nested, in_words
+from .examples import in_words, nested_from
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class FunctionRecord:
     """What a dataset function returned."""
 
-    train: tuple[Nested, ...]  # inputs, labels and sample weights of a training example, as far as there are any
-    validation: tuple[Nested, ...]  # likewise of a validation example; empty without validation
+    train: tuple[Any, ...]  # nested inputs, labels and sample weights of a training example, as far as there are any
+    validation: tuple[Any, ...]  # likewise of a validation example; empty without validation
     classes: int  # number of classes; 0 if its labels are not classes
     train_count: int | None  # training examples; None if unknown
     validation_count: int | None  # validation examples; None if unknown, 0 without validation
@@ -56,7 +56,13 @@ def save_function_record(config: RunConfig, record: FunctionRecord) -> None:
 
 def function_record_of(config: RunConfig) -> FunctionRecord | None:
     """Return what a configuration's dataset function returned; None if the function's code has changed since."""
-    return _RECORDS.get(_key(config))
+    if (record := _RECORDS.get(_key(config))) is None:
+        return None
+    try:
+        train, validation = (tuple(map(nested_from, element)) for element in (record.train, record.validation))
+    except ValueError:
+        return None
+    return replace(record, train=train, validation=validation)
 
 
 def known_batch(config: RunConfig) -> int:

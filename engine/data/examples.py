@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from typing_extensions import TypeAliasType
 
 if TYPE_CHECKING:
@@ -37,6 +38,15 @@ class Input:
 
 Nested = TypeAliasType("Nested", "Input | tuple[Nested, ...] | dict[str, Nested]")
 """Inputs, labels or sample weights as an example nests them."""
+
+
+def nested_from(plain: Any) -> Nested:
+    """Return a structure that was written as plain values; raises `ValueError` if it is damaged."""
+    if isinstance(plain, list):
+        return tuple(map(nested_from, plain))
+    if isinstance(plain, dict) and not isinstance(plain.get("dtype"), str):
+        return {name: nested_from(part) for name, part in plain.items()}
+    return msgspec.convert(plain, Input)
 
 
 def map_nested(function: Callable[[Input], Any], nested: Nested) -> Any:
