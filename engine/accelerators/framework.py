@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import ConsoleError
 
@@ -24,8 +26,7 @@ class NotPossibleError(ConsoleError):
     """The step cannot be built or compiled with the installed versions, or in this machine's memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """A host's share of every batch."""
 
     index: int = 0  # the host's number, from 0
@@ -33,8 +34,7 @@ class Share:
     is_even: bool = False  # whether every batch must divide among the replicas, the last one of validation too
 
 
-@dataclass(frozen=True, slots=True)
-class Accelerator:
+class Accelerator(Struct, frozen=True):
     """Connected devices."""
 
     name: str  # ``cpu``, ``gpu``, ``tpu`` or ``sim:N``

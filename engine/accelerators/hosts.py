@@ -14,8 +14,10 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ..compat.jax import coordination_client
 from ..errors import AcceleratorError, ConsoleError, one_line
