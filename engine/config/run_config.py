@@ -61,7 +61,7 @@ class RunConfig(Section):
         "A built-in dataset, a format of your files, or your function, as `package.module:function` or "
         "`file.py:function`.",
     ]
-    model: Annotated[str, builtin_or_own(lambda: MODELS), "A built-in model, or your function that returns one."]
+    model: Annotated[str, builtin_or_own(MODELS.keys), "A built-in model, or your function returning a Keras model."]
     weights: Annotated[str, "A `.keras` or `.weights.h5` file whose weights the model starts with."] = ""
     batch_size: Annotated[
         NaturalNumber,

@@ -77,14 +77,11 @@ def check_started(what: str, config: RunConfig, *more: Reached, given: Collectio
     unknown = [one for one in things if one.key not in given and not is_noted(_digest(one))]
     if not unknown:
         return
-    lines = [f"  {one.key}: {printable(one.shown)[:_LONGEST_SHOWN]}" for one in unknown[:_MOST_SHOWN]]
-    if unknown[_MOST_SHOWN:]:
-        lines.append(f"  and {len(unknown) - _MOST_SHOWN} more")
-    raise UntrustedCodeError(
-        "\n".join([f"{what} names what no run that you started on this machine has named:", *lines]),
-        why="Somebody else started it, or you did so elsewhere or with an earlier version of tpu-console.",
-        remedy="If you trust its author, add --trust.",
-    )
+    lines = [f"{what} names what no run that you started on this machine has named:"]
+    lines += [f"  {one.key}: {printable(one.shown)[:_LONGEST_SHOWN]}" for one in unknown[:_MOST_SHOWN]]
+    lines += [f"  and {len(unknown) - _MOST_SHOWN} more"] if unknown[_MOST_SHOWN:] else []
+    why = "Somebody else started it, or you did so elsewhere or with an earlier version of tpu-console."
+    raise UntrustedCodeError("\n".join(lines), why=why, remedy="If you trust its author, add --trust.")
 
 
 def note(digests: Iterable[str]) -> None:
@@ -109,12 +106,12 @@ def _source_digest(reference: str) -> str:
     return f"source-{hashlib.sha256(_source(reference).encode()).hexdigest()}"
 
 
-def _store() -> Path:
-    return runs_folder().parent / "own-code"
-
-
 def _digest(thing: Reached) -> str:
     return f"start-{hashlib.sha256(json.dumps([thing.key, thing.exact], default=str).encode()).hexdigest()}"
+
+
+def _store() -> Path:
+    return runs_folder().parent / "own-code"
 
 
 def _source(reference: str) -> str:

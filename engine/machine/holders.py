@@ -98,8 +98,5 @@ def _lock(sources: Sources) -> Lock | None:
 
 
 def _user(sources: Sources, uid: int) -> str:
-    for line in sources.text("etc/passwd").splitlines():
-        name, _, number = [*line.split(":"), "", "", ""][:3]
-        if number == str(uid):
-            return name
-    return f"user {uid}"
+    entries = (line.split(":") for line in sources.text("etc/passwd").splitlines())
+    return next((entry[0] for entry in entries if entry[2:3] == [str(uid)]), f"user {uid}")

@@ -8,6 +8,7 @@ boot. Systems without ``/proc`` use host name, process ID and creation time.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,21 +51,15 @@ def look_for(identity: Mapping[str, Any]) -> Sight:
     place = _place()
     if place != {key: identity[key] for key in ("boot_id", "pid_namespace") if key in identity}:
         return Sight.UNSEEN  # another boot or container
-    if "start_ticks" in identity:
-        return _by_ticks(identity["start_ticks"], pid)
-    created, meant = _created(pid), identity.get("created")
-    if created is not None and isinstance(meant, int | float) and abs(created - meant) < _CREATED_WITHIN_S:
-        return Sight.RUNNING
-    return Sight.GONE
-
-
-def _by_ticks(ticks: object, pid: int) -> Sight:
+    if "start_ticks" not in identity:
+        created, meant = _created(pid), identity.get("created")
+        is_near = isinstance(meant, int | float) and created is not None and abs(created - meant) < _CREATED_WITHIN_S
+        return Sight.RUNNING if is_near else Sight.GONE
     if not _sees_processes():
         return Sight.UNSEEN
-    stat = _stat_of(pid)
-    if stat is not None:
+    if (stat := _stat_of(pid)) is not None:
         state, started = stat
-        return Sight.RUNNING if started == ticks and state not in "ZX" else Sight.GONE
+        return Sight.RUNNING if started == identity["start_ticks"] and state not in "ZX" else Sight.GONE
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -90,11 +85,9 @@ def _created(pid: int) -> float | None:
 def _place() -> dict[str, Any]:
     """Return the boot ID and the PID namespace; empty if unknown."""
     place: dict[str, Any] = {}
-    try:
+    with suppress(OSError):
         place["boot_id"] = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         place["pid_namespace"] = (_PROC / "self/ns/pid").stat().st_ino
-    except OSError:
-        pass
     return place
 
 

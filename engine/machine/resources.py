@@ -100,18 +100,14 @@ def find_disks(sources: Sources) -> tuple[Disk, ...]:
     return (*disks, Disk("shared memory", shm, sources.space(shm), shm))
 
 
-def _group(sources: Sources, controller: str) -> str:
-    """Return the path of this process's control group in a controller of version 1, or in version 2; empty for none."""
-    for line in sources.text("proc/self/cgroup").splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if controller in controllers.split(","):
-            return path.strip("/")
-    return ""
-
-
 def _folders(sources: Sources, mount: str, controller: str = "") -> Iterator[str]:
-    """Yield the folders of this process's group and of those above it; in a container, only the root may exist."""
-    parts = [part for part in _group(sources, controller).split("/") if part]
+    """Yield the folders of this process's group and of those above it; in a container, only the root may exist.
+
+    The group is that of a controller in version 1, or of version 2.
+    """
+    lines = (line.split(":", 2) for line in sources.text("proc/self/cgroup").splitlines())
+    groups = (group[2] for group in lines if len(group) == 3 and controller in group[1].split(","))
+    parts = [part for part in next(groups, "").split("/") if part]
     for count in range(len(parts), -1, -1):
         yield "/".join([mount, *parts[:count]])
 

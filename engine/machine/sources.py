@@ -52,14 +52,12 @@ class Sources:
     cpus: int  # processors this process may run on
     python: str
     folders: Mapping[str, Path]  # folders that training writes to, by purpose
-    package: Callable[[str], Package | None]  # returns an installed package by name, or None
-    space: Callable[[Path], Space | None]  # returns the disk space of a folder, or None if the folder does not exist
-    metadata: Callable[[str], str | None]  # returns an attribute of Google's metadata server, or None, within a second
-    # Returns the output of a program, or None if it is missing, fails or takes too long.
-    run: Callable[[Sequence[str]], str | None]
-    which: Callable[[str], str | None]  # returns the path of a program, or None
-    # Returns whether a host answers at a port, within a second after the name is resolved.
-    reaches: Callable[[str, int], bool]
+    package: Callable[[str], Package | None]  # an installed package by name
+    space: Callable[[Path], Space | None]  # the disk space of a folder; None if the folder does not exist
+    metadata: Callable[[str], str | None]  # an attribute of Google's metadata server, within a second
+    run: Callable[[Sequence[str]], str | None]  # the output of a program; None if it is missing, fails or takes long
+    which: Callable[[str], str | None]  # the path of a program
+    reaches: Callable[[str, int], bool]  # whether a host answers at a port, within a second after resolving its name
     is_terminal: bool
 
     def text(self, path: str) -> str:

@@ -126,12 +126,9 @@ def refuse_loose_weights(model: Any, inputs: Any) -> None:
     owned = {id(variable) for variable in model.variables}
     for variable, line in made:
         if variable.trainable and id(variable) not in owned:
-            raise UserCodeError(
-                f"{variable.path} is not part of the model, so it is never trained or saved.",
-                why=f"File {line.filename}, line {line.lineno}: {line.line}",
-                remedy="Create the layer or variable once in __init__, as in self.dense = layers.Dense(...), and use "
-                "it in this line.",
-            )
+            what = f"{variable.path} is not part of the model, so it is never trained or saved."
+            remedy = "Create it once in __init__, as in self.dense = layers.Dense(...), and use it in this line."
+            raise UserCodeError(what, why=f"File {line.filename}, line {line.lineno}: {line.line}", remedy=remedy)
 
 
 def model_built(model: Any) -> ModelBuilt:

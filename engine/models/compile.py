@@ -77,16 +77,16 @@ def compile_model(
     if is_compiled(model):
         model.jit_compile = model.jit_compile and allows_xla
         return
-    is_translation = signature.task is Task.TRANSLATION
+    if signature.task is Task.TRANSLATION:
+        # Padding counts for nothing: the loss is a mean over the words of a batch, and its sample weight is 0.
+        loss, metrics = keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING), "weighted_metrics"
+    else:
+        loss, metrics = pieces.make_loss(config, activation), "metrics"
     model.compile(
         optimizer=make_optimizer(config, replicas, steps_per_epoch),
-        # Padding counts for nothing: the loss is a mean over the words of a batch.
-        loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING)
-        if is_translation
-        else pieces.make_loss(config, activation),
+        loss=loss,
         loss_weights=config.loss_weights or None,
-        # The sample weight is 1 for a word and 0 for padding.
-        **{"weighted_metrics" if is_translation else "metrics": pieces.make_metrics(config, activation) or None},
+        **{metrics: pieces.make_metrics(config, activation) or None},
         jit_compile="auto" if allows_xla else False,
     )
     model.tpu_console_compiled = True

@@ -122,9 +122,8 @@ def has_graph(folder: Path) -> bool:
 
 
 def _damaged(path: Path, why: str) -> ConsoleError:
-    return ConsoleError(
-        f"{user_path(path)} cannot be loaded.", why=f"{why}.", remedy="Try the other one of --checkpoint last and best."
-    )
+    remedy = "Try the other one of --checkpoint last and best."
+    return ConsoleError(f"{user_path(path)} cannot be loaded.", why=f"{why}.", remedy=remedy)
 
 
 def _objects(config: Any) -> Iterator[tuple[dict[str, Any], str]]:

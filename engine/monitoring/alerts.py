@@ -84,11 +84,9 @@ def plateau(state: RunState) -> Advice | None:
     since = state.epochs[-1].epoch - best.epoch if best is not None else 0
     if best is None or since < PLATEAU:
         return None
-    value = best.logs[state.monitor]
-    return (
-        f"{state.monitor} has not improved for {since} epochs; the best is {value:.4g} in epoch {best.epoch}.",
-        "Stop the run, or lower the learning rate.",
-    )
+    value = f"{best.logs[state.monitor]:.4g} in epoch {best.epoch}"
+    what = f"{state.monitor} has not improved for {since} epochs; the best is {value}."
+    return what, "Stop the run, or lower the learning rate."
 
 
 def overfitting(state: RunState) -> Advice | None:
@@ -114,10 +112,8 @@ def slow_epoch(state: RunState) -> Advice | None:
     usual = median(took[:-1])
     if took[-1] < SLOW * usual or took[-1] - usual < SLOW_S:
         return None
-    return (
-        f"Epoch {state.epochs[-1].epoch} took {took[-1]:.0f} s; the others took about {usual:.0f} s.",
-        "Another program may be using the machine, or its disk or network is slow.",
-    )
+    what = f"Epoch {state.epochs[-1].epoch} took {took[-1]:.0f} s; the others took about {usual:.0f} s."
+    return what, "Another program may be using the machine, or its disk or network is slow."
 
 
 def compilation(state: RunState) -> Advice | None:
@@ -175,11 +171,8 @@ def lasting_alerts(state: RunState) -> list[Alerted]:
     """Return the alerts that still say something: of a state such as overfitting only the newest, while it lasts."""
     newest = {alert.kind: alert for alert in state.alerts}
     now = {str(kind) for kind in alerts_of(state)} if newest.keys() & _LASTING and state.epochs else set()
-    return [
-        alert
-        for alert in state.alerts
-        if alert.kind not in _LASTING or (alert.kind in now and alert is newest[alert.kind])
-    ]
+    lasts = {id(newest[kind]) for kind in newest.keys() & _LASTING & now}
+    return [alert for alert in state.alerts if alert.kind not in _LASTING or id(alert) in lasts]
 
 
 def _losses(epochs: Iterable[EpochEnded]) -> Iterator[float]:

@@ -164,12 +164,10 @@ class DeviceReader:
 
     def __init__(self, accelerator: Accelerator, runtime: RuntimeMetrics | None = None) -> None:
         self._accelerator = accelerator
-        self._numbers = {
-            # The framework's number ends the device's name: ``/device:TPU:3``, ``tpu:12``.
-            replica.index: int(found[1]) if (found := re.search(r"(\d+)$", replica.device)) else replica.index
-            for replica in accelerator.replicas
-            if replica.process == accelerator.share.index
-        }
+        mine = [replica for replica in accelerator.replicas if replica.process == accelerator.share.index]
+        # The framework's number ends the device's name: ``/device:TPU:3``, ``tpu:12``.
+        found = {replica.index: re.search(r"\d+$", replica.device) for replica in mine}
+        self._numbers = {index: int(number[0]) if number else index for index, number in found.items()}
         self._limit_bytes = find_resources(this_machine()).memory_bytes or None
         self._runtime = runtime or RuntimeMetrics(metric_ports())
 

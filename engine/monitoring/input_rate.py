@@ -213,14 +213,10 @@ def input_remedy(config: RunConfig, data: Pipeline, accelerator: str, cores: flo
         if config.data.cache == "off":
             return f"{again}data.cache=auto caches them in the first one."
         if is_user_reference(config.dataset):
-            return (
-                f"{again}data.cache=memory or disk caches them; if they have no end, map with "
-                f"num_parallel_calls=tf.data.AUTOTUNE in {config.dataset}."
-            )
-        return (
-            f"{again}a smaller data.options.image_size, or more memory or disk, lets them be cached; "
-            "`tpu-console tfrecord` packs files into shards, which are faster to read."
-        )
+            endless = f"if they have no end, map with num_parallel_calls=tf.data.AUTOTUNE in {config.dataset}."
+            return f"{again}data.cache=memory or disk caches them; {endless}"
+        shards = "`tpu-console tfrecord` packs files into shards, which are faster to read."
+        return f"{again}a smaller data.options.image_size, or more memory or disk, lets them be cached; {shards}"
     if epoch == 1:
         return "The first epoch reads, decodes and caches the examples; later epochs read the cache."
     if config.augmentation.is_active and not data.placement.in_model:
@@ -229,7 +225,5 @@ def input_remedy(config: RunConfig, data: Pipeline, accelerator: str, cores: flo
         return f"Augmentation runs on the host's {cores:g} cores: less of it, smaller images or more cores help."
     if data.cache.kind == "disk":
         return "Cached examples are read from a disk: data.cache=memory, or TPU_CONSOLE_HOME on a faster disk, helps."
-    return (
-        f"Batches are prepared on the host's {cores:g} cores: more cores or fewer bytes per example help, such as "
-        "images as uint8 with a Rescaling layer in the model."
-    )
+    fewer = "fewer bytes per example help, such as images as uint8 with a Rescaling layer in the model."
+    return f"Batches are prepared on the host's {cores:g} cores: more cores or {fewer}"
