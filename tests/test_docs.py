@@ -13,7 +13,7 @@ import pytest
 from tests.tui.command_tree import all_commands
 from tpu_console.engine.config.reading import parse_config, valid_keys
 from tpu_console.engine.runs.journal import EVENT_TYPES
-from tpu_console.presets import all_presets
+from tpu_console.presets.catalog import all_presets
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -13,6 +13,7 @@ The source is in `engine/`, `presets/` and `tui/` beside this folder, which link
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,26 +28,22 @@ __version__ = "0.1.0"
 __all__ = ["BridgeCallback", "Run", "__version__", "watch"]
 
 
+_PUBLIC = {
+    "BridgeCallback": "engine.training.bridge",
+    "Run": "engine.training.notebook",
+    "watch": "tui.notebook.watching",
+}
+
+
 def __getattr__(name: str) -> object:
     """Import the callback on first use: it imports Keras, which the console never does."""
-    if name in {"BridgeCallback", "Run"}:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name != "watch":
         from .engine.training import notebook
 
         notebook.open_display = _open_display
-    if name == "BridgeCallback":
-        from .engine.training.bridge import BridgeCallback
-
-        return BridgeCallback
-    if name == "Run":
-        from .engine.training.notebook import Run
-
-        return Run
-    if name == "watch":
-        from .tui.notebook.watching import watch
-
-        return watch
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
 
 
 def _open_display(run: RunDirectory) -> Callable[[], None]:

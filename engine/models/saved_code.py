@@ -211,10 +211,8 @@ def _graph_digest(folder: str) -> str | None:
     digest, count = hashlib.sha256(), 0
     try:
         for path in sorted(Path(folder).glob("saved_model.*")):
-            content = hashlib.sha256()
             with open_regular(path) as file:
-                while part := file.read(1 << 20):
-                    content.update(part)
+                content = hashlib.file_digest(file, "sha256")
             digest.update(f"{path.name}:{content.hexdigest()}\n".encode())
             count += 1
     except OSError:

@@ -14,21 +14,8 @@ from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ..runs import events
 from ..runs.control import Request
-from ..runs.events import (
-    Alerted,
-    AlertKind,
-    CheckpointSaved,
-    Compiled,
-    EpochEnded,
-    FitStarted,
-    HostSampled,
-    ModelBuilt,
-    PhaseStarted,
-    Progress,
-    RunResumed,
-    Steering,
-)
 from ..runs.state import RunState, reduce
 from ..storage.disk_space import free_bytes
 
@@ -38,7 +25,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ..config.options import Alerts
-    from ..runs.events import Event
     from ..runs.recorder import Recorder
     from .webhook import Webhook
 
@@ -58,16 +44,17 @@ _LASTING = frozenset({"plateau", "overfitting"})  # the kinds that say what is, 
 _OF_EPOCHS = _LASTING | {"nan", "spike", "slow_epoch"}  # the kinds that `alerts_of` checks again
 
 Advice = tuple[str, str]  # what happened, and what to do about it while the run trains
+Alerting = dict[events.AlertKind, Advice]
 
 
-def alerts_within(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -> dict[AlertKind, Advice]:
+def alerts_within(newest: events.Progress | events.EpochEnded, epochs: Sequence[events.EpochEnded]) -> Alerting:
     """Return whether the loss of a progress event, or of the last epoch, is no number or far above the last epochs'."""
     value = newest.logs.get("loss", 0.0)
     if not math.isfinite(value):
         what = f"The loss became {'NaN' if math.isnan(value) else 'infinite'} in epoch {newest.epoch}."
         remedy = "Lower the learning rate, or clip the gradients, as in optimizer.name=adam(clipnorm=1)."
-        return {AlertKind.NAN: (what, remedy)}
-    count = len(epochs) - isinstance(newest, EpochEnded)
+        return {events.AlertKind.NAN: (what, remedy)}
+    count = len(epochs) - isinstance(newest, events.EpochEnded)
     before = list(islice(_losses(epochs[n] for n in reversed(range(count))), RECENT))
     if "loss" not in newest.logs or len(before) < 2:
         return {}
@@ -75,7 +62,7 @@ def alerts_within(newest: Progress | EpochEnded, epochs: Sequence[EpochEnded]) -
     if usual <= 0 or value < SPIKE * usual or value - usual < SPIKE_SHARE * abs(first):
         return {}
     what = f"The loss jumped to {value:.4g} in epoch {newest.epoch}; it was about {usual:.4g} before."
-    return {AlertKind.SPIKE: (what, "")}
+    return {events.AlertKind.SPIKE: (what, "")}
 
 
 def plateau(state: RunState) -> Advice | None:
@@ -136,13 +123,13 @@ def disk(state: RunState, free: int | None) -> Advice | None:
     return what, "Free space, or the next checkpoint may not be saved."
 
 
-def alerts_of(state: RunState) -> dict[AlertKind, Advice]:
+def alerts_of(state: RunState) -> Alerting:
     """Return what all rules say of a run when an epoch has ended."""
     overfits = overfitting(state)
     found = {
-        AlertKind.OVERFITTING: overfits,
-        AlertKind.PLATEAU: plateau(state) if overfits is None else None,
-        AlertKind.SLOW_EPOCH: slow_epoch(state),
+        events.AlertKind.OVERFITTING: overfits,
+        events.AlertKind.PLATEAU: plateau(state) if overfits is None else None,
+        events.AlertKind.SLOW_EPOCH: slow_epoch(state),
     }
     within = alerts_within(state.epochs[-1], state.epochs)
     return within | {kind: advice for kind, advice in found.items() if advice is not None}
@@ -167,7 +154,7 @@ def current_alerts(state: RunState, *, is_over: bool = False) -> list[str]:
     return texts
 
 
-def lasting_alerts(state: RunState) -> list[Alerted]:
+def lasting_alerts(state: RunState) -> list[events.Alerted]:
     """Return the alerts that still say something: of a state such as overfitting only the newest, while it lasts."""
     newest = {alert.kind: alert for alert in state.alerts}
     now = {str(kind) for kind in alerts_of(state)} if newest.keys() & _LASTING and state.epochs else set()
@@ -175,14 +162,14 @@ def lasting_alerts(state: RunState) -> list[Alerted]:
     return [alert for alert in state.alerts if alert.kind not in _LASTING or id(alert) in lasts]
 
 
-def _losses(epochs: Iterable[EpochEnded]) -> Iterator[float]:
+def _losses(epochs: Iterable[events.EpochEnded]) -> Iterator[float]:
     """Yield the finite losses of epochs; lazily, because a rule that is applied at every progress looks at a few."""
     return (loss for epoch in epochs if math.isfinite(loss := epoch.logs.get("loss", math.nan)))
 
 
-def _last_epoch(state: RunState) -> EpochEnded | Progress:
+def _last_epoch(state: RunState) -> events.EpochEnded | events.Progress:
     """Return the newest epoch that ended; before the first, the progress of a run that begins."""
-    return state.epochs[-1] if state.epochs else Progress(0, 0, 0, 0.0, {})
+    return state.epochs[-1] if state.epochs else events.Progress(0, 0, 0, 0.0, {})
 
 
 class AlertWatch:
@@ -210,7 +197,7 @@ class AlertWatch:
         # Without the progress within an epoch: the rules need only the newest event.
         self._state = state or RunState()
         self._newest = _last_epoch(self._state)
-        self._held_in: dict[AlertKind, int] = {}  # the last epoch in which each held
+        self._held_in: dict[events.AlertKind, int] = {}  # the last epoch in which each held
         self._looked_at = -math.inf
 
     def __enter__(self) -> Self:
@@ -221,40 +208,41 @@ class AlertWatch:
         if self._webhook is not None:
             self._webhook.close()
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: events.Event) -> None:
         """Take in an event, in the thread that writes it."""
         match event:
-            case Progress():
+            case events.Progress():
                 with self._lock:
                     if event.step <= _last_epoch(self._state).step:
                         return  # it came late
                     self._newest, epochs = event, self._state.epochs
                 self._report(alerts_within(event, epochs))
-            case EpochEnded():
+            case events.EpochEnded():
                 self._note(event)
                 self._report(alerts_of(self._state))
-            case HostSampled() if (now := self._clock()) - self._looked_at >= _LOOK_AT_DISK_S:
+            case events.HostSampled() if (now := self._clock()) - self._looked_at >= _LOOK_AT_DISK_S:
                 self._looked_at = now
-                free = self._free(self._recorder.run.path) if AlertKind.DISK in self._kinds else None
-                self._report({AlertKind.DISK: disk(self._state, free)})
-            case Compiled():
+                free = self._free(self._recorder.run.path) if events.AlertKind.DISK in self._kinds else None
+                self._report({events.AlertKind.DISK: disk(self._state, free)})
+            case events.Compiled():
                 self._note(event)
                 again = None if event.is_validation else compilation(self._state)
-                self._report({AlertKind.COMPILATION: again}, event)
-            case Alerted() if self._webhook is not None:
+                self._report({events.AlertKind.COMPILATION: again}, event)
+            case events.Alerted() if self._webhook is not None:
                 self._webhook.send(event)
-            case FitStarted() | ModelBuilt() | CheckpointSaved() | PhaseStarted() | RunResumed():
+            case events.RunResumed():
                 self._note(event)
-                if isinstance(event, RunResumed):
-                    self._held_in.pop(AlertKind.NAN, None)  # if it becomes NaN again, that is new
+                self._held_in.pop(events.AlertKind.NAN, None)  # if it becomes NaN again, that is new
+            case events.FitStarted() | events.ModelBuilt() | events.CheckpointSaved() | events.PhaseStarted():
+                self._note(event)
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: events.Event) -> None:
         with self._lock:
             self._state = reduce(self._state, event, 0.0)
-            if isinstance(event, EpochEnded | RunResumed):
+            if isinstance(event, events.EpochEnded | events.RunResumed):
                 self._newest = _last_epoch(self._state)
 
-    def _report(self, said: Mapping[AlertKind, Advice | None], at: Compiled | None = None) -> None:
+    def _report(self, said: Mapping[events.AlertKind, Advice | None], at: events.Compiled | None = None) -> None:
         found = {kind: advice for kind, advice in said.items() if advice is not None and kind in self._kinds}
         if not found:
             return
@@ -264,14 +252,14 @@ class AlertWatch:
             self._held_in |= dict.fromkeys(found, newest.epoch)
         for kind in new:
             # Several hosts can only be stopped.
-            rolls_back = kind is AlertKind.NAN and self._on_nan == "rollback" and self._recorder.team is None
-            stops = kind is AlertKind.NAN and self._on_nan in {"stop", "rollback"} and not rolls_back
+            rolls_back = kind is events.AlertKind.NAN and self._on_nan == "rollback" and self._recorder.team is None
+            stops = kind is events.AlertKind.NAN and self._on_nan in {"stop", "rollback"} and not rolls_back
             what, remedy = found[kind]
             if rolls_back:
                 remedy = "Training goes back to its newest checkpoint, with a lower learning rate."
-            self._recorder.emit(Alerted(kind, what, newest.epoch, newest.step, stops, remedy))
+            self._recorder.emit(events.Alerted(kind, what, newest.epoch, newest.step, stops, remedy))
             reason = f"the loss became NaN or infinite in epoch {newest.epoch}"
             if rolls_back:
-                self._recorder.control.ask(Request(Steering.ROLL_BACK, reason))
+                self._recorder.control.ask(Request(events.Steering.ROLL_BACK, reason))
             elif stops:
                 self._recorder.control.stop(reason)

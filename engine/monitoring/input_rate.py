@@ -20,17 +20,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ..config.catalog import is_user_reference
-from ..runs.events import (
-    Alerted,
-    AlertKind,
-    Bottleneck,
-    EpochEnded,
-    Event,
-    InputMeasured,
-    Phase,
-    PhaseStarted,
-    Progress,
-)
+from ..runs import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,11 +101,11 @@ def metered(dataset: Any, meter: InputMeter | None = None) -> tuple[Any, InputMe
     return counted.with_options(dataset.options()), InputMeter(counts)
 
 
-def limit_of(share: float) -> Bottleneck:
+def limit_of(share: float) -> events.Bottleneck:
     """Return what limits a run that waited for batches for this share of its time."""
     if share >= INPUT_SHARE:
-        return Bottleneck.INPUT
-    return Bottleneck.ACCELERATOR if share <= ACCELERATOR_SHARE else Bottleneck.BALANCED
+        return events.Bottleneck.INPUT
+    return events.Bottleneck.ACCELERATOR if share <= ACCELERATOR_SHARE else events.Bottleneck.BALANCED
 
 
 class InputRate:
@@ -144,25 +134,25 @@ class InputRate:
         self._advised = not alerts
         recorder.listen(self.on_event)
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: events.Event) -> None:
         """Follow an event of the run; called in the thread that writes it."""
         with self._lock:
             found = self._found(event)
         for one in found:
             self._recorder.emit(one)
 
-    def _found(self, event: Event) -> list[InputMeasured | Alerted]:
+    def _found(self, event: events.Event) -> list[events.InputMeasured | events.Alerted]:
         match event:
-            case Progress() if self._since is not None and self._clock() - self._emitted_at >= EVENT_EVERY_S:
+            case events.Progress() if self._since is not None and self._clock() - self._emitted_at >= EVENT_EVERY_S:
                 self._count()
                 return self._measured(event)
-            case PhaseStarted(phase=Phase.TRAINING) if self._since is None:
+            case events.PhaseStarted(phase=events.Phase.TRAINING) if self._since is None:
                 self._since, self._base = self._clock(), self._meter.read()
                 self._emitted_at = max(self._emitted_at, self._since)
-            case PhaseStarted(phase=phase) if phase != Phase.TRAINING:
+            case events.PhaseStarted(phase=phase) if phase != events.Phase.TRAINING:
                 self._count()
                 self._since = None
-            case EpochEnded():
+            case events.EpochEnded():
                 return self._end_epoch(event)
         return []
 
@@ -174,14 +164,14 @@ class InputRate:
         self._window, self._epoch = self._window + part, self._epoch + part
         self._since, self._base = now, taken
 
-    def _measured(self, event: Progress | EpochEnded) -> list[InputMeasured | Alerted]:
+    def _measured(self, event: events.Progress | events.EpochEnded) -> list[events.InputMeasured | events.Alerted]:
         window = self._window
         if not window.batches or window.span_s <= 0:
             return []
         self._window = Taken()
         self._emitted_at = self._clock()
         limit = limit_of(window.share)
-        measured = InputMeasured(
+        measured = events.InputMeasured(
             epoch=event.epoch,
             step=event.step,
             elapsed_s=event.elapsed_s,
@@ -189,20 +179,21 @@ class InputRate:
             wait_s=min(window.wait_s, window.span_s),
             span_s=window.span_s,
             limit=limit,
-            remedy=self._remedy(event.epoch) if limit is Bottleneck.INPUT else "",
+            remedy=self._remedy(event.epoch) if limit is events.Bottleneck.INPUT else "",
         )
         return [measured]
 
-    def _end_epoch(self, event: EpochEnded) -> list[InputMeasured | Alerted]:
+    def _end_epoch(self, event: events.EpochEnded) -> list[events.InputMeasured | events.Alerted]:
         """Close an epoch; advise once in a run, when the input limited a whole epoch after the first."""
         self._count()
         found = self._measured(event)
         epoch, self._epoch = self._epoch, Taken()
         is_judged = event.epoch > 1 and epoch.span_s >= _JUDGED_S
-        if is_judged and not self._advised and limit_of(epoch.share) is Bottleneck.INPUT:
+        if is_judged and not self._advised and limit_of(epoch.share) is events.Bottleneck.INPUT:
             self._advised = True
             what = f"The input limits the run: training waited for data in {epoch.share:.0%} of epoch {event.epoch}."
-            found.append(Alerted(AlertKind.INPUT, f"{what} {self._remedy(event.epoch)}", event.epoch, event.step))
+            text = f"{what} {self._remedy(event.epoch)}"
+            found.append(events.Alerted(events.AlertKind.INPUT, text, event.epoch, event.step))
         return found
 
 

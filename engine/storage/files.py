@@ -14,10 +14,11 @@ import stat
 import time
 from contextlib import contextmanager, suppress
 from itertools import takewhile
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from io import BufferedReader
     from pathlib import Path
 
 DRAFT = ".draft-"  # how the names of drafts begin
@@ -85,7 +86,7 @@ def require_plain(folder: Path, names: Iterable[str], *, are_written: bool = Tru
                         _require_single(status, entry)
 
 
-def open_regular(path: str | Path, *, follows_links: bool = False) -> IO[bytes]:
+def open_regular(path: str | Path, *, follows_links: bool = False) -> BufferedReader:
     """Open a file for reading, never blocking on a pipe; raise `NotAFileError` if it is no regular one."""
     # Checked before it is opened: opening a pipe unblocks its writer, and opening a device may do anything.
     _require_regular(os.stat(path, follow_symlinks=follows_links).st_mode, path)  # noqa: PTH116  for each file of a list
@@ -93,7 +94,7 @@ def open_regular(path: str | Path, *, follows_links: bool = False) -> IO[bytes]:
     descriptor = os.open(path, os.O_RDONLY | _CAREFULLY | (0 if follows_links else os.O_NOFOLLOW))
     try:
         _require_regular(os.fstat(descriptor).st_mode, path)
-        return cast("IO[bytes]", os.fdopen(descriptor, "rb"))
+        return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise

@@ -39,7 +39,7 @@ from .field_row import ControlKind, FieldSpec, OwnValue
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tpu_console.presets import Preset
+    from tpu_console.presets.catalog import Preset
 
 ESSENTIAL = ("dataset", "model", "batch_size", "epochs", "optimizer.learning_rate", "accelerator")
 """The essential keys, which decide most of what a run does; keys without a default are essential too."""

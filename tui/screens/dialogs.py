@@ -334,7 +334,7 @@ class SavePreset(Asking[Path | None]):
     def _save(self, message: Input.Submitted) -> None:
         message.stop()
         name, title = (field.value.strip() for field in self.query(Input))
-        from tpu_console.presets import save_preset
+        from tpu_console.presets.catalog import save_preset
 
         try:
             path = save_preset(self._config, name, title or name)

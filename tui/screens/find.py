@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from tpu_console.engine.data.kinds.kind import Question
-    from tpu_console.presets import Preset
+    from tpu_console.presets.catalog import Preset
 
     from ..forms.field_row import FieldSpec
 
@@ -231,7 +231,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         def look() -> None:
             from tpu_console.engine.data.kinds.table import is_name
             from tpu_console.engine.data.survey.formats import UndecidedError
-            from tpu_console.presets import preset_for_data
+            from tpu_console.presets.catalog import preset_for_data
 
             def arrived(news: object) -> None:
                 call_back(self, self._say, [PlanLine("", str(news))])

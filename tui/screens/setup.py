@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.presets import Preset
+    from tpu_console.presets.catalog import Preset
 
     from ..forms.fields import Draft
 
@@ -106,7 +106,7 @@ class SetupScreen(Screen[None]):
 
     def begin_like(self, config: RunConfig) -> None:
         """Fill the form in with a configuration, below its preset."""
-        from tpu_console.presets import find_preset
+        from tpu_console.presets.catalog import find_preset
 
         try:
             preset = find_preset(config.name, self._preset_files)
@@ -123,7 +123,7 @@ class SetupScreen(Screen[None]):
     def _fill(self, chosen: str = "") -> None:
         """Read the presets in a thread, because the imports take longer than a key press may wait."""
         from tpu_console.engine.planning import plan  # noqa: F401  for the plan that is made next
-        from tpu_console.presets import all_presets
+        from tpu_console.presets.catalog import all_presets
 
         presets, broken = all_presets(self._preset_files)
 

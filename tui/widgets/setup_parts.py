@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.planning.plan import Plan
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
-    from tpu_console.presets import Preset
+    from tpu_console.presets.catalog import Preset
 
     from ..following.overview import Overview, RunReader
 

@@ -18,7 +18,7 @@ from tests.tui.command_tree import all_commands
 from tests.tui.made_runs import made_run
 from tpu_console.engine.config.reading import parse_assignment, parse_config, run_command, valid_keys, with_changes
 from tpu_console.engine.runs.run_directory import create_run
-from tpu_console.presets import find_preset
+from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.cli import cli
 from tpu_console.tui.commands.options import absolute
 

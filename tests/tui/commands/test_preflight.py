@@ -16,7 +16,7 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.result import Verdict, from_dict
-from tpu_console.presets import find_preset
+from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.cli import cli
 from tpu_console.tui.jobs.job_process import log_file
 from tpu_console.tui.jobs.preflights import STUCK_S

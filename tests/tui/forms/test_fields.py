@@ -13,8 +13,7 @@ from tpu_console.engine.config.reading import parse_config, valid_keys
 from tpu_console.engine.config.values import Section
 from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.errors import ConfigError
-from tpu_console.presets import Preset, all_presets, find_preset, load_preset
-from tpu_console.presets.catalog import About
+from tpu_console.presets.catalog import About, Preset, all_presets, find_preset, load_preset
 from tpu_console.tui.forms.field_row import ControlKind, FieldSpec, NameSuggester, field_of
 from tpu_console.tui.forms.fields import GROUPS, OPTION_TABLES, Draft, fields_of, option_fields
 from tpu_console.tui.text.names import to_text

@@ -6,7 +6,7 @@ import asyncio
 
 from textual.app import App, ComposeResult
 
-from tpu_console.presets import find_preset
+from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.forms.field_row import FieldRow
 from tpu_console.tui.forms.fields import Draft
 from tpu_console.tui.forms.run_form import RunForm

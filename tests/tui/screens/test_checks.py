@@ -17,7 +17,7 @@ from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, speaking, telling
 from tests.tui.live_fakes import screen_text, until
 from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.engine.preflight.result import Outcome
-from tpu_console.presets import find_preset
+from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.forms.field_row import FieldRow
 from tpu_console.tui.jobs.job_process import log_file

@@ -29,7 +29,7 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.presets import find_preset
+from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.screens.dialogs import TextDialog

@@ -23,7 +23,7 @@ from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.environment import look_around
 from tpu_console.engine.runs.control import take_requests
-from tpu_console.presets import find_preset
+from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.checks import DoctorScreen, PreflightScreen
 from tpu_console.tui.screens.compare import CompareScreen

@@ -15,7 +15,7 @@ from tests.tui.live_fakes import FakeEngine, screen_text, send, told, until
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.storage.keyed_store import KeyedStore
 from tpu_console.engine.storage.paths import runs_folder
-from tpu_console.presets import all_presets, find_preset, load_preset
+from tpu_console.presets.catalog import all_presets, find_preset, load_preset
 from tpu_console.tui.forms.field_row import Choice, FieldRow
 from tpu_console.tui.forms.run_form import FieldList, RunForm
 from tpu_console.tui.screens.dialogs import SavePreset

@@ -21,7 +21,7 @@ from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished, R
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
-from tpu_console.presets import find_preset
+from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

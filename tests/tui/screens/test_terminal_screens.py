@@ -15,7 +15,7 @@ from tests.tui.terminal_driver import PROGRAM, Terminal
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
-from tpu_console.presets import find_preset
+from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import App, ComposeResult
 
 from tests.tui.live_fakes import resize, until
-from tpu_console.presets import find_preset
+from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.widgets.setup_parts import PresetList
 
 
