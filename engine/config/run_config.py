@@ -9,23 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from ..data.kinds.table import dataset_names
 from ..models.table import MODELS
+from . import options
 from .catalog import is_user_reference
-from .options import (
-    CALLBACKS,
-    LOSSES,
-    METRICS,
-    SETTINGS_INSTEAD,
-    Alerts,
-    Augmentation,
-    Checkpointing,
-    DataOptions,
-    EarlyStopping,
-    FineTuning,
-    Hosts,
-    OptimizerOptions,
-    Profiling,
-    sink_project,
-)
 from .pieces import listed, parse_piece, piece, piece_or_several, split_output, split_pieces, weights_by_class
 from .values import (
     ClassWeights,
@@ -73,7 +58,7 @@ class RunConfig(Section):
     validation_freq: Annotated[Count, "Validate every this many epochs."] = 1
     loss: Annotated[
         str,
-        piece_or_several(LOSSES),
+        piece_or_several(options.LOSSES),
         "The Keras loss to minimise, or yours, with options in brackets: `file.py:function(option=1)`. For "
         "several outputs, one for all or one each: `price=mae, kind=sparse_categorical_crossentropy`.",
     ] = "sparse_categorical_crossentropy"
@@ -89,13 +74,13 @@ class RunConfig(Section):
         "gives each class its weight, and others 1.",
     ] = "none"
     metrics: Annotated[
-        tuple[Annotated[str, piece(METRICS, of_outputs=True)], ...],
+        tuple[Annotated[str, piece(options.METRICS, of_outputs=True)], ...],
         BeforeValidator(listed),
         'Keras metrics or yours, separated by commas, with options as in `f1_score(average="micro")`. For '
         "several outputs, `kind=accuracy` measures one of them.",
     ] = ("accuracy",)
     callbacks: Annotated[
-        tuple[Annotated[str, piece(CALLBACKS, settings=SETTINGS_INSTEAD)], ...],
+        tuple[Annotated[str, piece(options.CALLBACKS, settings=options.SETTINGS_INSTEAD)], ...],
         BeforeValidator(listed),
         "Keras callbacks, as in `reduce_lr_on_plateau(patience=3)`, or yours, separated by commas.",
     ] = ()
@@ -111,8 +96,7 @@ class RunConfig(Section):
         "`tpu:ADDRESS` uses another machine's TPU.",
     ] = "auto"
     backend: Annotated[
-        Literal["auto", "tensorflow", "jax"],
-        "Keras's backend; `auto` uses JAX on a TPU if it can, otherwise TensorFlow.",
+        Literal["auto", "tensorflow", "jax"], "Keras's backend; `auto` uses JAX on a TPU if it can, else TensorFlow."
     ] = "auto"
     precision: Annotated[
         Literal["float32", "mixed_bfloat16", "mixed_float16"],
@@ -132,22 +116,22 @@ class RunConfig(Section):
         "A folder or bucket that the run is copied to while it trains, such as `gs://bucket/runs`. "
         "`tpu-console resume` can start from there.",
     ] = ""
-    data: Annotated[DataOptions, "How examples are read and split."] = DataOptions.model_construct()
+    data: options.DataOptions = options.DataOptions.model_construct()
     model_options: Annotated[dict[str, Any], "Options of the model, or keyword arguments of your function."] = {}  # noqa: RUF012  pydantic copies defaults
-    optimizer: Annotated[OptimizerOptions, "The optimizer and its learning rate."] = OptimizerOptions.model_construct()
-    augmentation: Annotated[Augmentation, "Random changes to training images."] = Augmentation.model_construct()
-    fine_tuning: Annotated[FineTuning, "A second phase that trains layers of the base."] = FineTuning.model_construct()
-    early_stopping: Annotated[EarlyStopping, "When to stop before the last epoch."] = EarlyStopping.model_construct()
-    checkpoint: Annotated[Checkpointing, "Which weights are saved during training."] = Checkpointing.model_construct()
+    optimizer: options.OptimizerOptions = options.OptimizerOptions.model_construct()
+    augmentation: options.Augmentation = options.Augmentation.model_construct()
+    fine_tuning: options.FineTuning = options.FineTuning.model_construct()
+    early_stopping: options.EarlyStopping = options.EarlyStopping.model_construct()
+    checkpoint: options.Checkpointing = options.Checkpointing.model_construct()
     sinks: Annotated[
-        tuple[Annotated[str, parsed_by(sink_project)], ...],
+        tuple[Annotated[str, parsed_by(options.sink_project)], ...],
         BeforeValidator(listed),
         "Experiment trackers that record the run too, separated by commas: `tensorboard` writes files once "
         'per epoch, `wandb` and `mlflow` take a project, as in `wandb(project="digits")`.',
     ] = ("tensorboard",)
-    hosts: Annotated[Hosts, "The machines that train together."] = Hosts.model_construct()
-    profile: Annotated[Profiling, "When it traces steps, to say where their time goes."] = Profiling.model_construct()
-    alerts: Annotated[Alerts, "What needs attention while the run trains."] = Alerts.model_construct()
+    hosts: options.Hosts = options.Hosts.model_construct()
+    profile: options.Profiling = options.Profiling.model_construct()
+    alerts: options.Alerts = options.Alerts.model_construct()
 
     @field_validator("batch_size", mode="before")
     @classmethod

@@ -1,17 +1,4 @@
-"""Finds and calls the user's model and dataset functions.
-
-A model function::
-
-    def build(input_shape: tuple[int, ...], classes: int, **options) -> keras.Model:
-        '''Return an uncompiled model whose input is a batch of `input_shape` and whose output has `classes`.'''
-
-A dataset function::
-
-    def data(**options) -> tuple[tf.data.Dataset, tf.data.Dataset | None]:
-        '''Return unbatched training and validation datasets of (example, label) pairs.'''
-
-Options come from ``model_options`` and ``data.options`` of the configuration.
-"""
+"""Finds and calls the user's model and dataset functions; docs/own-code.md says what they take and return."""
 
 from __future__ import annotations
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from .sources import Package, Sources, installed_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from packaging.requirements import Requirement
+    from collections.abc import Mapping
 
 
 # These packages share the folder tensorflow/, so only one of them can be intact.
@@ -64,30 +62,28 @@ class Packages:
 
     def misfits(self, owner: str, target: str, extra: str = "") -> tuple[Misfit, ...]:
         """Return the requirements of one package on another, or of its extra such as ``tpu``, that are not met."""
-        have = self.version(target)
-        return tuple(
-            Misfit(f"{owner} {self.version(owner)}", f"{target}{requirement.specifier}", have)
-            for requirement in self._requirements(owner, target, extra)
-            if not have or not requirement.specifier.contains(have, prereleases=True)
-        )
-
-    def _requirements(self, owner: str, target: str, extra: str) -> Iterator[Requirement]:
         # Imported here, because the form of a run uses only names from this module.
         from packaging.requirements import InvalidRequirement, Requirement
         from packaging.specifiers import SpecifierSet
         from packaging.utils import canonicalize_name
 
-        package = self.found.get(owner)
+        have, package, found = self.version(target), self.found.get(owner), []
         for text in package.requires if package is not None else ():
             with suppress(InvalidRequirement):
                 requirement = Requirement(text)
-                marker = requirement.marker
+                specifier, marker = requirement.specifier, requirement.marker
                 applies = not extra if marker is None else marker.evaluate({"extra": extra})
-                is_of_extra = not extra or "extra" in str(marker)
-                if canonicalize_name(requirement.name) == target and applies and is_of_extra:
-                    if (owner, target) == ("tensorflow-tpu", "libtpu") and NEW_LIBTPU in requirement.specifier:
-                        requirement.specifier &= SpecifierSet(f"<{NEW_LIBTPU}")
-                    yield requirement
+                if (
+                    canonicalize_name(requirement.name) != target
+                    or not applies
+                    or (extra and "extra" not in str(marker))
+                ):
+                    continue
+                if (owner, target) == ("tensorflow-tpu", "libtpu") and NEW_LIBTPU in specifier:
+                    specifier &= SpecifierSet(f"<{NEW_LIBTPU}")
+                if not have or not specifier.contains(have, prereleases=True):
+                    found.append(Misfit(f"{owner} {self.version(owner)}", f"{target}{specifier}", have))
+        return tuple(found)
 
 
 def aborting_libtpu() -> str:

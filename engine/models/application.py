@@ -62,9 +62,7 @@ class Application(BuiltinModel):
     is_pretrained = has_code = True
 
     name: Annotated[
-        str,
-        one_of(APPLICATIONS),
-        "The model, such as `EfficientNetB0` or `ResNet50`; pixels are scaled as it expects them.",
+        str, one_of(APPLICATIONS), "The model, such as `EfficientNetB0` or `ResNet50`; pixels are scaled as it expects."
     ] = "EfficientNetB0"
     weights: Annotated[
         str, "`imagenet` downloads the published weights, `none` starts at random, a path reads a file."

@@ -17,7 +17,7 @@ from ..data.cached_facts import note_outputs
 from ..errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -103,7 +103,11 @@ class ClassOutput:
 
     def label_of(self, labels: Any) -> Any:
         """Return its part of the labels, or of their specification; None if it has none."""
-        return _of_name(labels, {self.name: None}, self.name, self.place)
+        if isinstance(labels, dict):
+            return labels.get(self.name, next(iter(labels.values())) if len(labels) == 1 else None)
+        if isinstance(labels, tuple | list):
+            return labels[self.place] if self.place < len(labels) else None
+        return labels
 
 
 def class_outputs(
@@ -117,13 +121,13 @@ def class_outputs(
         return ()
     is_compiled = getattr(model, "compiled", False)
     losses = _compiled_losses(model) if is_compiled else config.losses
-    names, found = [*outputs] or [""], []
-    for place, name in enumerate(names):
+    found = []
+    for place, name in enumerate([*outputs] or [""]):
         loss, output = losses.get(name, losses.get("")), outputs.get(name)
-        made = activation_of(activation, name)
-        if loss is None or not _is_class(_kind_of(loss), output, made, _of_name(labels, names, name)):
-            continue
-        found.append(ClassOutput(name, place, int(output.shape[-1] or 0) if output is not None else 0, made))
+        values = int(output.shape[-1] or 0) if output is not None else 0
+        one = ClassOutput(name, place, values, activation_of(activation, name))
+        if loss is not None and _is_class(_kind_of(loss), output, one.activation, one.label_of(labels)):
+            found.append(one)
     return tuple(found)
 
 
@@ -157,16 +161,6 @@ def _computes_its_loss(model: Any) -> bool:
     names = {*getattr(getattr(step, "__code__", None), "co_names", ("loss",))}
     used = {"compute_loss", "compiled_loss", "_compute_loss", "loss", "train_step"}
     return step is not keras.Model.train_step and not names & used
-
-
-def _of_name(labels: Any, names: Iterable[str], name: str, place: int | None = None) -> Any:
-    """Return the part of a structure of labels that belongs to an output; None if there is none."""
-    if isinstance(labels, dict):
-        return labels.get(name, next(iter(labels.values())) if len(labels) == 1 else None)
-    if isinstance(labels, tuple | list):
-        place = [*names].index(name) if place is None else place
-        return labels[place] if place < len(labels) else None
-    return labels
 
 
 def _kind_of(loss: Any) -> str:

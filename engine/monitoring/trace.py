@@ -76,10 +76,6 @@ class _Operation:
     own: int = 0  # picoseconds without those of the operations inside it
     is_program: bool = False  # whether it is a whole program
 
-    @property
-    def scope(self) -> str:
-        return self.known.scope
-
 
 def read_trace(data: bytes, layers: frozenset[str], optimizer: str = "") -> Trace:
     """Read a trace for the layers of a model and its optimizer; raise `DataError` if it is torn, or not a trace."""
@@ -95,7 +91,7 @@ def read_trace(data: bytes, layers: frozenset[str], optimizer: str = "") -> Trac
     planes = [plane for plane in space.planes if _DEVICE.fullmatch(plane.name) and plane.lines]
     planes = planes or [plane for plane in space.planes if plane.name.startswith("/host:CPU")]  # it computes itself
     devices = [(plane, found) for plane in planes if (found := [*_of_plane(plane, known)])]
-    trace, named = Trace(), as_named(layers, [one.scope for _, operations in devices for one in operations])
+    trace, named = Trace(), as_named(layers, [one.known.scope for _, operations in devices for one in operations])
     named[optimizer] = optimizer
     for plane, operations in devices:
         _add(trace, operations, named, optimizer, len(devices), _stats(plane, plane.stats))
@@ -117,13 +113,13 @@ def _add(
     total, names = sum(one.own for one in computes) or 1, frozenset(named)
     for one in computes:  # several threads may compute at once
         seconds = one.own / total * alone * _S / devices
-        trace.layers[named.get(layer_in(one.scope, names), "")] += seconds
-        kind = one.scope.rpartition("/")[2] or one.name
+        trace.layers[named.get(layer_in(one.known.scope, names), "")] += seconds
+        kind = one.known.scope.rpartition("/")[2] or one.name
         trace.operations[re.sub(r"([._]\d+)+$", "", kind)] += seconds
     if any(one.known.is_float32 is not None for one in computes):
         products = [one for one in computes if one.known.has_products]
         is_mostly = 2 * sum(one.own for one in products if one.known.is_float32) >= sum(one.own for one in products)
-        wide = [one.own for one in computes if one.known.is_float32 and layer_in(one.scope, names) != optimizer]
+        wide = [one.own for one in computes if one.known.is_float32 and layer_in(one.known.scope, names) != optimizer]
         trace.float32 = (trace.float32 or 0.0) + is_mostly * sum(wide) / total * alone * _S / devices
     flops, size = (sum(getattr(one, name) for one in computes) for name in ("flops", "size"))
     if (flops or size) and (peak := peaks.get("peak_teraflops_per_second")):

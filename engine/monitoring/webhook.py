@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..runs.events import Alerted
 
 _TRIES = 3
-_FIRST_PAUSE_S = 2.0
 _TIMEOUT_S = 10.0
 _MOST_WAITING = 100
 _MINUTE_S = 60.0
@@ -41,13 +40,7 @@ class Webhook:
     """
 
     def __init__(
-        self,
-        url: str,
-        run: str,
-        on_failure: Callable[[str], object],
-        *,
-        per_minute: int = 10,
-        pause_s: float = _FIRST_PAUSE_S,
+        self, url: str, run: str, on_failure: Callable[[str], object], *, per_minute: int = 10, pause_s: float = 2.0
     ) -> None:
         self._url = url
         self._run = run
@@ -80,8 +73,7 @@ class Webhook:
 
     def _work(self) -> None:
         while not self._over.is_set() and (alert := self._waiting.get()) is not None:
-            reason = self._post(alert)
-            if reason:
+            if reason := self._post(alert):
                 self._fail(reason)
 
     def _post(self, alert: Alerted) -> str:

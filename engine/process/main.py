@@ -45,18 +45,15 @@ def main(arguments: list[str], importing: threading.Thread | None = None) -> int
     run = RunDirectory(Path(arguments[0]))
     discard_leftovers(run)
     journal = JournalWriter(run.journal)
-    try:
-        config = load_config(run.config)
-    except ConfigError as error:
-        journal.write(RunFailed(str(error), "", "Correct the configuration and start again.", run.log.name))
-        journal.close()
-        return FAILED
     resumes = arguments[1] if len(arguments) > 1 else None
-    engine = EngineThread(run, config, journal, RunSource.PROCESS, resumes, importing)
     try:
+        engine = EngineThread(run, load_config(run.config), journal, RunSource.PROCESS, resumes, importing)
         heartbeat = Heartbeat(run, journal, engine.control)
-    except OSError as error:
-        journal.write(explain(error, run.log.name))
+    except (ConfigError, OSError) as error:
+        failed = explain(error, run.log.name)
+        if isinstance(error, ConfigError):
+            failed = RunFailed(str(error), "", "Correct the configuration and start again.", run.log.name)
+        journal.write(failed)
         journal.close()
         return FAILED
     ended_by = _handle_signals(engine)
