@@ -59,11 +59,10 @@ def call_model_function(reference: str, shapes: object, classes: int, options: M
 
 
 def _takes(signature: inspect.Signature, *arguments: object, **options: object) -> bool:
-    try:
+    with suppress(TypeError):
         signature.bind(*arguments, **options)
-    except TypeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def source_file(reference: str) -> Path | None:

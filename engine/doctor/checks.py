@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ..findings import Finding, Severity
-from ..machine.environment import Environment
-from ..machine.holders import LOCK, Holder
+from ..machine.environment import LOCK, Environment, Holder
 from ..machine.install import line_in_cell, tensorflow_for
 from ..machine.packages import CUDA_PLUGINS, NEW_LIBTPU, Misfit
 from ..machine.place import Kind

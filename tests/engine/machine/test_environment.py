@@ -13,8 +13,7 @@ import pytest
 from tests.engine.machine.recorded import lay_out
 from tests.helpers import ROOT, replace
 from tpu_console.engine.machine.devices import find_tpu
-from tpu_console.engine.machine.environment import look_around
-from tpu_console.engine.machine.holders import find_holders
+from tpu_console.engine.machine.environment import find_holders, look_around
 from tpu_console.engine.machine.packages import find_packages
 from tpu_console.engine.machine.place import Kind, find_place, read_metadata
 from tpu_console.engine.machine.resources import find_disks, find_resources
