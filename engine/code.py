@@ -183,7 +183,6 @@ class Imports:
 
 
 def _chosen(names: Mapping[str, set[str]]) -> list[tuple[str, str]]:
-    """Return the modules and lines that import some of their names."""
     return [(module, f"from {module} import {', '.join(sorted(names[module]))}") for module in sorted(names)]
 
 

@@ -182,7 +182,6 @@ def _plain(name: str) -> str:
 
 
 def _value(raw: str) -> Any:
-    """Read an option: TOML, a Python word, or else a plain text."""
     if raw in _WORDS:
         return _WORDS[raw]
     try:

@@ -335,7 +335,6 @@ def cross_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _label_problems(config: RunConfig) -> Iterator[Problem]:
-    """Check that loss and metrics fit labels that are mixed or smoothed."""
     fitting = ("binary_crossentropy", "categorical_crossentropy")
     if config.label_smoothing and config.effective_loss not in fitting:
         yield Problem("label_smoothing", f"works only with crossentropy losses, not {config.loss}")
@@ -371,7 +370,6 @@ def _fine_tuning_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _backend_problems(config: RunConfig) -> Iterator[Problem]:
-    """Check that the backend and the hosts fit the rest."""
     needed, why = config.only_backend
     asked = FRAMEWORKS.get(config.backend)
     if asked is not None and needed not in {"", asked.name}:

@@ -223,7 +223,6 @@ def _reached(module: list[ast.stmt], name: str) -> list[ast.stmt]:
 
 @lru_cache(maxsize=16)
 def _load_file(full: Path, stamp: int) -> ModuleType:  # noqa: ARG001  a changed file is imported again
-    """Import a file once for all its functions."""
     spec = importlib.util.spec_from_file_location(full.stem, full)
     if spec is None or spec.loader is None:
         raise UserCodeError(f"{full} is not a Python file.")

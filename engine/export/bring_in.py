@@ -122,7 +122,6 @@ def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
 
 
 def _is_log(path: Path) -> bool:
-    """Return whether a CSV file in a folder looks like that of `CSVLogger`."""
     with suppress(OSError), open_regular(path, follows_links=True) as file:
         return bool(re.match(rb"(\xef\xbb\xbf)?epoch[,;\t]", file.readline(4096)))
     return False
@@ -275,5 +274,4 @@ def _bounded(logs: Mapping[str, float]) -> dict[str, float]:
 
 
 def _is_step(value: float) -> bool:
-    """Return whether a number can be that of a step or an epoch."""
     return math.isfinite(value) and 0 <= value < MOST_COUNT and value == int(value)

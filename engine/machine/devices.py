@@ -243,7 +243,6 @@ def find_tpu(sources: Sources, metadata: Mapping[str, str]) -> Tpu | None:
 
 
 def _span(files: Sequence[str]) -> str:
-    """Write device files in order, such as ``/dev/accel0 to /dev/accel3``."""
     if len(files) > 2:
         return f"/{files[0]} to /{files[-1]}"
     return " and ".join(f"/{name}" for name in files)

@@ -87,10 +87,9 @@ def _libraries(sources: Sources) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-# The processes that hold the TPU: those with its device files open, and the owner of libtpu's lock file. One process at
-# a time may load libtpu. It locks the file until it ends and then removes it. If another user left the file behind,
-# libtpu cannot open it and thinks that the TPU is in use. Source: OpenXLA's `tpu_initialize_util.cc`. Nothing here opens
-# a device, takes a lock, or ends a process.
+# The processes that hold the TPU: those with its device files open, and the owner of libtpu's lock file. One process
+# at a time may load libtpu. It locks the file until it ends and then removes it. If another user left the file behind,
+# libtpu cannot open it and thinks that the TPU is in use. Source: OpenXLA's `tpu_initialize_util.cc`.
 LOCK = "tmp/libtpu_lockfile"
 _TPU_DEVICE = re.compile(r"/dev/(?:accel|vfio/)\d+")
 

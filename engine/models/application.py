@@ -130,7 +130,6 @@ class Application(BuiltinModel):
             )
 
     def _base(self, shape: tuple[int | None, ...]) -> Any:
-        """Build the model without its classifier."""
         import keras
 
         is_published = self.weights == "imagenet"

@@ -200,7 +200,6 @@ def _import_hub() -> Any:
 
 
 def _single_output(outputs: Any, path: str) -> Any:
-    """Return the features from what a function returned: a tensor, or several by name or in order."""
     import tensorflow as tf
 
     if isinstance(outputs, dict):

@@ -232,7 +232,6 @@ def _last_activation(output: Any) -> str:
 
 
 def _are_probabilities(outputs: Any, activation: str) -> bool:
-    """Return whether the outputs for a batch may be probabilities."""
     if not np.isfinite(outputs).all():
         return True  # what Keras assumes
     values = outputs.astype(np.float64)
@@ -293,7 +292,6 @@ def refuse_texts(labels: Any) -> None:
 
 
 def _by_name(labels: Any, outputs: list[str], trained: set[str]) -> Mapping[str, Any]:
-    """Return the labels of each output, or of those that are trained."""
     parts = list(labels.values()) if isinstance(labels, dict) else labels
     if not isinstance(parts, tuple | list):
         parts = [parts]

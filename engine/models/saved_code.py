@@ -143,7 +143,6 @@ def _objects(config: Any) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _code(thing: dict[str, Any], owner: str, file: str) -> str:
-    """Return how an object holds code, or an empty string."""
     import keras
 
     name, inner = thing["class_name"], thing.get("config")
@@ -207,7 +206,6 @@ def _digests(architecture: Architecture) -> list[str | None]:
 
 
 def _graph_digest(folder: str) -> str | None:
-    """Return the digest of a SavedModel's graph; None if it cannot be read."""
     digest, count = hashlib.sha256(), 0
     try:
         for path in sorted(Path(folder).glob("saved_model.*")):

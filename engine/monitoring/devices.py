@@ -211,7 +211,6 @@ class DeviceReader:
         ]
 
     def _metric(self, name: str) -> tuple[dict[int, float], str]:
-        """Return a metric by device number, and why there is none."""
         numbers = list(self._numbers.values())
         figures, why_not = self._runtime.read(name)
         by_device = spread(figures, numbers)

@@ -160,7 +160,6 @@ def _with_own(operations: list[_Operation]) -> Iterator[_Operation]:
 
 
 def _operation(plane: Any, event: Any, known: dict[tuple[str, str], _Known], *, is_host: bool) -> _Operation | None:
-    """Return the operation that an event executes; None if it executes none."""
     metadata = plane.event_metadata[event.metadata_id]
     stats = _stats(plane, (*metadata.stats, *event.stats))
     if is_host and "hlo_op" not in stats:
@@ -229,7 +228,6 @@ def _known(space: Any, programs: Any, optimizer: str) -> dict[tuple[str, str], _
 
 
 def _known_in(instructions: Any, inner: dict[int, Any], optimizer: str) -> dict[str, _Known]:
-    """Return what is known of a computation's operations by name."""
     scopes: dict[int, str] = {}
     types: dict[int, tuple[bool, bool]] = {}
     for one in instructions:

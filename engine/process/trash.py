@@ -58,7 +58,6 @@ def delete_runs(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
 
 
 def _moved(run: RunDirectory, folder: Path) -> RunDirectory:
-    """Move a run into a folder, under a free name."""
     try:
         make_private_folder(folder)
         path, number = folder / run.path.name, 1
