@@ -117,7 +117,16 @@ def current_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     _into_piece(optimizer, "clip_norm", 0, "name", "clipnorm")
     _into_piece(optimizer, "momentum", 0, "name", "momentum", only=("sgd", "rmsprop"))
     _into_piece(optimizer, "final_fraction", 0.01, "schedule", "final_fraction", only=DECAYS)
-    _current_model_options(_table(values, "model_options"), values.get("model"))
+    model, options = values.get("model"), _table(values, "model_options")
+    if model == "application":
+        first = options.pop("from_layer", 0)
+        if options.get("trainable") == "from":
+            options["trainable"] = first
+        if options.get("pooling") == "avg":
+            del options["pooling"]
+    if model == "recommender" and (kind := options.pop("kind", "")):
+        hidden = options.pop("hidden", [64, 32])
+        options |= {"hidden": hidden} if kind == "towers" else {}
     if str(values.get("dataset")) in KINDS and (given := _table(_table(values, "data"), "options")):
         options = {EARLIER_OPTIONS.get(key, key): value for key, value in given.items()}
         values["data"]["options"] = options
@@ -151,18 +160,6 @@ def _current_ratings(options: dict[str, Any]) -> None:
         known = _texts(options.get("columns", ()))
         known += [*_EARLIER_COLUMNS.values()][len(known) :]
         options["columns"] = [options.pop(*pair) for pair in zip(_EARLIER_COLUMNS, known, strict=False)]
-
-
-def _current_model_options(options: dict[str, Any], model: object) -> None:
-    if model == "application":
-        first = options.pop("from_layer", 0)
-        if options.get("trainable") == "from":
-            options["trainable"] = first
-        if options.get("pooling") == "avg":
-            del options["pooling"]
-    if model == "recommender" and (kind := options.pop("kind", "")):
-        hidden = options.pop("hidden", [64, 32])
-        options |= {"hidden": hidden} if kind == "towers" else {}
 
 
 def _current_sinks(values: dict[str, Any]) -> None:
