@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tests.engine.monitoring.tpu_runtime import GIB, Runtime
 from tests.helpers import wait_until
-from tpu_console.engine.monitoring.devices import (
+from tpu_console.engine.monitoring.sampler import (
     DUTY_CYCLE,
     HBM_TOTAL,
     HBM_USED,

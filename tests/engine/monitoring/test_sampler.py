@@ -17,8 +17,15 @@ from tests.helpers import LIMIT_S, all_of, events_of, replace, run_python, small
 from tpu_console.engine.accelerators.framework import Accelerator, Share
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.machine.sources import Sources, this_machine
-from tpu_console.engine.monitoring.devices import DUTY_CYCLE, HBM_TOTAL, HBM_USED, DeviceReader, differs
-from tpu_console.engine.monitoring.sampler import HostPace, HostReader
+from tpu_console.engine.monitoring.sampler import (
+    DUTY_CYCLE,
+    HBM_TOTAL,
+    HBM_USED,
+    DeviceReader,
+    HostPace,
+    HostReader,
+    differs,
+)
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
@@ -247,8 +254,8 @@ import jax
 from tpu_console.engine.accelerators.framework import Accelerator
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.runs.events import Replica
-from tpu_console.engine.monitoring.devices import DeviceReader
-from tpu_console.engine.monitoring.devices import RuntimeMetrics
+from tpu_console.engine.monitoring.sampler import DeviceReader
+from tpu_console.engine.monitoring.sampler import RuntimeMetrics
 replicas = tuple(
     Replica(index, f"{device.platform}:{device.id}", device.device_kind, "here")
     for index, device in enumerate(jax.local_devices())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from tpu_console.engine.monitoring.devices import METHOD, messages
+from tpu_console.engine.monitoring.sampler import METHOD, messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
