@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from ..errors import did_you_mean
 from .pieces import listed, parse_piece, piece
 from .values import (
     Count,
@@ -18,6 +17,7 @@ from .values import (
     PositiveNumber,
     Section,
     Switch,
+    chosen,
     one_of,
     parsed_by,
 )
@@ -78,8 +78,7 @@ def _web_address(value: str) -> str:
 def sink_project(sink: str) -> tuple[str, str]:
     """Return a tracker's name and its project, as in ``wandb(project="digits")``; raise `ValueError` for another."""
     found = parse_piece(sink)
-    if found.name not in SINKS:
-        raise ValueError(f"unknown name '{found.name}'; {did_you_mean(found.name, SINKS)}")
+    chosen(found.name, SINKS)
     project = found.options.get("project", "tpu-console")
     if found.options.keys() - ({"project"} if found.name != "tensorboard" else set()) or not isinstance(project, str):
         raise ValueError(f"'{sink}' has other options than project=NAME, which wandb and mlflow have")

@@ -68,7 +68,7 @@ class _Known:
 @dataclass(frozen=True, slots=True)
 class _Operation:
     name: str
-    known: _Known = field(default_factory=_Known)
+    known: _Known = _Known()
     is_transfer: bool = False
     flops: float = 0.0  # of one execution, without the operations inside it; 0 if unknown
     size: float = 0.0  # likewise, bytes read from the device's memory and written to it
