@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
+from msgspec.structs import replace
 
 from ..compat.keras import build_from_shapes, compiled_metrics, direction_of, skip_build_in_fit
 from ..config.options import OPTIMIZERS, SCHEDULES
