@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import math
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import date, time
 from importlib.util import find_spec
 from keyword import iskeyword
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from .config.user_code import source_file
 from .errors import DataError, UserCodeError
@@ -28,8 +28,7 @@ WIDTH = 88
 _INDENT = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Brackets:
+class Brackets(Struct, frozen=True):
     """Items in brackets, such as a call, a list or a dictionary."""
 
     opening: str  # such as ``layers.Dense(``
@@ -133,8 +132,7 @@ def _flat(code: Code) -> str:
 _STANDARD = ("collections", "os", "pathlib", "re", "sys", "unicodedata")
 
 
-@dataclass(slots=True)
-class Imports:
+class Imports(Struct):
     """The imports of a script."""
 
     _modules: set[str] = field(default_factory=set)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from tpu_console.engine.config.reading import parse_config, read_toml, validated
@@ -40,8 +40,7 @@ class About(BaseModel):
     command: Text = ""  # the command that runs it
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(Struct, frozen=True):
     """A named configuration."""
 
     name: str  # the name of its file without ``.toml``

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.values import AcceleratorKind
 from ..errors import AcceleratorError, ConsoleError
@@ -40,8 +42,7 @@ _ON_CPU = (AcceleratorKind.CPU, AcceleratorKind.SIMULATED)
 _LARGEST_SETTINGS = 1 << 20  # bytes of Keras's settings
 
 
-@dataclass(frozen=True, slots=True)
-class BackendChoice:
+class BackendChoice(Struct, frozen=True):
     """How a run reaches its accelerator."""
 
     backend: str  # ``tensorflow`` or ``jax``

@@ -14,9 +14,9 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from ..compat.jax import coordination_client
@@ -49,8 +49,7 @@ _LOOK_S = 0.2
 _NEVER_S = 7 * 24 * 3600  # JAX aborts the process at its own limit
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(Struct, frozen=True):
     """This machine's place among the hosts that train together."""
 
     count: int
@@ -157,8 +156,7 @@ def _split(address: str) -> tuple[str, int]:
     return (found[1] or found[3]).strip("[]"), port
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True):
     """What a host says about itself; `start` is the step from which it resumes the run."""
 
     host: str
@@ -178,7 +176,7 @@ def join(membership: Membership, config: RunConfig, recorder: Recorder, start: s
     _connect(membership, recorder.should_stop)
     digest = key_of(config.model_dump(mode="json", exclude={"name", "hosts"}))
     card = Card(socket.gethostname(), installed_versions(_PACKAGES), digest, start)
-    cards = [Card(**json.loads(text)) for text in _gather(json.dumps(asdict(card)))]
+    cards = [Card(**json.loads(text)) for text in _gather(json.dumps(to_builtins(card)))]
     for index, other in enumerate(cards):
         if (wrong := mismatch(index, other, cards[0])) is not None:
             raise wrong
@@ -316,7 +314,7 @@ class Team:
         place, client = f"{_TRACE}/{self._traces}", coordination_client()
         if client.key_value_dir_get(place):
             raise RuntimeError("the hosts are about to trace steps already")
-        client.key_value_set(f"{place}/asked", json.dumps(asdict(request)))
+        client.key_value_set(f"{place}/asked", json.dumps(to_builtins(request)))
 
     def trace_now(self) -> Request | None:
         """Return the request to trace the steps from here on, on which all hosts have agreed; None without one."""

@@ -13,10 +13,10 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from msgspec import Struct
 
 from ..errors import AcceleratorError, one_line
 from ..machine.devices import detect_hardware
@@ -33,8 +33,7 @@ LIMIT_S = 90.0  # longest time a TPU may take to answer: a v3-8 takes about 15 s
 _LOCAL = "local"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A TPU to connect to."""
 
     address: str  # the argument of `TPUClusterResolver`: ``local``, ``grpc://…``, or a name

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..storage.paths import keras_home
 
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass(frozen=True, slots=True)
-class CachedFile:
+class CachedFile(Struct, frozen=True):
     """One file of a dataset in Keras's cache."""
 
     path: str  # where Keras expects it, relative to its home folder
@@ -26,8 +26,7 @@ class CachedFile:
         return keras_home() / self.path
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetInfo:
+class DatasetInfo(Struct, frozen=True):
     """A built-in dataset."""
 
     name: str

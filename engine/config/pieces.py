@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
 from pydantic import BeforeValidator
 
 from .catalog import is_user_reference
@@ -34,8 +34,7 @@ _HINT = " Write your own as package.module:name or path/to/file.py:name"
 _OF_OUTPUT = re.compile(r"([A-Za-z_][\w./-]*)\s*=\s*(.+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A piece of training, by name."""
 
     name: str  # Keras's name in lower case with underscores, or a reference to the user's code

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ..errors import did_you_mean
@@ -106,8 +106,7 @@ class AcceleratorKind(StrEnum):
     SIMULATED = "sim"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedAccelerator:
+class RequestedAccelerator(Struct, frozen=True):
     """The devices that a run asks for."""
 
     kind: AcceleratorKind

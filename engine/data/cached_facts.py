@@ -8,8 +8,10 @@ speeds of input pipelines, in ``speeds.json``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.user_code import source_mark
 from ..config.values import USUAL_BATCH
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionRecord:
+class FunctionRecord(Struct, frozen=True):
     """What a dataset function returned."""
 
     train: tuple[Any, ...]  # nested inputs, labels and sample weights of a training example, as far as there are any
@@ -92,8 +93,7 @@ def _key(config: RunConfig) -> str:
     return key_of([source_mark(config.dataset), config.data.options])
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(Struct, frozen=True):
     """How fast a pipeline was."""
 
     first: float  # examples a second in the first epoch, which reads and decodes

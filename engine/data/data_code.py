@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from ..code import Imports, call, literal, write
 from .images.check import check_image
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 _SMOOTHED_ABOVE = 2  # images that are more than this many times too large are smoothed while they are resized
 
 
-@dataclass(slots=True)
-class DataCode:
+class DataCode(Struct):
     """Code that makes `train` and `validation`, datasets of single examples."""
 
     lines: list[str]

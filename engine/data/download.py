@@ -7,10 +7,11 @@ import socket
 import time
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
 
 from ..errors import ConsoleError, DataError, one_line
 from ..storage.disk_space import check_space, size_text
@@ -32,8 +33,7 @@ _ABANDONED_S = 300.0
 _CUT_OFF = 416  # what is asked for begins after the end: all of it is here
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(Struct, frozen=True):
     """How much of a download is here."""
 
     what: str  # the activity, such as ``downloading mnist``
@@ -52,8 +52,7 @@ class Arrived:
         return f"{self.what}: {drawn} {size_text(self.done)} of {size_text(self.total)}{left}"
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(Struct, frozen=True):
     """What has to be downloaded before data can be read."""
 
     name: str  # what is downloaded, in sentences

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct, field
 from typing_extensions import TypeAliasType
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ class Task(StrEnum):
     OWN = "own"
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Struct, frozen=True):
     """One input of the model."""
 
     shape: tuple[int | None, ...]  # shape of one example, without the batch
@@ -80,8 +79,7 @@ def in_words(element: tuple[Nested, ...]) -> str:
     return "; ".join(described)
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """What is needed to build a model, without any example."""
 
     task: Task
@@ -108,16 +106,14 @@ def own_signature(inputs: Nested, classes: int) -> Signature:
     return Signature(Task.OWN, dict(named_parts(inputs, "input")), classes, structure=shapes)
 
 
-@dataclass(frozen=True, slots=True)
-class PassCalls:
+class PassCalls(Struct, frozen=True):
     """What is called around each pass over a dataset: methods of the user's PyDataset."""
 
     begin: Callable[[], object] | None = None  # before its first example is read; None for nothing
     end: Callable[[], object] | None = None  # after its last example was read; None for nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Examples:
+class Examples(Struct, frozen=True):
     """Training and validation examples, unbatched."""
 
     train: Any  # a `tf.data.Dataset` of (inputs, label) pairs: a tensor, or a dictionary by input name

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from ..errors import DataError
 from ..runs.class_report import read_report
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
 BATCH = 64  # examples per batch
 
 
-@dataclass(frozen=True, slots=True)
-class NewData:
+class NewData(Struct, frozen=True):
     """What to predict."""
 
     data: tuple[str, ...]  # files or folders, as the user wrote them
@@ -43,8 +44,7 @@ class NewData:
         return self.data[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Predictions."""
 
     columns: tuple[str, ...]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import DataError
@@ -55,8 +55,7 @@ def deviation_notice(labels: NDArray[Any]) -> str:
     return f"The validation labels have a standard deviation of {error}, the error of predicting the mean."
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(Struct, frozen=True):
     """The labels of examples in memory, and which examples are used for what."""
 
     values: NDArray[Any]  # class numbers, int32; or numbers, float32
@@ -145,8 +144,7 @@ def random_split(count: int, what: str, config: RunConfig) -> Parts:
     return order[held_out:][: config.data.train_limit or None], order[:held_out]
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True):
     """Which examples are used for training and for validation."""
 
     train: NDArray[np.intp]  # indices of the training examples, in random order

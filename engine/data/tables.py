@@ -8,10 +8,11 @@ from __future__ import annotations
 import csv
 import math
 import re
-from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+from msgspec import Struct
 
 from ..config.catalog import is_user_reference
 from ..config.options import METRICS
@@ -105,8 +106,7 @@ def refuse_class_options(config: RunConfig) -> None:
             raise DataError(f"{config.dataset} has no classes, which {key} needs.", remedy=f"Remove {key}.")
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """A table that is read row by row, whose cells are text."""
 
     heading: list[str]  # the names of the columns; empty if the file is

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
 
 from ..findings import Finding, Severity
 from ..machine.environment import LOCK, Environment, Holder

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..findings import Finding, Severity
 from .checks import CHECKS, UnansweredError, unknown
@@ -27,8 +29,7 @@ def word_of(result: Finding) -> str:
     return _WORDS[result.severity]
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """What the doctor reports."""
 
     header: dict[str, str]  # the place, its accelerators, cores and software, by name

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from ..config.reading import parse_config
 from ..config.values import parse_accelerator
@@ -24,8 +25,7 @@ _GLOBAL_BATCH = 128
 _finding = partial(Finding, key="training", title="Training")
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(Struct, frozen=True):
     """One training of the test."""
 
     accelerator: str  # as a configuration names it
@@ -57,8 +57,7 @@ class Leg:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
+class Trained(Struct, frozen=True):
     """How a leg was trained."""
 
     state: RunState = field(default_factory=RunState)

@@ -11,11 +11,12 @@ import re
 import time
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct, field
 
 from ..errors import ConsoleError, one_line
 from ..machine.install import install_line
@@ -55,8 +56,7 @@ class Point(NamedTuple):
     logs: Mapping[str, float]
 
 
-@dataclass(slots=True)
-class Recorded:
+class Recorded(Struct):
     """What another tool recorded about a training."""
 
     name: str

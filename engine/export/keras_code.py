@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import keras
+from msgspec import Struct, field
 
 from ..accelerators.table import framework_of
 from ..code import Brackets, Code, Imports, call, listed, literal, literals, write
@@ -170,8 +170,7 @@ def unfrozen(first: int) -> list[str]:
     return ["base.trainable = True", *frozen, *kept]
 
 
-@dataclass(slots=True)
-class ExportedRun:
+class ExportedRun(Struct):
     """What is known of a run, and what its sections collect for the whole script."""
 
     config: RunConfig

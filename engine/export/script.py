@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
+from msgspec import Struct
 
 from ..code import Code, call, docstring, is_class, listed, literal, literals, write
 from ..config.catalog import DATASETS, is_user_reference
@@ -57,8 +57,7 @@ def batches_of(epoch):
 train_batches = tf.data.Dataset.counter().flat_map(batches_of)'''
 
 
-@dataclass(slots=True)
-class Script:
+class Script(Struct):
     """A run as plain Keras."""
 
     title: str

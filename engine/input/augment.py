@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 import math
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from msgspec import Struct
 
 from ..errors import DataError
 from ..machine.packages import compiles_for_cpu
@@ -267,8 +267,7 @@ def between(low: float, high: float, values: Any) -> Any:
     return low + (high - low) * values
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """Where images are augmented."""
 
     in_model: bool  # whether by layers at the start of the model instead of in the input pipeline

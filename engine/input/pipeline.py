@@ -7,11 +7,11 @@ whole batches, which is faster; each image still has its own random numbers.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from msgspec import Struct
 
 from ..accelerators.framework import Share
 from ..config.options import LARGEST_SHUFFLE
@@ -45,8 +45,7 @@ again: with steps of a millisecond that is 2% of a core.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(Struct, frozen=True):
     """Where decoded examples are cached."""
 
     kind: str  # ``memory``, ``disk`` or ``off``
@@ -55,8 +54,7 @@ class Cache:
     notice: str = ""  # what the user should know; empty if there is nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """Free space for cached examples."""
 
     memory_bytes: int
@@ -94,8 +92,7 @@ def choose_cache(
     return Cache(kind, reason, None if kind == "memory" else most, notice)
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True):
     """Batched data, ready for `fit`."""
 
     train: Any  # endless batches of (examples, labels), with sample weights if there are any; of a static shape
@@ -284,8 +281,7 @@ def _calling(dataset: Any, calls: PassCalls) -> Any:
     return called if calls.end is None else called.concatenate(only(calls.end))
 
 
-@dataclass(frozen=True, slots=True)
-class _Batching:
+class _Batching(Struct, frozen=True):
     """Makes batches of a run's examples."""
 
     examples: Examples

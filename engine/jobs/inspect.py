@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from functools import cache
 from itertools import islice
 from operator import itemgetter
@@ -12,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from msgspec.structs import replace
 
 from ..config.reading import parse_config, with_changes
 from ..config.values import USUAL_BATCH

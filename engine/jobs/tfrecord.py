@@ -7,13 +7,14 @@ import random
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import tensorflow as tf
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..data.images.check import ImageFacts, check_all
 from ..data.images.decode import as_png, check_whole
@@ -38,8 +39,7 @@ _READERS = 8  # files that are read in parallel: a bucket is slow to answer, but
 _AHEAD = 4 * _READERS
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One image of a source."""
 
     name: str

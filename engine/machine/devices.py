@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,8 +32,7 @@ _VARIABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TpuChip:
+class TpuChip(Struct, frozen=True):
     """A generation of TPU chips."""
 
     name: str  # Google's name, such as ``v5e``
@@ -50,8 +50,7 @@ _BY_DEVICE = {
 CHIPS = {chip.name: chip for chip in (_V2, _V3, *_BY_DEVICE.values())}  # every generation by its name
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(Struct, frozen=True):
     """The accelerators of this machine."""
 
     gpus: tuple[str, ...] = ()
@@ -160,8 +159,7 @@ _CORES_IN_TYPE = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2}
 _ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "tpu7x": "7x"}
 
 
-@dataclass(frozen=True, slots=True)
-class Tpu:
+class Tpu(Struct, frozen=True):
     """The facts about the TPU; unknown ones are 0 or empty."""
 
     kind: str = ""  # generation, such as ``v5e``

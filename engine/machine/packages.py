@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from .sources import Package, Sources, installed_versions
 
@@ -20,8 +21,7 @@ NEW_LIBTPU = "0.0.32"
 """The first libtpu with which importing tensorflow-tpu 2.20 aborts, because it lacks functions; pip installs it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
+class Misfit(Struct, frozen=True):
     """A requirement that the installed packages do not meet."""
 
     owner: str  # the package with the requirement, and its version
@@ -29,8 +29,7 @@ class Misfit:
     found: str  # the installed version; empty for none
 
 
-@dataclass(frozen=True)
-class Packages:
+class Packages(Struct, frozen=True):
     """The installed packages that matter for training."""
 
     found: Mapping[str, Package]

@@ -6,9 +6,10 @@ Sources of the names: Kaggle/docker-python (`tpu/Dockerfile`), googlecolab/backe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from .devices import tpu_pci_devices
 
@@ -36,8 +37,7 @@ class Kind(StrEnum):
     MACHINE = "plain machine"
 
 
-@dataclass(frozen=True, slots=True)
-class ThisMachine:
+class ThisMachine(Struct, frozen=True):
     """The kind of this machine."""
 
     kind: Kind

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from .sources import Sources, Space, this_machine
 
@@ -19,8 +20,7 @@ _CGROUP = "sys/fs/cgroup"
 _UNLIMITED = 1 << 60
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """What this process may use of the machine."""
 
     cores: float  # cores; a fraction if a container's limit is one
@@ -37,8 +37,7 @@ class Resources:
         return tuple(f"/{file}" for file in files if file)
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
+class Disk(Struct, frozen=True):
     """Disk space for one purpose."""
 
     purpose: str  # the purpose, such as ``Keras cache``

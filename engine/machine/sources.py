@@ -8,10 +8,11 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..storage.paths import keras_home, runs_folder
 
@@ -25,8 +26,7 @@ _CONNECT_S = 1.0
 _METADATA = "http://169.254.169.254/computeMetadata/v1/instance/attributes/"
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(Struct, frozen=True):
     """The metadata of an installed package."""
 
     name: str
@@ -34,16 +34,14 @@ class Package:
     requires: tuple[str, ...] = ()  # requirements in the form of PEP 508
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(Struct, frozen=True):
     """Total and free space of a file system."""
 
     total_bytes: int
     free_bytes: int
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """Where the facts about a machine are read."""
 
     environ: Mapping[str, str]

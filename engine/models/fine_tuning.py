@@ -6,10 +6,10 @@ the first phase ends that phase; in the second it ends the run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import keras
+from msgspec import Struct
 
 from ..runs.metrics import metric_called
 from .application import unfreeze_layers
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingPhase:
+class TrainingPhase(Struct, frozen=True):
     """One call of `fit`."""
 
     config: RunConfig  # the run's configuration with the optimizer and number of epochs of this phase

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
+from msgspec import Struct
 
 from ..compat.keras import producer_of
 from ..config.catalog import is_user_reference
@@ -92,8 +92,7 @@ def logits_activation(
     return found if max(len(found), len(outputs)) > 1 else next(iter(found.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class ClassOutput:
+class ClassOutput(Struct, frozen=True):
     """An output that says which class an example is of."""
 
     name: str = ""  # empty if it is the only output

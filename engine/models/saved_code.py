@@ -18,10 +18,12 @@ import sys
 import zipfile
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.trust import is_noted, note
 from ..errors import ConsoleError, one_line
@@ -42,8 +44,7 @@ _PROGRAM_LAYERS = ("TorchModuleWrapper", "JaxLayer", "FlaxLayer")
 _FUNCTION_MODULES = ("builtins", "keras.activations", "keras.losses", "keras.metrics")
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(Struct, frozen=True):
     """What a ``.keras`` file says about its model, without the weights."""
 
     path: Path

@@ -14,10 +14,11 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.catalog import is_user_reference
 from ..runs import events
@@ -37,8 +38,7 @@ _JUDGED_S = 1.0  # a shorter epoch is no reason for advice
 _CPU, _TAG = "CPU:0", "wait"
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """Batches that were taken, and how long training waited for them."""
 
     batches: int = 0

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..errors import DataError, one_line
 from ..preflight.hlo import as_named, layer_in, with_neighbours
@@ -39,8 +41,7 @@ _S = 1e-12  # seconds in a picosecond
 Span = tuple[int, int]  # a start and an end in picoseconds
 
 
-@dataclass(slots=True)
-class Trace:
+class Trace(Struct):
     """Seconds of the devices in a trace, as means over them."""
 
     computing: float = 0.0  # in which a device executes an operation of the next two kinds
@@ -56,8 +57,7 @@ class Trace:
     bandwidth: float | None = None  # the same of the device's memory
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """What a compiled program says about one of its operations."""
 
     scope: str = ""  # such as ``jit(train_step)/jvp(dense)/dot_general``; empty if unknown
@@ -65,8 +65,7 @@ class _Known:
     has_products: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Operation:
+class _Operation(Struct, frozen=True):
     name: str
     known: _Known = _Known()
     is_transfer: bool = False

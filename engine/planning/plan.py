@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..accelerators.backend import BackendChoice, choose_backend
 from ..accelerators.table import FRAMEWORKS
@@ -34,8 +36,7 @@ _USUAL_DEVICES = 8  # devices of a v2-8 or v3-8, the TPUs that another machine u
 _finding = partial(Finding, key="accelerator")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What a run will do."""
 
     accelerator: str  # the devices to train on, such as ``2 × NVIDIA H200``

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import traceback
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
+from msgspec.structs import replace
 
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework

@@ -7,10 +7,12 @@ a verdict is found without loading a framework.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_file
@@ -80,7 +82,7 @@ def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
             _our_sources(),
             train_examples_of(config),
             len(found.classes) if found is not None else None,
-            asdict(record) if record is not None else None,
+            to_builtins(record) if record is not None else None,
             [hashlib.sha256(file.read_bytes()).hexdigest() for file in _own_files(config)],
         ]
     )
@@ -104,8 +106,7 @@ def _own_files(config: RunConfig) -> Iterator[Path]:
         yield from sorted(file.parent.glob("*.py"))[:_MOST_NEIGHBOURS]
 
 
-@dataclass(frozen=True, slots=True)
-class TpuChoice:
+class TpuChoice(Struct, frozen=True):
     """One configuration on one TPU."""
 
     config: RunConfig  # the configuration, with the batch size and the precision of this choice

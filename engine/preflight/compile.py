@@ -10,10 +10,11 @@ import re
 import time
 import traceback
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from jax.experimental import topologies
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
@@ -85,8 +86,7 @@ class CompileTimes:
         self._slowness *= seconds / expected_s
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """A compiled step."""
 
     flops: float  # operations on one device, as the compiler counts them
@@ -154,8 +154,7 @@ def refusing(model: Any = None) -> Iterator[None]:
         raise RefusedError(error, model) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """A built model, and what it is compiled with."""
 
     config: RunConfig

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
 from timeit import repeat
 from typing import TYPE_CHECKING, Any
 
 import keras
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..compat.keras import flat_layers
 from ..config.catalog import is_user_reference
@@ -61,8 +62,7 @@ _TENSOR = re.compile(r"tensor<((?:\d+x)+)[a-z]+(\d+)")
 _SCOPE = re.compile(r'loc\("([^"]*)"')
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A change with which a step may fit."""
 
     text: str  # what to change, after "It fits"

@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct, field
 
 from ..data.survey.survey import train_examples_of
 from ..findings import Finding, Severity, most_severe_first
@@ -131,8 +132,7 @@ def pipeline_remedy(layer: Any) -> tuple[str, str]:
     return (f"{text}on the host.", f"augmentation.{key}") if key else ("", "")
 
 
-@dataclass(slots=True)
-class Moved:
+class Moved(Struct):
     """What a step moves, by layer; what belongs to none has an empty name."""
 
     by_layer: Counter[str] = field(default_factory=Counter)  # bytes of all operations

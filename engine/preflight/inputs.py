@@ -7,7 +7,9 @@ exist, the survey of them. For the user's own function, `engine.data.cached_fact
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.catalog import DATASETS, is_user_reference
 from ..config.reading import value_text
@@ -22,8 +24,7 @@ _DIGITS_TOP, _PIXEL_TOP = 16.0, 255.0
 _ON_DEVICE = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """What a step gets, without the batch axis."""
 
     signature: Signature  # what a model needs to know about the examples

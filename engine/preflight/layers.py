@@ -11,8 +11,9 @@ multiples of 256 fill the unit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ..compat.keras import attention_projection
 from ..planning.advice import TILE, padded
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(Struct, frozen=True):
     """One product of matrices in a layer's forward pass: ``(rows, contracted) · (contracted, columns)``, repeated."""
 
     places: int  # how often it is done per example, such as once per pixel

@@ -8,11 +8,11 @@ machine, hold for every run.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..accelerators.table import FRAMEWORKS
 from ..data.cached_facts import input_speed_of
@@ -38,8 +38,7 @@ _MOST_RUNS = 200  # newest runs whose results are read
 _LARGEST = 1 << 20  # bytes of a result
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaShare:
+class QuotaShare(Struct, frozen=True):
     """The share of Kaggle's free time that a run takes."""
 
     week: float  # share of a week's time; above 1 if it is not enough
@@ -51,8 +50,7 @@ def kaggle_share(tpu: str, run_s: float | None) -> QuotaShare | None:
     return None if tpu not in KAGGLE or run_s is None else QuotaShare(run_s / WEEK_S, run_s / SESSION_S)
 
 
-@dataclass(frozen=True, slots=True)
-class InputThroughput:
+class InputThroughput(Struct, frozen=True):
     """The examples that a TPU could take, and those that the pipeline gives on this machine."""
 
     wanted_per_s: float  # examples per second that the TPU could take at best, over all devices

@@ -14,8 +14,9 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..planning.advice import TILE, padded
 
@@ -59,16 +60,14 @@ _EXCHANGES = {"all-reduce": 2.0, "reduce-scatter": 1.0, "all-gather": 1.0, "all-
 """Collective operations, and how often a ring of n devices sends all of their bytes, in (n-1)/n."""
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(Struct, frozen=True):
     """One array of a program."""
 
     size: float  # its bytes, without padding
     is_in_hbm: bool  # whether it is in HBM instead of the chip's fast memory
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(Struct, frozen=True):
     """One line of a program: ``name = result operation(rest``."""
 
     name: str
@@ -264,8 +263,7 @@ def _pairs(given: int, kernel: int, made: int, window: Mapping[str, str]) -> int
     return count
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """What one instruction moves in a step, in all rounds of the loops around it."""
 
     instruction: Instruction

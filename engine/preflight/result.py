@@ -5,9 +5,10 @@ It becomes the ``--json`` of `tpu-console preflight`, is cached, and is read by 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, convert, field, to_builtins
 
 from ..findings import Finding  # noqa: TC001  pydantic needs it
 
@@ -21,8 +22,7 @@ class Outcome(StrEnum):
     UNKNOWN = "could not tell"
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """HBM of one device while a step runs, in bytes."""
 
     parameters: int  # the model's weights
@@ -42,8 +42,7 @@ class Memory:
         return 1.0 - self.peak / self.limit
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """The least time a step can take (Williams et al. 2009, roofline): a bound, never a prediction."""
 
     flops: float  # floating-point operations of a step on one device
@@ -62,8 +61,7 @@ class Bound:
     layers: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Likely:
+class Likely(Struct, frozen=True):
     """The time that a step will likely take, and what it depends on."""
 
     low_s: float  # seconds per step, at least
@@ -74,8 +72,7 @@ class Likely:
     run_high_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Waste:
+class Waste(Struct, frozen=True):
     """Padding of one layer's dimension to the tiles of the matrix unit."""
 
     layer: str  # the layer's name in the model
@@ -92,8 +89,7 @@ class Waste:
         return 1.0 - self.size / self.padded
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
+class Filling(Struct, frozen=True):
     """What needs much of a device's memory."""
 
     layer: str
@@ -102,8 +98,7 @@ class Filling:
     size: int  # bytes on one device
 
 
-@dataclass(frozen=True, slots=True)
-class BatchFigures:
+class BatchFigures(Struct, frozen=True):
     """What a batch needs, and how fast it can be."""
 
     replica_batch: int
@@ -112,8 +107,7 @@ class BatchFigures:
     fits: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The verdict on one choice."""
 
     tpu: str  # the TPU's name, such as ``v5e-8``
@@ -160,11 +154,10 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, as `from_dict` reads them."""
-        return asdict(self)
+        values: dict[str, Any] = to_builtins(self)
+        return values
 
 
 def from_dict(values: dict[str, Any]) -> Verdict:
     """Return the verdict with these plain values; raise `ValueError` if they are not those of one."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Verdict).validate_python(values)
+    return convert(values, Verdict)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..errors import ConsoleError, nearest
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Struct, frozen=True):
     """A generation of TPUs."""
 
     name: str  # as Google Cloud names it, such as ``v5e``
@@ -78,8 +78,7 @@ GENERATIONS: dict[str, Generation] = {
 """Every generation by its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(Struct, frozen=True):
     """A TPU."""
 
     name: str

@@ -11,11 +11,11 @@ import re
 import sys
 import tomllib
 import traceback
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
+from msgspec.structs import replace
 
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework

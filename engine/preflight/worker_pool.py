@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import IO, TYPE_CHECKING, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..accelerators.backend import is_installed
 from ..children import start_module
@@ -56,8 +58,7 @@ PREFLIGHT = {
 """The variables of a worker process for a step on JAX, by name."""
 
 
-@dataclass(slots=True)
-class Worker:
+class Worker(Struct):
     """A worker process, the choice that it compiles, and what it has reported."""
 
     number: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ..config.pieces import parse_piece
 from ..config.reading import load_config, with_changes
@@ -38,8 +39,7 @@ class FinishedError(ConsoleError):
     """The run has nothing left to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resumption:
+class Resumption(Struct, frozen=True):
     """A run that is ready to go on; it is locked until it is started or given up."""
 
     run: RunDirectory

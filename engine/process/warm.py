@@ -15,9 +15,10 @@ import sys
 import tempfile
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import Struct
 
 from ..children import start_module
 
@@ -44,8 +45,7 @@ def may_warm(free_bytes: int, load: float, cores: int, environ: Mapping[str, str
     return is_allowed and free_bytes >= FREE_BYTES and load < cores
 
 
-@dataclass(frozen=True, slots=True)
-class WarmHost:
+class WarmHost(Struct, frozen=True):
     """A process that waits for a run, as the process that started it sees it."""
 
     process: subprocess.Popen[bytes]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, to_builtins
 
 from ..errors import ConsoleError
 from ..sanitize import printable
@@ -23,8 +24,7 @@ _LONGEST_TITLE, _LONGEST_TAG, _LONGEST_NOTE = 80, 40, 2000
 _MOST_TAGS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Annotations:
+class Annotations(Struct, frozen=True):
     """The title, tags and note of a run."""
 
     title: str = ""  # shown instead of the run's name; empty for none
@@ -72,8 +72,8 @@ def write_annotations(folder: Path, annotations: Annotations) -> None:
     """Write the annotations of the run in a folder; without any, the file is removed."""
     import json
 
-    annotations = cleaned(asdict(annotations))
-    content = json.dumps(asdict(annotations), ensure_ascii=False)
+    annotations = cleaned(to_builtins(annotations))
+    content = json.dumps(to_builtins(annotations), ensure_ascii=False)
     file = folder / _FILE
     try:
         require_real(folder)

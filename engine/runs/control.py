@@ -14,8 +14,9 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ..sanitize import printable
 from ..storage.files import is_disk_full, open_private, read_json, require_real, write_whole
@@ -34,8 +35,7 @@ _MOST = 1000
 _NAME = re.compile(rf"(\d{{20}}-[0-9a-f]{{8}}|{STOP})\.json")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request to a run."""
 
     action: str  # a `Steering`

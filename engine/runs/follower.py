@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from ..sanitize import printable
 from ..storage.files import open_regular
@@ -24,13 +25,12 @@ _LARGEST_PART = 1 << 20
 _LONGEST_LINE = 8 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """A run at one moment."""
 
-    state: RunState = field(default_factory=RunState, compare=False)  # comparing curves would be slow
+    state: RunState = field(default_factory=RunState)
     liveness: Liveness = Liveness.STARTING
-    log: tuple[str, ...] = field(default=(), compare=False)  # the last lines of ``console.log``
+    log: tuple[str, ...] = ()  # the last lines of ``console.log``
     newer_version: int = 0  # the journal's version if it is newer than ours, else 0
     silent_s: int = 0  # whole seconds without a heartbeat if the run does not respond, else 0
     stop_waits: bool = False  # whether the run has not read a request to stop yet

@@ -13,9 +13,10 @@ import re
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ..machine.process_identity import Sight, identify, look_for
 from ..storage.files import inside, open_private, open_regular, write_whole
@@ -131,8 +132,7 @@ class Liveness(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(Struct, frozen=True):
     """Whether a run is alive, and what its heartbeat says."""
 
     liveness: Liveness  # whether something trains

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct, field
 
 from ..config.values import LIMITS
 from ..machine.place import find_place
@@ -60,8 +61,7 @@ class Mirroring(Protocol):
         """Copy the last event, which is in the journal now, and stop."""
 
 
-@dataclass(slots=True)
-class Recorder:
+class Recorder(Struct):
     """Writes the events of a run and knows its phase; safe to use from any thread."""
 
     run: RunDirectory

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..sanitize import printable
@@ -32,8 +33,7 @@ class _Inside:
         return inside(run.path, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class RunDirectory:
+class RunDirectory(Struct, frozen=True):
     """Paths in a run's folder."""
 
     path: Path  # the folder

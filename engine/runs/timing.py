@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from .events import EpochEnded, Phase
 
@@ -21,8 +21,7 @@ _RECENT_POINTS, _RECENT_EPOCHS = 50, 10
 STALL_S, _STALL_STEPS, _STALL_GAPS = 60.0, 20, 5
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """Speed and remaining time."""
 
     step_ms: float | None = None  # milliseconds per training step, without compilation and validation; None if unknown
@@ -56,8 +55,7 @@ def pace(state: RunState) -> Pace:
     return Pace(step_ms, examples_per_s, max(0.0, left_s))
 
 
-@dataclass(frozen=True, slots=True)
-class Stall:
+class Stall(Struct, frozen=True):
     """Training without a step for far longer than usual."""
 
     seconds: int  # whole seconds since the last step

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ..config.pieces import split_pieces
 from ..config.reading import EARLIER_KEYS, parse_assignment, valid_keys, with_changes
@@ -27,8 +28,7 @@ _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?(?::([1-9][0-9]*))?")
 _OPEN = ("model_options.", "data.options.")  # also keyword arguments of the user's functions
 
 
-@dataclass(frozen=True, slots=True)
-class SweptKey:
+class SweptKey(Struct, frozen=True):
     """A key and its values."""
 
     key: str  # the dotted key
@@ -48,8 +48,7 @@ class SweptKey:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One run of a sweep."""
 
     number: int  # its number in the sweep, from 1

@@ -16,12 +16,12 @@ import os
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tomli_w
+from msgspec import Struct
 from pydantic import BeforeValidator, ValidationError
 
 from ..children import start_module
@@ -67,8 +67,7 @@ class SweepRunningError(ConsoleError):
     """Another process starts the runs of this sweep."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Struct, frozen=True):
     """A sweep."""
 
     path: Path  # its folder

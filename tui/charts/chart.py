@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from msgspec.structs import replace
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region

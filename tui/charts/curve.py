@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpu_console.engine.runs.curves import Samples
 from tpu_console.engine.runs.metrics import Metric, best_of
@@ -37,8 +38,7 @@ class Axis(enum.Enum):
         return step if self is Axis.STEP else epoch if self is Axis.EPOCH else elapsed_s
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A moment of a run on all horizontal axes."""
 
     step: float  # steps done
@@ -50,8 +50,7 @@ class Place:
         return axis.of(self.step, self.epoch, self.elapsed_s)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class Curve(Struct, frozen=True, eq=False):
     """One metric of a run, from its first sample to the latest.
 
     Unless a run goes back to a checkpoint, a later curve of the same name has the earlier one as its prefix, so that a
@@ -141,8 +140,7 @@ class Mode(enum.Enum):
     FIXED = "zoom"
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """What charts show of the horizontal axis, in the axis's unit. `extent` is both ends of the run so far."""
 
     # `ALL` shows everything, `FOLLOW` the newest `right - left` units, `FIXED` exactly `left` to `right`.
@@ -211,8 +209,7 @@ _NEGLIGIBLE = 1e-18  # a smaller weight of the past changes no bit of a double
 _CHUNK = 8192  # samples that stay in the processor's cache
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """Samples of a curve, in order."""
 
     x: FloatArray  # horizontal positions in the axis's unit, shape `(n,)`

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 import itertools
-from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
@@ -38,8 +39,7 @@ class MarkKind(enum.Enum):
     ALERT = "!"  # NaN too
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """A moment of a run."""
 
     kind: MarkKind  # what happened

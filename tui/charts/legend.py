@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
@@ -50,8 +50,7 @@ SLOTS = 4
 _FAINT = 0.45
 
 
-@dataclass(frozen=True, slots=True)
-class Pen:
+class Pen(Struct, frozen=True):
     """How one curve is drawn."""
 
     color: PenColor  # its colour
@@ -82,8 +81,7 @@ def tone_of(theme: Theme) -> Tone:
     return "dark" if theme.dark else "light"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """What the legend says of one curve."""
 
     name: str  # the metric's name

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from .curve import Axis, FloatArray, IndexArray
 
@@ -38,8 +38,7 @@ _STRETCH = 2.0
 _FEW = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """A labelled cell of an axis."""
 
     cell: int  # its number
@@ -47,8 +46,7 @@ class Tick:
     label: str  # what to write there
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """Cells side by side, such that every `per_step`-th one has a multiple of `step` in its middle."""
 
     step: float  # between two ticks

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .curve import Line
 from .scale import Scale, Tick, few, format_value, full_range, robust_range, x_scale, x_ticks, y_scale, y_ticks
@@ -53,8 +54,7 @@ _WEIGHTS: dict[Marker, IndexArray] = {
 FINENESS: dict[Marker, tuple[int, int]] = {"braille": (2, 4), "block": (2, 2), "ascii": (1, 1)}
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnCurve:
+class DrawnCurve(Struct, frozen=True):
     """One curve, ready to draw; while it is drawn, what is visible of it, in the unit of the vertical axis."""
 
     pen: Pen  # how to draw it
@@ -85,8 +85,7 @@ class DrawnCurve:
         return replace(self, raw=change(self.raw), mean=mean, low=low, best=change(self.best))
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """The size and options that the user has chosen."""
 
     width: int  # columns of the plot with its axes
@@ -99,8 +98,7 @@ class View:
     y_ends: Extent | None = None  # what the vertical axis shows, in its unit, if it is zoomed
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """Glyphs of one look; a later layer covers an earlier one."""
 
     cells: Mapping[Cell, str]  # one character each
@@ -108,8 +106,7 @@ class Layer:
     is_dim: bool = False  # whether they are drawn dim, in the background
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """A plot in character cells, and what lies where."""
 
     x: Scale  # of the columns inside the axes

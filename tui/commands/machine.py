@@ -7,12 +7,12 @@ import re
 import shutil
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import BashComplete, get_completion_class
+from msgspec.structs import replace
 
 from tpu_console.engine.machine.devices import detect_hardware
 from tpu_console.engine.runs.heartbeat import runs_with_old_caches

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from tpu_console.engine.config.catalog import is_user_reference
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
@@ -153,7 +153,7 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
     if as_json:
         why = {"what": error.what, "why": error.why, "remedy": error.remedy}
         nothing = {"config": config.name, "exit_code": _UNKNOWN, "versions": {}, "verdicts": []}
-        say_json({**nothing, "advice": [asdict(one) for one in advice], "error": why})
+        say_json({**nothing, "advice": [to_builtins(one) for one in advice], "error": why})
     else:
         say(advice_lines(advice, width_of_output()))
     complain_about(error)
@@ -185,6 +185,6 @@ def _as_json(config: RunConfig, verdict: Verdict) -> dict[str, Any]:
         **verdict.as_dict(),
         "global_batch": verdict.global_batch,
         "headroom": verdict.memory.headroom if verdict.memory is not None else None,
-        "kaggle": asdict(share) if share is not None else None,
-        "input": asdict(feeding) if feeding is not None else None,
+        "kaggle": to_builtins(share) if share is not None else None,
+        "input": to_builtins(feeding) if feeding is not None else None,
     }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from tpu_console.engine.runs.annotations import cleaned_tags, read_annotations, write_annotations
 from tpu_console.engine.runs.run_directory import RunDirectory, find_run, list_runs

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 _LIFE_S = 15.0
 
 
-@dataclass(frozen=True)
-class How:
+class How(Struct, frozen=True):
     """How a run is hosted and shown."""
 
     detach: bool  # whether it starts in the background

@@ -6,11 +6,13 @@ import json
 import math
 import textwrap
 from collections import Counter
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import attrgetter, itemgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.metrics import MetricKind, loss_beside
@@ -41,8 +43,7 @@ STEERED = "changed in training"
 """Stands among the settings that differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(Struct, frozen=True):
     """How good a run is by one metric."""
 
     best: float | None  # the best value; None if no value is finite
@@ -51,8 +52,7 @@ class Score:
     loss: float = math.nan  # the loss of the best epoch, which decides between equal values
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedRun:
+class ComparedRun(Struct, frozen=True):
     """One run of a comparison."""
 
     mark: str  # its letter
@@ -106,8 +106,7 @@ class ComparedRun:
         return median(later) if later else None
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Runs side by side."""
 
     runs: tuple[ComparedRun, ...]

@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (

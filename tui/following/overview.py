@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct, field
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.annotations import NO_ANNOTATIONS, Annotations, read_annotations
@@ -37,8 +38,7 @@ _NO_LIFE = Life(Liveness.DEAD)
 _LONGEST_CHANGES = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(Struct, frozen=True):
     """The overview of a run."""
 
     run: RunDirectory
@@ -52,7 +52,7 @@ class Overview:
     changes: str = ""  # the settings that differ from its preset, such as ``epochs=7 seed=1``
     size_bytes: int = 0  # size of its folder
     # Folded from its whole journal; empty if its summary was enough, or if the journal cannot be read.
-    state: RunState = field(default_factory=RunState, compare=False, repr=False)
+    state: RunState = field(default_factory=RunState)
 
     @property
     def is_broken(self) -> bool:

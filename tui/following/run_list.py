@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from enum import StrEnum
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ..text.cells import clipped
 from ..text.names import Status

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tpu_console.engine.config.reading import run_command
 from tpu_console.engine.config.run_config import RunConfig, journal_values, to_toml, without_secrets

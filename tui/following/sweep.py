@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
 from itertools import islice
 from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sweeps.axes import (
@@ -45,8 +47,7 @@ LEFT = {WAITING, Status.STOPPED.value, Status.FAILED.value, Status.CRASHED.value
 """The states of cells that the sweep has not finished."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenCell:
+class SeenCell(Struct, frozen=True):
     """A cell of a sweep and what is known about it."""
 
     cell: Cell
@@ -66,8 +67,7 @@ class SeenCell:
         return self.run is not None and self.run.overview.status.is_live
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """A figure of several equal runs: the median, the lowest and the highest."""
 
     mid: float
@@ -98,8 +98,7 @@ def ratio(one: Spread | None, other: Spread | None) -> Spread | None:
     return Spread(one.mid / other.mid, one.low / other.high, one.high / other.low)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One row of the table: a combination with its equal runs."""
 
     values: tuple[Any, ...]  # a value for each axis
@@ -143,8 +142,7 @@ class Row:
         return spread_of([value for run in self.runs if (value := of_run(run)) is not None])
 
 
-@dataclass(frozen=True, slots=True)
-class SweepView:
+class SweepView(Struct, frozen=True):
     """A sweep at one moment."""
 
     sweep: Sweep
@@ -296,8 +294,7 @@ _LOOKS = {
 }
 
 
-@dataclass(frozen=True)
-class ListedSweep:
+class ListedSweep(Struct, frozen=True):
     """A sweep in a list."""
 
     sweep: Sweep

@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from textual import on
 from textual.content import Content
 from textual.message import Message
@@ -40,8 +41,7 @@ class ControlKind(StrEnum):
     KEYWORDS = "keywords"
 
 
-@dataclass(frozen=True, slots=True)
-class OwnValue:
+class OwnValue(Struct, frozen=True):
     """A custom value that an open choice accepts besides its listed values."""
 
     label: str  # its name in the list
@@ -55,8 +55,7 @@ class OwnValue:
         return text if ":" in text else self.prefix + text
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
+class FieldSpec(Struct, frozen=True):
     """One field."""
 
     key: str  # dotted key in the configuration

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+from msgspec import Struct
 
 from tpu_console.engine.config.catalog import is_user_reference
 from tpu_console.engine.config.options import (
@@ -45,8 +46,7 @@ ESSENTIAL = ("dataset", "model", "batch_size", "epochs", "optimizer.learning_rat
 """The essential keys, which decide most of what a run does; keys without a default are essential too."""
 
 
-@dataclass(frozen=True, slots=True)
-class OptionTable:
+class OptionTable(Struct, frozen=True):
     """A table of the configuration whose keys depend on a choice."""
 
     key: str  # its dotted key

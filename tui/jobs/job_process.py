@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import Struct
 
 from tpu_console.engine.children import kill_with_children, start_module
 from tpu_console.engine.data.download import Arrived
@@ -43,8 +44,7 @@ _BAR_CELLS = 24
 _CLEAR = "\r\x1b[K"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """The progress of one part of a job."""
 
     what: str  # the activity, such as ``reading images``

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpu_console.engine.config.catalog import is_user_reference
 from tpu_console.engine.data.cached_facts import function_record_of
@@ -29,8 +31,7 @@ _CODES = {Outcome.DOES_NOT_COMPILE: 3, Outcome.DOES_NOT_FIT: 4, Outcome.UNKNOWN:
 """Exit code of each outcome, the worst first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(Struct, frozen=True):
     """The choices to judge: every combination of TPU, batch and precision."""
 
     tpus: tuple[str, ...]  # names of TPUs

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tpu_console.engine.children import kill_with_children
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
@@ -32,8 +33,7 @@ _LIFE_S = 60.0  # longest wait for the first event of a resumed run
 _INTERRUPTED = 130
 
 
-@dataclass(slots=True)
-class HostedRun:
+class HostedRun(Struct):
     """A run that trains in a separate process and outlives the console."""
 
     run: RunDirectory
@@ -57,8 +57,7 @@ class HostedRun:
             self.process.wait(_LAST_WORDS_S)
 
 
-@dataclass(slots=True)
-class InProcessRun:
+class InProcessRun(Struct):
     """A run that trains in a thread of the console and ends with it."""
 
     run: RunDirectory

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tpu_console.engine.accelerators.backend import choose_backend, is_installed
 from tpu_console.engine.doctor.self_test import Leg, Trained, figures, judge, not_run

@@ -9,11 +9,11 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from textual import on
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
@@ -70,8 +70,7 @@ class Folders(DirectoryTree):
         return (path for path in paths if not path.name.startswith("."))
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """What can be found."""
 
     name: str  # for data, what is written into the field

@@ -6,10 +6,10 @@ import asyncio
 import math
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from rich.text import Text
 from textual import on
 from textual.containers import Horizontal
@@ -85,8 +85,7 @@ CHART_KEYS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ChartView:
+class ChartView(Struct, frozen=True):
     """How charts are drawn, in which order, above which pane; smoothing and a log scale belong to the open run."""
 
     axis: str = "step"  # a value of `tui.charts.curve.Axis`

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ..widgets.epoch_table import EpochTable
 from ..widgets.replica_panel import ReplicaPanel
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from ..widgets.run_header import HeaderView
 
 
-@dataclass(frozen=True, slots=True)
-class LivePane:
+class LivePane(Struct, frozen=True):
     """One pane, which is made when the screen is composed."""
 
     key: int  # the number key that zooms it

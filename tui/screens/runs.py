@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from textual import on, work
 from textual.screen import Screen
 from textual.widgets import DataTable, Input, Static

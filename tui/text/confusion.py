@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
 from .cells import clipped, widest
@@ -77,8 +77,7 @@ def mistake_text(mistake: Mistake) -> str:
     return f"{clean(mistake.label)} → {clean(mistake.taken_for)} ({mistake.count:,}×, {mistake.share:.0%} of them)"
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixLayout:
+class MatrixLayout(Struct, frozen=True):
     """The layout of a confusion matrix."""
 
     report: ClassReport  # the class report to show

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tpu_console.engine.doctor.doctor import Report, word_of
 from tpu_console.engine.findings import Severity
@@ -15,8 +16,7 @@ _LABEL_CELLS = 9
 GROUP = "group"
 
 
-@dataclass(frozen=True, slots=True)
-class ReportLine:
+class ReportLine(Struct, frozen=True):
     """One line of the report."""
 
     text: str

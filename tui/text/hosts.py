@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tpu_console.engine.runs.curves import Curves
 from tpu_console.engine.runs.events import AcceleratorReady, Bottleneck, HostLost, InputMeasured, Replica, ReplicaMemory
@@ -37,8 +37,7 @@ _LEAST_SHARE = 0.05  # of epochs' time in validation, from which on it is said, 
 _NOT_YET, _NEVER = "no data yet", "not recorded in this run"
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """One host of a run, and the speed of its replicas."""
 
     process: int  # its number, from 0
@@ -198,8 +197,7 @@ def input_verdict(measured: InputMeasured, *, is_short: bool = False) -> str:
     return f"{what} ({waits})"
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge:
+class Gauge(Struct, frozen=True):
     """One figure over time."""
 
     name: str  # the figure's name

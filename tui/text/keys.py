@@ -5,13 +5,11 @@ Lower-case letters look and move; upper-case letters act on a run, and each asks
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from textual.binding import Binding
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(Struct, frozen=True):
     """One meaning."""
 
     keys: str  # the keys, as Textual names them

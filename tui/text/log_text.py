@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,8 +62,7 @@ _CHAINED = re.compile(r"(?:During handling of|The above exception)")
 _CONTINUED = (" ", "Traceback", "\t")
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One line of the log."""
 
     text: str  # the line without its native prefix

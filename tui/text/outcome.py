@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from tpu_console.engine.runs.class_report import Mistake
 from tpu_console.engine.runs.events import RunFailed, RunFinished
@@ -58,8 +59,7 @@ def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
     return [(name, user_path(path)) for name, path in output_places(run).items()]
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """The end of a run."""
 
     kind: Literal["good", "stopped", "bad"]

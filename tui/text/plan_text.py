@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from textual.content import Content
 
 from tpu_console.engine.findings import Finding, Severity
@@ -30,8 +30,7 @@ _FACTS = re.compile(r"(?<=[;,]) | (?=\(|= )|(?<=:) (?![^(]*\))")  # where one fa
 _NARROW = 32  # columns; below this, a text wraps under its lead instead of beside it
 
 
-@dataclass(frozen=True, slots=True)
-class PlanLine:
+class PlanLine(Struct, frozen=True):
     """A lead and a text that wraps beside it."""
 
     lead: str  # the text at the left of the first line

@@ -7,12 +7,11 @@ import io
 import math
 import re
 import textwrap
-from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from rich.cells import cell_len, set_cell_size
 
 from .cells import clipped, widest
@@ -30,8 +29,7 @@ NAME_CELLS = 13
 """The column in which `labelled` starts its text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column of a table of records."""
 
     title: str  # its heading
@@ -190,8 +188,7 @@ _LONGEST, _SHORTEST = 50, 8
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """One bar."""
 
     label: str  # what the bar shows

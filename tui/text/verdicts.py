@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.likely import MOST_CORES, input_throughput_of, kaggle_share

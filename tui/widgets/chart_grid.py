@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 from rich.style import Style
 from rich.text import Text
 from textual.containers import Container

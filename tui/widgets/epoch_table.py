@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.runs.timing import Pace

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from ..text.cells import BAR, BAR_LEFT, FAILED, NOW, WARNING, clipped, widest
@@ -55,8 +56,7 @@ _COLUMNS = (  # with the most cells that a text may take; those without any text
 _BAR_COLUMN = Column("", 35, width=_SHORTEST_BAR)  # room for the bar of the memory
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaLine:
+class ReplicaLine(Struct, frozen=True):
     """One row: a replica, or a host with all of its replicas."""
 
     host: Host

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
@@ -50,8 +51,7 @@ _ORIGINS: dict[str, str] = {RunSource.NOTEBOOK: "from your code", RunSource.IN_P
 _ENDINGS: dict[str, str] = {RunOutcome.EARLY: "stopped early", RunOutcome.STOPPED: "stopped"}
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderView:
+class HeaderView(Struct, frozen=True):
     """Everything that the header's rows depend on."""
 
     run_id: str  # name of the run's folder

@@ -10,10 +10,10 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from PIL import Image, UnidentifiedImageError
 
 from ...errors import one_line
@@ -39,8 +39,7 @@ _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 _ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held, from 1 (upright) to 8
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFacts:
+class ImageFacts(Struct, frozen=True):
     """What is known about an image file."""
 
     path: str

@@ -7,12 +7,13 @@ small. Much larger JPEGs are decoded at half, a quarter or an eighth of their si
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import tensorflow as tf
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..places import open_file
 from .check import ImageFacts, check_image, pixels
@@ -48,8 +49,7 @@ def untuned() -> Any:
     return options
 
 
-@dataclass(frozen=True, slots=True)
-class Decoding:
+class Decoding(Struct, frozen=True):
     """The size of decoded images."""
 
     image_size: tuple[int, int]

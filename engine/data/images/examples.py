@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from msgspec.structs import replace
 
 from ...errors import DataError
 from ..describing import spread

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...errors import DataError, one_line
 from ..places import is_image_name, is_remote, join, locate, not_there, shown
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
     from .check import ImageFacts
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """Labelled image files of the user; all lists have the same order."""
 
     place: str

@@ -13,9 +13,11 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from ...children import kill_with_children, start_module
 from ...errors import DataError
@@ -110,7 +112,10 @@ def main(name: str, options: str) -> int:
     def answer() -> dict[str, Any]:
         if kind is None:
             return download_from_kaggle(given["handle"], reporting(reporter, lambda _: None))
-        return asdict(kind.ask(kind.Options.model_validate_json(options))) if given else kind.list_names()
+        asked: dict[str, Any] = (
+            to_builtins(kind.ask(kind.Options.model_validate_json(options))) if given else kind.list_names()
+        )
+        return asked
 
     return report_result(reporter, name, answer)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import os
 import re
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from ...config.values import Switch

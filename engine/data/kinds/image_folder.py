@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec.structs import replace
 
 from ...config.values import Section
 from ...errors import DataError, did_you_mean

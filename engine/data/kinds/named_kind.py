@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
+from msgspec import Struct, to_builtins
 from pydantic import model_validator
 
 from ...config.values import Section
@@ -58,8 +58,7 @@ _ANSWERS = {"prompt": "response completion chosen", "question": "answer", "instr
 FeatureKind = Literal["image", "class", "text", "integer", "number", "messages", "other"]
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(Struct, frozen=True):
     """One feature of an example."""
 
     kind: FeatureKind
@@ -68,8 +67,7 @@ class Feature:
     is_few: bool = False  # whether it has so few whole numbers that they are classes where it is the label
 
 
-@dataclass(frozen=True, slots=True)
-class NamedFacts:
+class NamedFacts(Struct, frozen=True):
     """What a package knows about data before they are downloaded."""
 
     features: dict[str, Feature]
@@ -129,8 +127,7 @@ class Slice(NamedTuple):
     rows: range
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """Which features are used, and for what."""
 
     task: Literal["images", "texts", "table"]
@@ -304,7 +301,7 @@ class NamedKind(ImageKind[OptionsT]):
         import pandas as pd
 
         options = self.options(config)
-        facts = self._save(options, asdict(self.prepare(options, on_fetch)))
+        facts = self._save(options, to_builtins(self.prepare(options, on_fetch)))
         if (question := self._question(options)) is not None:
             raise DataError(f"{options.full_name}: {question.text}", remedy="Set data.options.label.")
         use, parts = self.use(options, facts), self._slices(config, facts)
@@ -374,7 +371,7 @@ class NamedKind(ImageKind[OptionsT]):
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Return what the package knows: features, splits, licence."""
         options = self.options(config)
-        facts = self._save(options, asdict(self.ask(options)))
+        facts = self._save(options, to_builtins(self.ask(options)))
         features = ", ".join(f"{name} ({feature.kind})" for name, feature in facts.features.items())
         splits = ", ".join(f"{name} {count:,}" for name, count in facts.splits.items())
         return {"facts": {"features": features, "splits": splits or "unknown", **(facts.about or {})}}

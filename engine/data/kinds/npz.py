@@ -6,9 +6,9 @@ import zipfile
 import zlib
 from collections import Counter
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from ...config.values import Section

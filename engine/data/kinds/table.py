@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from ...config.catalog import DATASETS

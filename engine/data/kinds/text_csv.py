@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from ...config.values import Section

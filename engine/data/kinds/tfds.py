@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from ...errors import DataError, did_you_mean, one_line

@@ -13,12 +13,13 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...compat.tensorflow import yields_batches
 from ...config.user_code import call_user_function
@@ -128,8 +129,7 @@ def _count_classes(dataset: Any, labels: list[Any]) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """One part of the data."""
 
     dataset: Any  # a `tf.data.Dataset` of single examples
@@ -193,8 +193,7 @@ def _is_batched(dataset: Any) -> bool:
     return all(shape.rank and shape[0] is None for shape in shapes) and not is_image
 
 
-@dataclass(frozen=True, slots=True)
-class PartReader:
+class PartReader(Struct, frozen=True):
     """Reads training or validation data that a function returned."""
 
     name: str  # the user's function

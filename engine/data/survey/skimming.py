@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...errors import DataError, Problem, did_you_mean, one_line
 from ...sanitize import printable
@@ -45,8 +47,7 @@ _EACH = 2048  # entries between two checks of the clock
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(Struct, frozen=True):
     """What is known about a dataset of files."""
 
     # Number of examples before the split and any limit, without a separate validation set; None if unknown.

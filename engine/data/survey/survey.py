@@ -6,11 +6,12 @@ It needs no TensorFlow or pandas, and is cached until a file changes. What takes
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ...config.catalog import DATASETS, is_user_reference
 from ...errors import DataError, Problem

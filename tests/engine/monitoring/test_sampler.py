@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import time
@@ -67,7 +66,7 @@ def put(root: Path, files: dict[str, str]) -> None:
 def machine(root: Path, files: dict[str, str], cpus: int = 8) -> Sources:
     """A machine with so many processors, 64 GiB and some files."""
     put(root, {"proc/meminfo": f"MemTotal: {64 << 20} kB\n", **files})
-    return dataclasses.replace(this_machine(), root=root, cpus=cpus)
+    return replace(this_machine(), root=root, cpus=cpus)
 
 
 VERSION_2 = {

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 
 # Compiles models, and prints what is found in each as JSON.
 SCRIPT = """
-import dataclasses, json, sys
+import json, sys
+from msgspec import to_builtins
 import jax, keras
 import numpy as np
 from jax.experimental import topologies
@@ -54,7 +55,7 @@ for name in sys.argv[1].split(","):
     model = getattr(models, name)()
     program = HloProgram(lowered(model, 8).compile().as_text())
     moved = moved_by(program, frozenset(layer.name for layer in all_layers(model))).by_layer
-    findings = [dataclasses.asdict(one) for one in program_findings(program, model, 8)]
+    findings = [to_builtins(one) for one in program_findings(program, model, 8)]
     found[name] = {"findings": findings, "moved": sum(moved.values()), "total": hbm_bytes(program)}
 print(json.dumps(found))
 """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from tests.helpers import private_mode
 from tests.hostile_runs import HOSTILE, UNSAFE, large, loop, nested, zeros

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers import replace
 from tpu_console.engine.runs.metrics import Metric
 from tpu_console.tui.charts.curve import Axis, Curve, DebiasedEma, FloatArray, Line, Series
 
@@ -49,7 +49,7 @@ def test_another_smoothing_starts_over_with_the_whole_curve() -> None:
 @pytest.mark.parametrize("is_validation", [False, True])
 def test_every_curve_is_smoothed_and_its_best_sample_is_as_measured(*, is_validation: bool) -> None:
     values = [3.0, 1.0, 2.0]
-    series = Series(dataclasses.replace(curve(values, is_validation=is_validation), metric=LOSS))
+    series = Series(replace(curve(values, is_validation=is_validation), metric=LOSS))
     series.update(series.curve, 0.5)
     np.testing.assert_allclose(smoothed(series), [3.0, 5 / 3, 13 / 7])
     best = series.best_line(Axis.STEP)
@@ -71,9 +71,9 @@ def test_nan_has_a_place_but_no_value() -> None:
 
 def test_the_best_sample_of_equal_ones_has_the_lowest_loss() -> None:
     values = [0.5, 0.9, math.nan, 0.9, 0.9]
-    held_out = dataclasses.replace(curve(values, is_validation=True), losses=np.array([0.1, 0.4, 0.0, 0.3, math.nan]))
+    held_out = replace(curve(values, is_validation=True), losses=np.array([0.1, 0.4, 0.0, 0.3, math.nan]))
     assert Series(held_out).best == 3
-    assert Series(dataclasses.replace(held_out, metric=Metric("error", lower_is_better=True))).best == 0
+    assert Series(replace(held_out, metric=Metric("error", lower_is_better=True))).best == 0
     assert Series(curve(values)).best is None
 
 
@@ -120,7 +120,7 @@ def test_a_run_that_went_back_to_a_checkpoint_is_another_curve() -> None:
     assert not Series(curve([3.0])).continues_in(curve([2.0, 1.0]))
     repeated = curve([3.0, 2.0, 1.5, 1.2, 1.1])
     assert not series.continues_in(repeated)
-    later = dataclasses.replace(curve([3.0, 2.0, 1.0, math.nan, 0.5]), elapsed_s=repeated.elapsed_s + 1)
+    later = replace(curve([3.0, 2.0, 1.0, math.nan, 0.5]), elapsed_s=repeated.elapsed_s + 1)
     assert not series.continues_in(later)
 
 
