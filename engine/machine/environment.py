@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ..sanitize import printable
 from .devices import Tpu, detect_hardware, find_tpu
@@ -32,8 +33,7 @@ _LIBRARIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Gpus:
+class Gpus(Struct, frozen=True):
     """The GPUs."""
 
     names: tuple[str, ...] = ()
@@ -94,8 +94,7 @@ LOCK = "tmp/libtpu_lockfile"
 _TPU_DEVICE = re.compile(r"/dev/(?:accel|vfio/)\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """A process that holds a device of the TPU."""
 
     pid: int
@@ -104,8 +103,7 @@ class Holder:
     evidence: str  # the open file or lock, such as ``/proc/4242/fd/7 -> /dev/accel0``
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(Struct, frozen=True):
     """The lock file."""
 
     user: str
@@ -114,8 +112,7 @@ class Lock:
     pid: int = 0  # that process; 0 for none or one outside this container
 
 
-@dataclass(frozen=True, slots=True)
-class Holders:
+class Holders(Struct, frozen=True):
     """The processes that hold the TPU, and the lock file."""
 
     processes: tuple[Holder, ...] = ()
@@ -179,8 +176,7 @@ def _user(sources: Sources, uid: int) -> str:
 _TRUE_COLOURS, _MANY, _FEW = 1 << 24, 256, 8
 
 
-@dataclass(frozen=True, slots=True)
-class Shell:
+class Shell(Struct, frozen=True):
     """The terminal, according to its variables."""
 
     is_terminal: bool
@@ -223,8 +219,7 @@ LIMIT_S = 2.2  # time limit for all probes together
 _DATA_HOST = "storage.googleapis.com"  # Keras downloads datasets and weights from here
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """The facts about a machine; None if a probe gave no answer."""
 
     place: ThisMachine
