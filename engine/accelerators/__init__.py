@@ -1,4 +1,1 @@
-"""One class for each framework, which connects devices and owns all that depends on it, and several `hosts`.
-
-Finding out what the machine has without a framework belongs in `machine`.
-"""
+"""One class for each framework, which connects devices and owns all that depends on it, and several `hosts`."""

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..runs.events import ReplicaMemory
 
-_COPY = "mhlo.copy"
-"""The one XLA operation that TensorFlow uses and StableHLO lacks: it only keeps buffers apart."""
+_COPY = "mhlo.copy"  # the one XLA operation that TensorFlow uses and StableHLO lacks: it only keeps buffers apart
 
 
 class TensorFlow(Framework):

@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PARQUET = ".parquet"
-TABLES = frozenset((".csv", _PARQUET, ".jsonl", ".ndjson"))
-"""Endings of tables that name their columns."""
+TABLES = frozenset((".csv", _PARQUET, ".jsonl", ".ndjson"))  # endings of tables that name their columns
 _SAMPLED = 2000  # objects of JSON Lines whose keys are the columns: later ones rarely have others
 LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
 _MOST_VALUES = 50_000  # that are counted one by one
-LONGEST_S = 0.5
-"""Longest time to look through one file: a delay after a key press, once per file."""
+LONGEST_S = 0.5  # longest time to look through one file: a delay after a key press, once per file
 CHUNK = 1 << 20
 _GZIP = b"\x1f\x8b"
 UTF_8, UTF_16, WINDOWS = "utf-8-sig", "utf-16", "cp1252"
@@ -40,8 +38,7 @@ UTF_8, UTF_16, WINDOWS = "utf-8-sig", "utf-16", "cp1252"
 ENCODINGS = {UTF_16: "UTF-16, which its first bytes name", WINDOWS: "Windows-1252, because it is not UTF-8"}
 """The less usual ones in words."""
 _DECIDED: dict[tuple[int, ...], str] = {}  # the encodings of files by what changes when they do
-UNREADABLE = (OSError, EOFError, csv.Error, zlib.error)
-"""What reading a file raises that is damaged, or cannot be read."""
+UNREADABLE = (OSError, EOFError, csv.Error, zlib.error)  # what reading a file raises that is damaged, or cannot be read
 
 
 class TooSlowError(DataError):

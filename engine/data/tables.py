@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
 
-UNNAMED = "Unnamed: "
-"""The beginning of the names that columns without one get."""
+UNNAMED = "Unnamed: "  # the beginning of the names that columns without one get
 _LOOKED_AT = 100  # rows of a table that show whether it has a header
 _AT_ONCE = 10_000  # rows that are in memory as lists, which take several times as much
 _FIRST_NAMES = {0.0, *map(float, range(1800, 2200))}  # numbers that begin a series of names

@@ -1,4 +1,1 @@
-"""Turns examples into batches: the `tf.data` pipeline, its cache, class weights and augmentation.
-
-Loading examples belongs in `data`; measuring the pipeline during training belongs in `monitoring`.
-"""
+"""Turns examples into batches: the `tf.data` pipeline, its cache, class weights and augmentation."""

@@ -44,8 +44,7 @@ _SLICES = re.compile(r"slice_sizes=\{([\d,]*)\}")
 _NAMES_MEMORY = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast)"')  # moves nothing
 
 _COPIES = {"copy", "convert", "bitcast", "copy-done", "copy-start", "opt-barrier"}
-CONTROL = frozenset(("while", "conditional", "call"))
-"""Operations that only execute other computations."""
+CONTROL = frozenset(("while", "conditional", "call"))  # operations that only execute other computations
 
 STILL = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id"))
 """Operations that move nothing: names of parts, and ends of what was counted at its start."""

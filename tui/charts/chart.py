@@ -148,7 +148,6 @@ class MetricChart(Widget):
         return any(len(curve.value) for curve in self._curves)
 
     def watch_log_scale(self) -> None:
-        """Show the whole vertical range, whose unit is another one."""
         self.y_ends = None
 
     watch_is_full = watch_log_scale
@@ -163,7 +162,6 @@ class MetricChart(Widget):
             self.refresh(Region(left, _HEADER_ROWS, width, self._scene.y.cells + 1))
 
     def watch_pointed_row(self) -> None:
-        """Write the legend again."""
         if self._strips and self._scene is not None:
             self._strips[0] = self._header()
             self.refresh(Region(0, 0, self.size.width, _HEADER_ROWS))
@@ -180,7 +178,6 @@ class MetricChart(Widget):
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
-        """Return one row of the picture, with the crosshair."""
         if y >= len(self._strips):
             return Strip.blank(self.size.width, self.visual_style.rich_style)
         column, plot_row = self._crosshair, y - _HEADER_ROWS
@@ -339,20 +336,17 @@ class MetricChart(Widget):
         self.post_message(self.WindowChanged(window.panned(extent, distance / self._scene.x.cells)))
 
     def on_leave(self) -> None:
-        """Remove a crosshair that hovered."""
         if self.cursor is not None and self.cursor == self._hovered:
             self.post_message(self.CursorMoved(None))
         self._hovered = self.pointed_row = None
 
     def on_mouse_down(self, event: MouseDown) -> None:
-        """Begin to pan."""
         if self._x_below(event) is not None:
             self._dragged_from = (event.screen_x, event.screen_y, self.window, self.y_ends)
             self._has_dragged = False
             self.capture_mouse()
 
     def on_mouse_up(self, _event: MouseUp) -> None:
-        """End panning."""
         self._dragged_from = None
         self.release_mouse()
 
@@ -366,11 +360,9 @@ class MetricChart(Widget):
             self.post_message(self.CursorMoved(snapped(x, self._curves, self.axis)))
 
     def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        """Zoom in at the pointer."""
         self._zoom(event, _WHEEL)
 
     def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        """Zoom out."""
         self._zoom(event, 1.0 / _WHEEL)
 
     def _zoom(self, event: MouseEvent, factor: float) -> None:

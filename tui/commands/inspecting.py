@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 _PIPE_CELLS = 100
 _FAILED, _BAD_USAGE = 1, 2
-_GRACE_S = 1.0
-"""Seconds until an inspection that does not respond is killed: it has nothing to save."""
+_GRACE_S = 1.0  # seconds until an inspection that does not respond is killed: it has nothing to save
 
 
 @command(

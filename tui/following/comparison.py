@@ -39,8 +39,7 @@ _MOST_NOTES = 6
 _MOST_NAMED = 2  # settings in the label of a run
 _LIKELY = 0.05  # a difference that chance gives more often says nothing
 
-STEERED = "changed in training"
-"""Stands among the settings that differ."""
+STEERED = "changed in training"  # stands among the settings that differ
 
 
 class Score(Struct, frozen=True):

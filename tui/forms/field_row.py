@@ -149,11 +149,9 @@ class FieldRow(Widget):
         return Input(placeholder=self.spec.own.example if self.spec.own else "", compact=True, classes="own")
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Return the number of lines."""
         return len(self._lines(width))
 
     def render(self) -> Content:
-        """The label, the help and the error, around the controls."""
         return Content("\n").join(self._lines(self.size.width))
 
     def _lines(self, width: int) -> list[Content]:
@@ -203,11 +201,9 @@ class FieldRow(Widget):
             self._control.labels = self._options()
 
     def watch_problem(self) -> None:
-        """Color the controls."""
         self.set_class(bool(self.problem), "-invalid")
 
     def on_resize(self) -> None:
-        """Leave room for the help beside the value."""
         self.set_class(self.size.width >= _BESIDE, "-beside")
 
     def focus_control(self) -> None:
@@ -216,7 +212,6 @@ class FieldRow(Widget):
         (self._own if asks_own else self._control).focus()
 
     def on_choice_changed(self, event: Choice.Changed) -> None:
-        """Report a new choice, and focus the text field that it needs."""
         was_own = self.has_class("-asks-own")
         self._report(event)
         if self.has_class("-asks-own") and not was_own and self.has_focus_within:
@@ -260,7 +255,6 @@ class TickBox(Checkbox):
     """A checkbox with a mark when it is on and none when it is off; Textual's shows it in both, in other colours."""
 
     def render(self) -> Content:
-        """The mark, if it is on, and the label."""
         self.BUTTON_INNER = "X" if self.value else " "
         return super().render()
 
@@ -296,16 +290,13 @@ class Choice(Widget, can_focus=True):
         self.set_reactive(Choice.value, value)
 
     def render(self) -> Content:
-        """The value, and a mark that there are others."""
         label = Content(self.labels[self.value]).truncate(max(0, self.size.width - 2), ellipsis=True, pad=True)
         return Content.assemble(label, (" ▼", "$foreground 50%"))
 
     def watch_value(self) -> None:
-        """Report the value."""
         self.post_message(self.Changed())
 
     async def on_click(self, event: Click) -> None:
-        """Open the list."""
         if event.widget is self:
             await self.action_open()
 

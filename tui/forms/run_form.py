@@ -41,7 +41,6 @@ class FieldList(VerticalScroll, can_focus=False):
     on_resize = keep_in_view  # the field's help may have taken lines from the list
 
     def action_go(self, by: int) -> None:
-        """Move the focus some fields down, without wrapping around."""
         chain = [widget for widget in self.screen.focus_chain if self in widget.ancestors]
         if self.screen.focused in chain:
             chain[min(max(chain.index(self.screen.focused) + by, 0), len(chain) - 1)].focus()
@@ -75,7 +74,6 @@ class RunForm(Vertical):
         self._syncing = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
-        """Lay out the list of fields and the line of help."""
         yield FieldList()
         yield Static("", id="field-help", markup=False)
 
@@ -147,7 +145,6 @@ class RunForm(Vertical):
         self.post_message(self.Edited())
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """Show the help of the focused field."""
         row = next((node for node in event.widget.ancestors if isinstance(node, FieldRow)), None)
         if row is not None:
             self._help_is_shown = True
@@ -157,7 +154,6 @@ class RunForm(Vertical):
             line.display = not self._shows_help
 
     def on_resize(self) -> None:
-        """Show the help of all fields if there is room, and that of the focused one otherwise."""
         self._shows_help = self.screen.has_class("-tall") and not self.screen.has_class("-narrow")
         self.query_one("#field-help").display = not (self._shows_help and self._help_is_shown)
         for row in self._rows():

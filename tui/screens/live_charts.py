@@ -94,8 +94,7 @@ class ChartView(Struct, frozen=True):
     pane: str = "epochs"  # the lower pane that is seen where there is room for one
 
 
-VIEWS = KeyedStore[ChartView]("views.json", ChartView)
-"""By preset."""
+VIEWS = KeyedStore[ChartView]("views.json", ChartView)  # by preset
 
 
 class ChartedScreen(Screen[None]):

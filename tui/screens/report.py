@@ -130,8 +130,7 @@ class ReportScreen(Screen[None]):
             self.query_one(PaneTabs).current = name
 
 
-_LEVELS = (0.05, 0.2, 0.5, 0.8)
-"""Shares of a row at which a cell of the matrix becomes a shade stronger."""
+_LEVELS = (0.05, 0.2, 0.5, 0.8)  # shares of a row at which a cell of the matrix becomes a shade stronger
 
 _POOR = 0.5
 _BAR = Column(

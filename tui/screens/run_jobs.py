@@ -39,8 +39,7 @@ _FORMATS = {
     "onnx": ("an ONNX model", ".onnx"),
 }
 """The forms of `tpu-console export`: what each is called, and how the names of its files end."""
-_GRACE_S = 5.0
-"""How long a cancelled job may take to save what it has finished."""
+_GRACE_S = 5.0  # how long a cancelled job may take to save what it has finished
 
 
 def export(app: App[Any], run: RunDirectory) -> None:

@@ -25,13 +25,7 @@ def end_of(text: str, cells: int) -> str:
     return text if cell_len(text) <= cells else "…" + set_cell_size(text[::-1], cells - 1).rstrip()[::-1]
 
 
-BAR, BAR_LEFT = "━", "─"
-"""The full and the empty part of a progress bar."""
-
+BAR, BAR_LEFT = "━", "─"  # the full and the empty part of a progress bar
 BEST, NOW, DONE, FAILED, WARNING, STOPPED, DOWNLOAD = "★", "▸", "✓", "✗", "▲", "■", "↓"
-
-SPINNER = "▖▘▝▗"
-"""Frames of the spinner. Not braille, because some fonts lack it."""
-
-LEVELS = "▁▂▃▄▅▆▇█"
-"""Bars of a sparkline, lowest first."""
+SPINNER = "▖▘▝▗"  # its frames; not braille, because some fonts lack it
+LEVELS = "▁▂▃▄▅▆▇█"  # bars of a sparkline, lowest first

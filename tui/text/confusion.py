@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.class_report import ClassReport, ClassScore, Mistake
 
-LARGEST_MATRIX = 20
-"""Most classes for which plain text shows the matrix, and every class in numerical order."""
+LARGEST_MATRIX = 20  # most classes for which plain text shows the matrix, and every class in numerical order
 
 _LONGEST_NAME, _SHORTEST_NAME = 24, 6
 _LONGEST_HEAD = 12

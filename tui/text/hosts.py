@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.state import RunState
 
-SLOW = 0.10
-"""A host is marked as slow if it is at least this share below the median of all hosts."""
+SLOW = 0.10  # a host is marked as slow if it is at least this share below the median of all hosts
 
-LOST = "the host is lost"
-"""Why a lost host has no figures: its last ones are out of date."""
+LOST = "the host is lost"  # why a lost host has no figures: its last ones are out of date
 
 WAITS = "wait_percent"
 _RECENT = 10  # samples, one per second: a single one says little if an execution takes a third of that time

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.planning.plan import Plan
 
-NONE = "–"
-"""Shown in place of a missing figure."""
+NONE = "–"  # shown in place of a missing figure
 
 size, gib = disk_space.size_text, disk_space.gib
 

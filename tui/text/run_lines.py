@@ -222,8 +222,7 @@ def crashed_lines(run: RunDirectory, log: Sequence[str]) -> list[str]:
     return [f"{run.run_id}: {what}", *why, *end, *others[len(why) :]]
 
 
-METRIC = 9
-"""Importance of the metrics."""
+METRIC = 9  # importance of the metrics
 
 
 def epoch_columns(names: Iterable[str]) -> list[Column]:

@@ -25,8 +25,7 @@ _MARKDOWN = re.compile(r"([\\`*\[\]<>|~&#!])")
 _GAP = "  "
 _TABLE = "border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums"
 _BEST_ROW = ' class="best" style="font-weight:bold"'
-NAME_CELLS = 13
-"""The column in which `labelled` starts its text."""
+NAME_CELLS = 13  # the column in which `labelled` starts its text
 
 
 class Column(Struct, frozen=True):

@@ -107,11 +107,9 @@ class PaneTabs(Widget):
         self.set_reactive(PaneTabs.current, next(iter(panes)))
 
     def on_mount(self) -> None:
-        """Mark the first pane when the screen has mounted all of them."""
         self.screen.call_later(self.watch_current)
 
     def watch_current(self) -> None:
-        """Mark the current pane."""
         mark_pane(self.screen, self.current, "-current")
 
     def choose(self, name: str) -> None:
@@ -132,7 +130,6 @@ class PaneTabs(Widget):
         )
 
     def on_click(self, event: Click) -> None:
-        """Choose the pane whose label was clicked."""
         if (position := event.get_content_offset(self)) is None:
             return
         end = 0
@@ -223,7 +220,6 @@ class RowsPane(ScrollView, can_focus=True):
         self.refresh(layout=is_other_height)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Follow the newest row again once it is reached."""
         super().watch_scroll_y(old_value, new_value)
         if self.follows_newest:
             self._is_following = new_value >= self.max_scroll_y
@@ -243,7 +239,6 @@ class RowsPane(ScrollView, can_focus=True):
         self.rows_changed()
 
     def render_line(self, y: int) -> Strip:
-        """Draw one line of the pane."""
         scroll_x = round(self.scroll_offset.x)
         return self.line_at(y).crop_extend(scroll_x, scroll_x + self.size.width, self._style(""))
 

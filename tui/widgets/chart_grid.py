@@ -75,7 +75,6 @@ class ChartGrid(Container):
 
     @property
     def on_page(self) -> list[ChartPane]:
-        """The visible charts, in order."""
         return [self._charts[title] for title in self._page()]
 
     @property

@@ -53,7 +53,6 @@ class RecordTable(DataTable[Content], inherit_bindings=False):
         self._cells: dict[str, dict[str, Content]] = {}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer to select a row only if one is marked."""
         return action != "select_cursor" or self.cursor_type != "none"
 
     @property
@@ -83,7 +82,6 @@ class RecordTable(DataTable[Content], inherit_bindings=False):
                 self.update_cell(key, column.title, _cell(cells[column.title], column))
 
     def on_resize(self, event: Resize) -> None:
-        """Choose the columns for the new width."""
         if self._fitting() != self._laid_out:
             self._lay_out(self.chosen)
 

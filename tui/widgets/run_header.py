@@ -283,7 +283,6 @@ class RunHeader(Widget):
         self.refresh()
 
     def render(self) -> Content:
-        """Render the header."""
         self.view = replace(self.view, now=time.time())
         return Content("\n").join(header_rows(self.view, self.content_size.width or 80))
 
@@ -347,7 +346,6 @@ class NoticeBar(Static):
         self.on_resize()
 
     def on_resize(self) -> None:
-        """Fit the text again."""
         if self._notices:  # it has no width before it is shown
             self.update(Content(bar_text(self._notices, self.app.size.width - 2)), layout=False)
 
@@ -380,7 +378,6 @@ class OutcomeBox(Overflow):
         self._drawn: Ending | None = None
 
     def compose(self) -> ComposeResult:
-        """Yield the facts, and below them the last lines of the log."""
         yield Static(classes="facts")
         yield Static(classes="log")
 
@@ -398,7 +395,6 @@ class OutcomeBox(Overflow):
             self.query_one(".log", Static).update(Content("\n".join(outcome.log)))
 
     def on_resize(self) -> None:
-        """Fit the paths."""
         if self._drawn is not None:
             # Before it is laid out for the first time it has no width, and gets that of the screen less its edges.
             width = self.size.width or self.app.size.width - 3

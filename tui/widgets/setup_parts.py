@@ -79,7 +79,6 @@ class PresetList(OptionList):
             super().action_page_up()  # type: ignore[no-untyped-call]  # untyped in Textual
 
     def action_page_down(self) -> None:
-        """Move down by a page, likewise."""
         with suppress(KeyError):
             super().action_page_down()  # type: ignore[no-untyped-call]
 
@@ -110,7 +109,6 @@ class PresetDetail(VerticalScroll, can_focus=False):
     BORDER_TITLE = "About"
 
     def compose(self) -> ComposeResult:
-        """Lay out the text."""
         yield FactLines()
 
     def show(self, entry: Preset | ConfigError) -> None:
@@ -205,7 +203,6 @@ class PlanPanel(Overflow):
     command = ""
 
     def compose(self) -> ComposeResult:
-        """Lay out what is wrong, the groups of the plan, and the command."""
         for name, title in _PLAN.items():
             if title:
                 yield Static(title, id=f"plan-{name}-title", classes="title -empty", markup=False)
@@ -262,7 +259,6 @@ class RunningLine(Static):
         self.sweeps: list[Sweep] = []  # likewise
 
     def on_mount(self) -> None:
-        """Look for runs after the first frame, and again every few seconds while the screen is seen."""
         self.call_after_refresh(self._look)
         self.set_interval(_LOOK_S, lambda: self._look() if self.screen.is_current else None, name="running runs")
 

@@ -108,11 +108,9 @@ class ProfilePane(LinesPane["RunState"]):
         return [[(line, look)] for part, look in lines for line in part]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer the form only with a change."""
         return bool(self._changes) if action == "change" else super().check_action(action, parameters)
 
     def action_change(self) -> None:
-        """Open the form with what the first sentence says to set."""
         self.post_message(self.ChangeChosen(self._changes))
 
 
@@ -167,7 +165,6 @@ class WaitingPane(Widget):
         self.refresh()
 
     def render(self) -> Content:
-        """Render the checklist."""
         size = self.content_size
         return Content("\n").join(waiting_rows(self._view, size.width or 80, size.height))
 
@@ -231,7 +228,6 @@ class LogPane(LinesPane["Sequence[str]"]):
         return [[(errors, "bad"), (" · " * bool(errors and others) + " · ".join(others), "head")]]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave escape to the screen while there is no search."""
         return bool(self._wanted) if action == "end_search" else True
 
     def action_next(self) -> None:
@@ -245,17 +241,14 @@ class LogPane(LinesPane["Sequence[str]"]):
         self.scroll_to(y=(ahead or rows)[0], animate=False, immediate=True, force=True)
 
     def action_toggle_noise(self) -> None:
-        """Show or fold framework noise."""
         self._shows_noise = not self._shows_noise
         self.rows_changed()
 
     def action_search(self, is_typing: bool = True) -> None:
-        """Begin to type a text to search for."""
         self._is_typing, self._wanted = is_typing, ""
         self.rows_changed()
 
     def action_end_search(self) -> None:
-        """Forget the text."""
         self.action_search(is_typing=False)
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
@@ -263,7 +256,6 @@ class LogPane(LinesPane["Sequence[str]"]):
         return self._is_typing and character is not None and character.isprintable()
 
     def on_key(self, event: Key) -> None:
-        """Type a text to search for."""
         if not self._is_typing:
             return
         if event.key == "enter":

@@ -1,4 +1,1 @@
-"""Lists, checks, labels and decodes image files.
-
-Reading their names and labels belongs in `data.kinds`.
-"""
+"""Lists, checks, labels and decodes image files."""
