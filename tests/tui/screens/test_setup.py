@@ -214,7 +214,7 @@ async def test_keys_that_are_pressed_before_the_presets_are_read_wait_for_them(m
         is_free.wait()
         return all_presets(files)
 
-    monkeypatch.setattr("tpu_console.presets.all_presets", wait)
+    monkeypatch.setattr("tpu_console.presets.catalog.all_presets", wait)
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("ctrl+y", "ctrl+r")
