@@ -177,8 +177,9 @@ class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[mi
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle only the arguments, as KerasTuner does for each trial: a copy makes its own runs."""
-        names = "global_batch", "replica_batch", "monitor", "config", "display"
-        return partial(type(self), self._target, **{name: getattr(self, f"_{name}") for name in names}), ()
+        named: dict[str, Any] = {"global_batch": self._global_batch, "replica_batch": self._replica_batch}
+        named |= {"monitor": self._monitor, "config": self._config, "display": self._display}
+        return partial(type(self), self._target, **named), ()
 
     def where(self) -> tuple[int, int, float]:
         """Return the current epoch, from 1, the steps done in the run, and the seconds of training."""

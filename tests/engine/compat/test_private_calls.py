@@ -16,7 +16,6 @@ ALLOWED = {
     "tui/terminal/display.py",  # Textual has a public call for the bell, and none for OSC 9
     "engine/process/main.py",  # atexit._run_exitfuncs of Python
     "engine/sweeps/search.py",  # Optuna has no public way to go on with a trial
-    "engine/runs/curves.py",  # another instance of the same class
     "engine/training/notebook.py",  # sys._current_frames of Python
 }
 
