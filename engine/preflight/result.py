@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec import Struct, convert, field, to_builtins
 
-from ..findings import Finding  # noqa: TC001  pydantic needs it
+from ..findings import Finding  # noqa: TC001  verdicts are read by the types of the fields
+from ..storage.keyed_store import plain_value
 
 
 class Outcome(StrEnum):
@@ -154,7 +155,7 @@ class Verdict(Struct, frozen=True):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, as `from_dict` reads them."""
-        values: dict[str, Any] = to_builtins(self)
+        values: dict[str, Any] = to_builtins(self, enc_hook=plain_value)  # NumPy may name a layer
         return values
 
 

@@ -10,11 +10,11 @@ import hashlib
 import json
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ..storage.files import open_private, open_regular, sync, whole_file
 from .plausible import Count, Measure  # noqa: TC001  checkpoints are read by the types of the fields
@@ -45,7 +45,7 @@ class SavedArray(Struct, frozen=True):
     group: str  # what it belongs to, such as ``trainable`` or ``optimizer``
     name: str  # the variable's path
     dtype: str  # its type in the file, such as ``<f4``
-    shape: tuple[Count, ...]
+    shape: Annotated[tuple[Count, ...], Meta(max_length=64)]
 
 
 class Header(Struct, frozen=True):
@@ -63,7 +63,7 @@ class Header(Struct, frozen=True):
     steps_per_execution: Count  # steps per execution
     best: Measure | None  # best value of the metric that decides which epoch is best; None if there is none yet
     patience: dict[str, float]  # state of early stopping by name; empty without
-    arrays: tuple[SavedArray, ...]  # the arrays, in the order of the file
+    arrays: Annotated[tuple[SavedArray, ...], Meta(max_length=16_384)]  # in the order of the file
     learning_rate: float | None = None  # the constant learning rate of the configuration; None for a schedule
     callbacks: tuple[dict[str, Any], ...] = ()  # the state of each of the configuration's callbacks
     best_loss: Measure | None = None  # loss of the best epoch; None if it had none, and in older checkpoints

@@ -17,7 +17,7 @@ import threading
 import time
 from contextlib import suppress
 from functools import cache, reduce
-from operator import methodcaller, or_
+from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -25,6 +25,7 @@ import msgspec
 from ..sanitize import LONGEST_TEXT, printable_values
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, free_bytes, reserve
 from ..storage.files import is_disk_full, open_private, open_regular
+from ..storage.keyed_store import plain_value
 from . import events
 from .events import DURABLE, EpochEnded, Event, Noticed, Progress
 
@@ -37,18 +38,12 @@ EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in Event.__subc
 
 LONGEST_LINE = 1 << 20  # bytes; longer lines are skipped as damaged
 FIRST_TIME, LAST_TIME = 0.0, 253_370_000_000.0  # of an event, in Unix seconds: until the year 9998 in every time zone
-_RENAMED = b'"images_per_s":', b'"examples_per_s":'  # a field in journals of earlier versions, and its name today
+_EARLIER, _TODAY = "images_per_s", "examples_per_s"  # a field in journals of earlier versions, and its name today
 _MULTI_LINE = {"RunFailed"}  # types whose texts keep their line feeds: an error may list one problem per line
-_ENCODER = msgspec.json.Encoder(enc_hook=methodcaller("item"))  # of numbers of NumPy
+_NESTED = (events.RunStarted, events.RunResumed, events.RunFinished)  # hold values of any depth
 _READ_BYTES = 512 << 10  # a million records are read and folded in 2.2 s by 128 KiB, in 1.9 s by this or more
 _LARGEST_BACKLOG = 10_000
-_MEASUREMENTS = (
-    Progress,
-    events.ValidationProgress,
-    events.HostSampled,
-    events.MemorySampled,
-    events.InputMeasured,
-)
+_MEASUREMENTS = Progress, events.ValidationProgress, events.HostSampled, events.MemorySampled, events.InputMeasured
 
 
 class Record(msgspec.Struct, gc=False):
@@ -76,9 +71,9 @@ def encode(event: Event, at: float) -> bytes:
     values = {name: spelled_out(getattr(event, name)) for name in event.__struct_fields__}
     record = {"v": VERSION, "t": at, "type": type(event).__name__, **values}
     try:
-        return _ENCODER.encode(record) + b"\n"
+        return msgspec.json.encode(record, enc_hook=plain_value) + b"\n"
     except UnicodeEncodeError:  # such as a path with bytes that are not UTF-8
-        plain = msgspec.to_builtins(record, enc_hook=methodcaller("item"))
+        plain = msgspec.to_builtins(record, enc_hook=plain_value)
         return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
@@ -197,10 +192,12 @@ def _events() -> msgspec.json.Decoder[Event]:
 
 def decode(line: bytes) -> Record | None:
     """Read one line of a journal, with texts that are safe to show; None if it is damaged."""
+    if found := _decode_together(line, [line]):
+        return found[0]
     if len(line) > LONGEST_LINE:
         return None
     try:
-        head, values = _HEADS.decode(line), msgspec.json.decode(line.replace(*_RENAMED))
+        head, values = _HEADS.decode(line), _renamed(msgspec.json.decode(line))
     except (ValueError, RecursionError):
         return None
     try:
@@ -211,9 +208,17 @@ def decode(line: bytes) -> Record | None:
     return Record(head.t, event, head.v, line)
 
 
+def _renamed(values: dict[str, Any]) -> dict[str, Any]:
+    values = {_TODAY if name == _EARLIER else name: value for name, value in values.items()}
+    if isinstance(reasons := values.get("why_not"), dict):
+        values["why_not"] = _renamed(reasons)
+    return values
+
+
 def printable_line(line: bytes) -> bytes:
     """Return a line of a journal with texts that are safe to show, and its line feed; `ValueError` if it is no JSON."""
-    values = printable_values(msgspec.json.decode(line), LONGEST_LINE, keeps_lines=True)
+    values = msgspec.json.decode(line)
+    values = printable_values(values, LONGEST_LINE, keeps_lines=values["type"] in _MULTI_LINE)
     return msgspec.json.encode(values) + b"\n"
 
 
@@ -221,14 +226,14 @@ def _decode_together(chunk: bytes, lines: list[bytes]) -> list[Record] | None:
     """Read whole lines in a tenth of the time; None if one is damaged, or has a text that is not safe to show."""
     # In JSON, control characters other than DEL need a backslash.
     is_clean = chunk.isascii() and b"\\" not in chunk and b"\x7f" not in chunk
-    if not is_clean or max(map(len, lines)) > LONGEST_TEXT:
+    if not is_clean or max(map(len, lines)) > LONGEST_TEXT or _EARLIER.encode() in chunk:
         return None
     try:
-        heads, found = _HEADS.decode_lines(chunk), _events().decode_lines(chunk.replace(*_RENAMED))
+        heads, found = _HEADS.decode_lines(chunk), _events().decode_lines(chunk)
     except (ValueError, RecursionError):
         return None
     # A hostile line may hold several values, and another one a part of a value.
-    if not len(heads) == len(found) == len(lines):
+    if not len(heads) == len(found) == len(lines) or any(isinstance(event, _NESTED) for event in found):
         return None
     return [*map(Record, [head.t for head in heads], found, [head.v for head in heads], lines)]
 

@@ -211,7 +211,7 @@ def _events(run: RunDirectory) -> Iterator[Event]:
 
 
 def _read(journal: JournalReader) -> Iterator[Event]:
-    """Yield the events that a tracker wants; the others need not be decoded."""
+    """Yield the events that a tracker wants."""
     while records := journal.read():
         for record in records:
             if isinstance(record.event, _WANTED):

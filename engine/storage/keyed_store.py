@@ -6,6 +6,7 @@ import hashlib
 import json
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -37,7 +38,7 @@ def key_of(values: Any) -> str:
 class KeyedStore(Generic[Value]):
     """The newest 200 values of one kind, in a file beside the runs by default.
 
-    `kind` is a dataclass, or a dictionary of dataclasses; entries of another type count as missing.
+    `kind` is a struct, or a dictionary of structs; entries of another type count as missing.
     """
 
     def __init__(self, name: str, kind: Any, folder: Callable[[], Path] = lambda: runs_folder().parent) -> None:
@@ -51,7 +52,7 @@ class KeyedStore(Generic[Value]):
             return
         path = self._path
         kept: dict[str, Any] = {other: known for other, known in _read(path).items() if other != key} | {key: value}
-        content = json.dumps(dict([*kept.items()][-_MOST:]), default=msgspec.to_builtins)
+        content = json.dumps(dict([*kept.items()][-_MOST:]), default=partial(msgspec.to_builtins, enc_hook=plain_value))
         with suppress(OSError):
             make_private_folder(path.parent)
             # Everything in it can be measured again, and a damaged file counts as empty.
@@ -71,6 +72,11 @@ class KeyedStore(Generic[Value]):
     @property
     def _path(self) -> Path:
         return self._folder() / self._name
+
+
+def plain_value(value: Any) -> Any:
+    """Return a text, or a number of a framework, such as NumPy's, as plain Python's."""
+    return str(value) if isinstance(value, str) else value.item() if hasattr(value, "item") else float(value)
 
 
 def typed(kind: Any, values: Any) -> Any:
