@@ -106,7 +106,8 @@ def _plot_lines(state: RunState, width: int | None, *, is_ascii: bool) -> list[s
         for curve in curves:
             line = Series(curve).raw_line(Axis.EPOCH)
             marker = "o" if curve.is_validation else "*" if is_ascii else "braille"
-            plotext.plot(line.x.tolist(), line.y.tolist(), marker=marker, label=curve.name)
+            if len(line.x):  # plotext fails at a curve without points, such as one of NaN
+                plotext.plot(line.x.tolist(), line.y.tolist(), marker=marker, label=curve.name)
         drawn: str = plotext.uncolorize(plotext.build())
         lines += [row.rstrip() for row in drawn.splitlines()]
     return lines

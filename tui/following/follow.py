@@ -340,7 +340,7 @@ class PlainPrinter:
     def _verdict(self) -> list[str]:
         """Say what limits the run if that has changed, whether much of it is validation, and which hosts are slow."""
         lines, measured = [], self.state.input
-        if measured is not None and self._is_news("limit", measured.limit):
+        if measured is not None and measured.limit and self._is_news("limit", measured.limit):
             lines.append(labelled("input", input_verdict(measured)))
         if (text := validating_text(self.state, least=0.2)) and self._is_news("validating", True):
             lines.append(labelled("time", text))

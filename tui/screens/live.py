@@ -316,7 +316,7 @@ class LiveScreen(ChartedScreen):
         lists = [screen for screen in self.app.screen_stack if isinstance(screen, RunsScreen)]
         selected = [run for screen in lists for run in screen.selected if run != self.run_directory]
         runs = [self.run_directory, *selected] if selected else similar_runs(self.run_directory)
-        self.app.call_from_thread(console_of(self).compare_runs, runs)
+        call_back(self, console_of(self).compare_runs, runs)
 
     def action_predict(self) -> None:
         predict(self.app, self.run_directory)

@@ -227,7 +227,7 @@ class RunsScreen(Screen[None]):
         if len(runs) > MOST_RUNS:
             self.notify(f"Select at most {MOST_RUNS} runs to compare; {len(runs)} are selected.", markup=False)
         else:
-            self.app.call_from_thread(console_of(self).compare_runs, runs)
+            call_back(self, console_of(self).compare_runs, runs)
 
     def action_sort(self) -> None:
         self._sort = after(tuple(Sort), self._sort)

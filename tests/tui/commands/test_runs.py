@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -239,6 +240,13 @@ def test_curves_are_printed_as_plain_text(call: Call, scored: RunDirectory) -> N
     assert "┤" in out
     assert "\x1b" not in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_curve_that_is_never_a_number_does_not_keep_the_others_from_being_printed(call: Call) -> None:
+    made_run([{"loss": math.nan, "val_loss": 1.0, "val_accuracy": 0.5}] * 2)
+    code, out = call("show", "--plot")[:2]
+    assert code == 0
+    assert "val" in out
 
 
 def listed(call: Call, *args: str) -> list[str]:
