@@ -52,7 +52,8 @@ _RECORDS = KeyedStore[FunctionRecord]("examples.json", FunctionRecord)
 
 def save_function_record(config: RunConfig, record: FunctionRecord) -> None:
     """Record what a configuration's dataset function returned."""
-    _RECORDS.put(_key(config), record)
+    if function_record_of(config) != record:
+        _RECORDS.put(_key(config), record)
 
 
 def function_record_of(config: RunConfig) -> FunctionRecord | None:

@@ -206,7 +206,8 @@ class Hf(NamedKind[HfOptions]):
                 yield [_readable(entry) for entry in batch[image]], numbers
 
         if not options.streaming:
-            numbered(self.table(options, part, [label])[label].fillna("").tolist())  # before the training
+            for batch in rows.select_columns([label]).with_format("arrow").iter(_SAMPLED):  # before the training
+                numbered(_texts(batch.column(label).to_pylist(), rows.features[label]))
         signature = tf.TensorSpec((None,), tf.string), tf.TensorSpec((None,), tf.int32)
         pairs = tf.data.Dataset.from_generator(batches, output_signature=signature).unbatch()
         return pairs.apply(tf.data.experimental.assert_cardinality(len(part.rows)))

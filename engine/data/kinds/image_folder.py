@@ -173,7 +173,8 @@ def survey_folders(
         validation = sum(others.values())
         counts = {name: count for name, count in counts.items() if name in others or not needs_both}
     if len(counts) < 2:
-        problem = f"has {what} in {len(counts)} folders; it needs one folder per class, at least two"
+        both = " that validation has, too" if needs_both and validation is not None else ""
+        problem = f"has {what} in {len(counts)} folders{both}; it needs one folder per class, at least two"
         return trouble("path", f"{user_path(path)} {problem}")
     return Survey(total=sum(counts.values()), classes=counts, validation=validation)
 

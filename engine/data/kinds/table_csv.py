@@ -297,7 +297,7 @@ def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOpti
     inputs, notices = _Inputs(numbers={}, categories={}), []
     for name in table.columns.difference([options.label, *options.left_out], sort=False):
         filled = table[name].dropna()
-        if name not in options.categories and filled.map(_value).count() > _MOSTLY * len(filled):
+        if name not in options.categories and sum(_value(cell) is not None for cell in filled) > _MOSTLY * len(filled):
             numbers = _numbers(table[name], options.path).iloc[train].dropna()
             if len(numbers):
                 inputs.numbers[name] = scale_of(numbers)
