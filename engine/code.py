@@ -150,7 +150,7 @@ class Imports(Struct):
     def own(self, reference: str) -> str:
         """Import the user's function or class; return its name, or raise `UserCodeError` if no plain import does it."""
         module, _, name = reference.rpartition(":")
-        folder: Path | None = Path.cwd()
+        folder = None if module.endswith(".py") else Path.cwd()
         if module.endswith(".py"):
             path = Path(module).expanduser().resolve()
             folder, module = path.parent, path.stem

@@ -70,13 +70,11 @@ class Packages(Struct, frozen=True):
         for text in package.requires if package is not None else ():
             with suppress(InvalidRequirement):
                 requirement = Requirement(text)
+                if canonicalize_name(requirement.name) != target:
+                    continue
                 specifier, marker = requirement.specifier, requirement.marker
                 applies = not extra if marker is None else marker.evaluate({"extra": extra})
-                if (
-                    canonicalize_name(requirement.name) != target
-                    or not applies
-                    or (extra and "extra" not in str(marker))
-                ):
+                if not applies or (extra and "extra" not in str(marker)):
                     continue
                 if (owner, target) == ("tensorflow-tpu", "libtpu") and NEW_LIBTPU in specifier:
                     specifier &= SpecifierSet(f"<{NEW_LIBTPU}")

@@ -123,7 +123,7 @@ def class_outputs(
     found = []
     for place, name in enumerate([*outputs] or [""]):
         loss, output = losses.get(name, losses.get("")), outputs.get(name)
-        values = int(output.shape[-1] or 0) if output is not None else 0
+        values = int(output.shape[-1] or 0) if output is not None and len(output.shape) else 0
         one = ClassOutput(name, place, values, activation_of(activation, name))
         if loss is not None and _is_class(_kind_of(loss), output, one.activation, one.label_of(labels)):
             found.append(one)

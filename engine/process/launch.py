@@ -127,7 +127,8 @@ def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
             opened = {file.path for file in psutil.Process(beat["pid"]).open_files()}
             # Anybody may have written the heartbeat: only a process that has the run's journal open is killed.
             if str(run.journal.resolve()) in opened:
-                os.kill(beat["pid"], signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(beat["pid"], signal.SIGKILL)
                 return
     what = f"{run.run_id} does not respond, and its process cannot be seen from here."
     raise ConsoleError(what, remedy="Kill it on the machine where it runs; `tpu-console runs show` names it.")

@@ -154,7 +154,7 @@ def test_numbers_that_name_something_are_categories_if_asked(tmp_path: Path) -> 
     ("content", "options", "words"),
     [
         ("a,label\n" + "1,x\n2,y\n" * 20 + "oops,x\n", {}, ["line 42", "no number in column 'a'"]),
-        ("a,label\n" + "1,x\n2,y\n" * 9 + "NAN,x\n" * 2, {}, ["line 20", "no number in column 'a'"]),
+        ("a,label\n" + "1,x\n2,y\n" * 9 + "NAN,x\n" * 2, {}, ["lines: 20, 21", "no number in column 'a'"]),
         ("a,label\n" + "1,x\n2,y\n" * 20 + "3,\n", {}, ["line 42", "nothing in column 'label'"]),
         ("a,label\n1,x\n2,x\n3,x\n", {}, ["all 3 labels", "data.options.label"]),
         ("a,label\n1,x\n2,y\n3,z\n", {}, ["3 different labels"]),
