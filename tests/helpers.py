@@ -77,7 +77,7 @@ def write_metadata(folder: Path, package: str, version: str) -> None:
 
 
 def replace(value: E, **changes: Any) -> E:
-    """A struct or dataclass with other values, as `copy.replace` of Python 3.13 does it."""
+    """Copy a struct or dataclass with some values changed, like `copy.replace` in Python 3.13."""
     change: Any = structs.replace if isinstance(value, msgspec.Struct) else dataclasses.replace
     changed: E = change(value, **changes)
     return changed

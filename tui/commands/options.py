@@ -62,7 +62,7 @@ def absolute(place: str) -> str:
 
 
 def offers(names: Callable[[], Iterable[str]], *, anywhere: bool = False) -> Completion:
-    """Return what completes an argument with the names that begin with what was typed, or have it anywhere."""
+    """Return a completion that offers the names that begin with what was typed, or, with `anywhere`, contain it."""
 
     def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         return [name for name in names() if (incomplete in name if anywhere else name.startswith(incomplete))]
@@ -89,7 +89,7 @@ complete_accelerator = offers(lambda: ("auto", "cpu", "gpu", "tpu", "tpu:", "sim
 
 
 def option(usage: str, text: str, name: str | None = None, **more: Any) -> Callable[[Decorated], Decorated]:
-    """Add an option as its help shows it, such as ``--epochs N`` with a text; without a value and `more`, a flag."""
+    """Add an option, written as its help shows it, such as ``--epochs N``; without a value and `more`, a flag."""
     words = usage.split()
     names = [*(word.strip(",") for word in words if word.startswith("-")), *([name] if name else [])]
     value = None if words[-1].startswith("-") else words[-1]

@@ -212,7 +212,7 @@ def _the_run(name: str | None, *, has_to_train: bool = True) -> Overview:
 
 
 def _ask(details: Overview, what: Steering, asked: str, value: str = "") -> tuple[JournalReader, str]:
-    """Send a request; return a reader of what the run writes after it, and its number."""
+    """Send a request; return a reader of what the run writes after it, and the request's number."""
     run, started = details.run, details.state.started
     if what is not Steering.STOP and started is not None and started.source == RunSource.NOTEBOOK:
         raise ConsoleError(f"{run.run_id} trains in a notebook, so it can only be stopped after a step.")

@@ -93,8 +93,8 @@ def sweep(preset: str | None, assignments: Sequence[str], preset_files: Sequence
 
     Each combination is a run like any other, one after another; at the end, the results are compared. Ctrl-C stops
     the sweep and its run, which is saved. If the terminal closes, the sweep continues: `tpu-console runs sweeps`
-    comes back to it. --resume goes on: it trains what is missing, continues what was stopped,
-    and tries again what failed.
+    comes back to it. --resume goes on: it trains what is missing, continues what was stopped, and tries again what
+    failed.
     """
     from tpu_console.engine.sweeps.folder import create_sweep, find_sweep, start_driver
 
@@ -153,7 +153,7 @@ def _definition(config: RunConfig, changes: list[tuple[str, Any]], options: dict
 
 
 def _follow(sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, write: Callable[..., object]) -> int:
-    """Print a line whenever a run begins or ends, and at last the results; Ctrl-C stops the sweep, a second leaves."""
+    """Print a line when a run begins or ends, and finally the results; Ctrl-C stops the sweep, a second one leaves."""
     from ..following.sweep import SweepReader
 
     reader, shown, heard = SweepReader(sweep), dict[int, str](), list[int]()

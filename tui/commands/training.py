@@ -43,7 +43,7 @@ class How(Struct, frozen=True):
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> How:
-        """Take these out of the options of a command; refuse to train both in the background and in this process."""
+        """Take these from a command's options; refuse to train both in the background and in this process."""
         how = cls(**{name: options.pop(name) for name in ("detach", "in_process", "as_json")})
         if how.detach and how.in_process:
             raise click.UsageError("--detach starts a process of its own; --in-process starts none.")
@@ -222,7 +222,7 @@ def _resume(run: RunDirectory, changes: Sequence[tuple[str, Any]], how: How) -> 
 
 
 def _watched(hosted: HostedRun | InProcessRun, how: How, resumed: int = 0) -> int:
-    """Follow a run that was started or so often resumed until it ends, or until it trains; return the exit code."""
+    """Follow a run until it ends, or a detached one until it begins; return the exit code. `resumed` as in `follow`."""
     from tpu_console.engine.runs.follower import LogTail
 
     from ..following.follow import FAILED, follow, wait_for_life

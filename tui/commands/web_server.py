@@ -55,7 +55,7 @@ _LONGEST_EXIT_S = 3.0
 
 
 def serve(host: str, port: int, names: Sequence[str], arguments: Sequence[str]) -> None:
-    """Serve the console until Ctrl-C; browsers may use `names` for this machine. The port in use: `ConsoleError`."""
+    """Serve the console until Ctrl-C, under more host `names`; raise `ConsoleError` if the port cannot be used."""
     token = secrets.token_urlsafe(24)
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -65,8 +65,8 @@ def serve(host: str, port: int, names: Sequence[str], arguments: Sequence[str]) 
     with listening:
         own = socket.gethostname()
         shown = own if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host  # noqa: S104  no binding
-        say([f"http://{shown}:{listening.getsockname()[1]}/{token}/",
-             "Keep this address secret. Ctrl-C closes the console; runs continue."])  # fmt: skip
+        address = f"http://{shown}:{listening.getsockname()[1]}/{token}/"
+        say([address, "Keep this address secret. Ctrl-C closes the console; runs continue."])
         hosts = {name.lower() for name in ("localhost", host, own, *names)}
         # What anybody sends is not shown; errors of this program are.
         of_others = (HttpProcessingError, web.RequestPayloadError)

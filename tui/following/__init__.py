@@ -1,1 +1,1 @@
-"""Following a run: the thread that reads its folder for a screen, the plain lines, the overview for lists."""
+"""Reads runs: follows one for a screen or as plain lines, lists and compares them, and sums up a sweep."""

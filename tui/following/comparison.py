@@ -180,7 +180,7 @@ class Comparison(Struct, frozen=True):
         return f"{text} Chance alone {often} gives such a difference (p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'})."
 
     def _counted(self, run: ComparedRun) -> int:
-        """Return of how many validation examples the metric is a share; 0 if it is none."""
+        """Return the number of validation examples that the metric is a share of; 0 if it is not a share."""
         metric, data = run.state.metric(self.metric.removeprefix("val_")), run.state.data
         is_share = self.metric.startswith("val_") and metric.kind == MetricKind.SHARE and metric.is_mean
         return data.validation_examples or 0 if is_share and data is not None else 0
@@ -322,7 +322,7 @@ def difference_lines(comparison: Comparison, width: int | None) -> list[str]:
 
 
 def as_text(comparison: Comparison, width: int | None) -> list[str]:
-    """Write both tables as lines of so many cells, with no room for a name's date; None for no limit, as in a pipe."""
+    """Write both tables as lines of at most `width` cells, with short names; None for no limit, as in a pipe."""
     columns = columns_of(comparison)
     if width is not None:
         columns = [replace(one, value=lambda run: run.name) if one.key == "run" else one for one in columns]

@@ -96,9 +96,9 @@ def follow(  # noqa: C901  one loop and its end
 ) -> int:
     """Print a run's progress until it ends, or with `as_json` the journal's lines as they are; return the exit code.
 
-    If this command started the training, which `kill` ends at once, the first Ctrl-C or SIGTERM asks the run to stop
-    and save, and a second Ctrl-C kills it; else the first one leaves. `resumed` is how often the run has been resumed:
-    what it did before the last time is not printed.
+    `kill` ends the run immediately, if this command started it. The first Ctrl-C or SIGTERM then asks it to stop and
+    save, and a second Ctrl-C kills it; otherwise, the first one only leaves. `resumed` is how often the run has been
+    resumed; what it did before the last time is not printed.
     """
     heard, most_heard = list[int](), 0 if kill is None else 1
     end: RunFinished | RunFailed | None = None
@@ -172,9 +172,9 @@ def _since_resumed(records: Records, times: int) -> tuple[Records, Records, int]
 
 
 def wait_for_life(run: RunDirectory, limit_s: float, *, resumed: int = 0) -> Liveness:
-    """Wait until a run that was just started, or so often resumed, has written an event (``ALIVE``) or is ``DEAD``.
+    """Wait until a run that was just started has written an event (``ALIVE``) or is ``DEAD``; else ``STARTING``.
 
-    If neither happens in time, return ``STARTING``.
+    `resumed` is how often it has been resumed: what it wrote before the last time does not count.
     """
     deadline, reader, heartbeat = time.monotonic() + limit_s, JournalReader(run.journal), HeartbeatWatch(run)
     while True:
@@ -202,11 +202,11 @@ class PlainPrinter:
         self._wait_s = self._span_s = 0.0  # of the current epoch
         self._silent_s = 0  # how long the run has not responded; 0 if it does
         self._slow: set[int] = set()  # hosts
-        self._known: dict[str, object] = {}  # what was said last, by what it is about
+        self._known: dict[str, object] = {}  # what was printed last, by subject
 
-    def _is_news(self, about: str, value: object) -> bool:
-        """Return whether something is not as it was said last, and note that it will be said."""
-        before, self._known[about] = self._known.get(about), value
+    def _is_news(self, subject: str, value: object) -> bool:
+        """Return whether a value differs from what was printed last of its subject, and keep it."""
+        before, self._known[subject] = self._known.get(subject), value
         return before != value
 
     def feed(self, records: Sequence[Record]) -> list[str]:
@@ -322,10 +322,8 @@ class PlainPrinter:
                 return [labelled("alert", event.text)]
             case BudgetSet():
                 return [labelled("budget", budget_text(event, self._clock()))]
-            case MirrorReported():
-                known = before.mirror
-                is_news = known is None or known.problem != event.problem or event.left != known.left
-                return [labelled("mirror", mirror_text(self.state))] if is_news else []
+            case MirrorReported() if self._is_news("mirror", (event.problem, event.left)):
+                return [labelled("mirror", mirror_text(self.state))]
             case RunFinished():
                 return [*self._phase_ended(before), *finished_lines(self.state, self._run, event)]
             case _:

@@ -185,7 +185,7 @@ def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
 
 
 def read_details(run: RunDirectory) -> Overview:
-    """Read a run with everything in its journal but damaged lines; `ConsoleError` if it is there and cannot be read."""
+    """Read everything in a run's journal, damaged lines excepted; raise `ConsoleError` if it cannot be read."""
     seen = RunReader(run).details()
     if seen.problem:
         raise ConsoleError(seen.problem)

@@ -127,7 +127,7 @@ _VALUES: dict[Sort, Callable[[Overview], Any]] = {
 
 
 def in_order(overviews: Iterable[Overview], sort: Sort) -> list[Overview]:
-    """Sort a list that has the newest first: the best, fastest, largest or quickest first, those without it last."""
+    """Sort a list that has the newest runs first; runs without the value to sort by come last."""
     if sort is Sort.STARTED:
         return list(overviews)
     valued = [(_VALUES[sort](run), run) for run in overviews]

@@ -87,7 +87,7 @@ class Spread(Struct, frozen=True):
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
-    """Return the spread of figures; None of none."""
+    """Return the spread of figures; None if there are none."""
     return Spread(median(values), min(values), max(values)) if values else None
 
 
@@ -399,7 +399,7 @@ def _figure(
     write: Callable[[float], str] | None = None,
     pick: Callable[[Row], Spread | None] | None = None,
 ) -> Column:
-    """Return the column of a row's figure with its spread; without what writes its median, of a speed-up."""
+    """Return the column of a row's figure with its spread; without `write`, the figure is a speed-up."""
     text = speed_text if write is None else lambda found: found.written(write)
     return Column(title, importance, True, key=key, value=pick or attrgetter(key), text=text, plain=attrgetter("mid"))
 

@@ -57,7 +57,7 @@ class Choices(Struct, frozen=True):
     ) -> list[tuple[str, dict[str, Any]]]:
         """Return the names and options of the jobs to do one after the other; the last one's result has the verdicts.
 
-        `missing` is why there is no compiler. With `calls`, the user's dataset function is called for unknown shapes.
+        `missing` is why there is no compiler. With `calls`, a dataset function is called if its shapes are unknown.
         """
         values = {"config": config.model_dump(mode="json")}
         is_unknown = is_user_reference(config.dataset) and function_record_of(config) is None

@@ -88,10 +88,10 @@ class SelfTest:
                 if self.was_interrupted:
                     return "It was interrupted."
                 if time.monotonic() - began > self._limit_s:
-                    late = (
+                    return (
                         f"It did not end within {duration(self._limit_s)}, so it was ended. If this machine is slow, "
+                        "allow more with --limit; the log may say what it waited for."
                     )
-                    return late + "allow more with --limit; the log may say what it waited for."
                 time.sleep(_POLL_S)
         finally:
             if process.poll() is None:

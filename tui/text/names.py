@@ -60,13 +60,13 @@ def to_text(value: object) -> str:
 
 
 def setting_in(started: RunStarted | None, section: str, key: str) -> Any:
-    """Return a setting of the configuration that a run's journal has; None if it has none."""
+    """Return a setting of the configuration in a run's journal; None if it is not there."""
     values = started.config.get(section) if started is not None else None
     return values.get(key) if isinstance(values, dict) else None
 
 
 def setting_text(value: object, missing: str = "none") -> str:
-    """Return the value of a setting as text; `missing` of None."""
+    """Return the value of a setting as text; `missing` if it is None."""
     return missing if value is None else to_text(value) or "none"
 
 

@@ -123,7 +123,7 @@ def settled(fit: FitStarted) -> str:
 
 
 def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, waited_percent: float | None = None) -> str:
-    """Describe an ended epoch, whose time does not include compilation; `waited_percent` of it was spent on input."""
+    """Describe an ended epoch, whose time excludes compilation; `waited_percent` of it was spent waiting for data."""
     epochs = fit.epochs if fit is not None else event.epoch
     step = NONE if event.step_ms is None else f"{event.step_ms:.1f}"
     has_batch = fit is None or fit.global_batch is not None

@@ -155,7 +155,7 @@ def fields(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
 
 
 def filled(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the names and texts of which the text is not empty."""
+    """Return the pairs whose text is not empty."""
     return [pair for pair in pairs if pair[1]]
 
 
