@@ -148,15 +148,15 @@ class Imports(Struct):
             self._modules.add(name)
 
     def own(self, reference: str) -> str:
-        """Import the user's function or class; return its name, or raise `UserCodeError` if no plain import does it."""
+        """Import the user's function or class; return its name, or raise `UserCodeError` if a plain import cannot."""
         module, _, name = reference.rpartition(":")
-        folder = None if module.endswith(".py") else Path.cwd()
+        folder: Path | None = Path.cwd()
         if module.endswith(".py"):
             path = Path(module).expanduser().resolve()
             folder, module = path.parent, path.stem
         else:
             with suppress(ImportError, ValueError):
-                folder = folder if find_spec(module.partition(".")[0]) is None else None
+                folder = None if find_spec(module.partition(".")[0]) else folder
         bad = [part for part in (*module.split("."), name) if not part.isidentifier() or iskeyword(part)]
         if bad:
             what = f"{reference} cannot be imported by a plain import: '{bad[0]}' is not a name in Python."
@@ -168,7 +168,7 @@ class Imports(Struct):
 
     def lines(self, environment: dict[str, str]) -> list[str]:
         """Return the lines at the top of a script, which first sets some variables."""
-        first = {*["os"] * bool(environment), *["sys"] * bool(self._folders)}
+        first = {name for name, needs in (("os", environment), ("sys", self._folders)) if needs}
         plain = [(name.split()[0], f"import {name}") for name in sorted(self._modules | first)]
         both = plain + _chosen(self._names)  # as `ruff` sorts them
         standard = [line for module, line in both if module in _STANDARD]

@@ -38,7 +38,7 @@ class Reporter:
         self._what = ""
 
     def progress(self, what: str, done: int, total: int | None, unit: str) -> None:
-        """Report that `done` of `total`, None if unknown, is done of a step, such as ``reading images``.
+        """Report how much of a step such as ``reading images`` is done; a `total` of None is unknown.
 
         It is written at most ten times per second, but the first and the last message of a step are never dropped.
         `unit` is in the plural; ``seconds`` if there is only the time.
@@ -87,7 +87,7 @@ def end_with_parent() -> None:
 
 
 def report_result(reporter: Reporter, name: str, work: Callable[[], Mapping[str, Any]]) -> int:
-    """Do some work, report its result or its error, and return the exit code; errors name it, as ``inspect job``."""
+    """Do some work, report its result or its error, and return the exit code; errors call it `name`."""
     try:
         reporter.result(work())
     except ConsoleError as error:

@@ -4,7 +4,7 @@ Text is foreign if it comes from a file, a folder's listing, another process or 
 enters the program, and nearly always clean already, which `str.isprintable` finds out quickly. What is replaced:
 
 - White space other than the space becomes a space: the words beside it stay apart, and one text stays one line.
-- Colour codes (``ESC [ … m``) are removed: Keras, TensorFlow and progress bars print them, and a rest such as ``[31m``
+- Color codes (``ESC [ … m``) are removed: Keras, TensorFlow and progress bars print them, and a rest such as ``[31m``
   would only be noise.
 - Every other control character (C0, DEL, C1), every invisible format character (bidirectional overrides, zero-width
   space, BOM, tag characters and so on) and every lone surrogate becomes U+FFFD: without a mark, two different names
@@ -74,7 +74,7 @@ def printable_values(value: Any, longest: int = LONGEST_TEXT, *, keeps_lines: bo
 
 
 def unsafe_character(text: str) -> str:
-    """Return the first character, as ``U+001B``, that a setting may not contain, unlike tabs and line feeds; or ""."""
+    """Return the first character that a setting may not contain, as ``U+001B``, or ""; tabs and line feeds are fine."""
     if text.isprintable():
         return ""
     found = re.search(_UNSAFE, text) or re.search(_SPACE, text.replace("\t", "").replace("\n", ""))

@@ -1,4 +1,4 @@
-"""Finds, reads and writes presets: files with a `RunConfig` and a table ``[preset]``, by whose name they are found."""
+"""Finds, reads and writes presets: files with a `RunConfig` and a table ``[preset]``, named like the preset."""
 
 from __future__ import annotations
 

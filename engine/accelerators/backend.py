@@ -191,7 +191,7 @@ def _without_jax(choice: BackendChoice, hidden: str, *, has_other: bool) -> Back
 
 
 def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
-    """Set what Keras and the backend read when they are imported, or raise `AcceleratorError` if they were."""
+    """Set what Keras and the backend read on import; raise `AcceleratorError` if Keras has loaded another backend."""
     loaded = sys.modules.get("keras")
     if loaded is not None and (backend := loaded.config.backend()) != backend_choice.backend:
         raise AcceleratorError(

@@ -1,4 +1,4 @@
-"""What every framework that Keras trains on answers, all that depends on which one trains a run, and its devices."""
+"""The interface of the frameworks that Keras trains on, and the devices that one of them has connected."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a run is asked to do: the configuration, its tables and types, facts without files, reading and checking."""
+"""The configuration of a run: its tables and types, facts about built-in datasets, how it is read and checked."""

@@ -107,7 +107,7 @@ class DataOptions(Section):
         "Where decoded examples are kept after the first epoch; `auto` uses memory if half of what is free "
         "is enough, otherwise the disk.",
     ] = "auto"
-    shuffle_buffer: Annotated[NaturalNumber, "Examples to shuffle; 0 for all up to 100,000 or what fits in memory."] = 0
+    shuffle_buffer: Annotated[NaturalNumber, "Examples to shuffle; 0 is all, up to 100,000 or what fits in memory."] = 0
     options: Annotated[dict[str, Any], "Options of the dataset, or keyword arguments of your function."] = {}  # noqa: RUF012  pydantic copies defaults
 
 
@@ -139,7 +139,7 @@ class OptimizerOptions(Section):
         "another share of it, as in `cosine(final_fraction=0.1)`, a Keras schedule with options, or yours.",
     ] = "constant"
     warmup_epochs: Annotated[NonNegativeNumber, "Epochs in which the learning rate rises linearly from zero."] = 0.0
-    scale_with_replicas: Annotated[Switch, "Multiply the learning rate by the replicas (Goyal et al. 2017)."] = False
+    scale_with_replicas: Annotated[Switch, "Scale the learning rate by the replica count (Goyal et al. 2017)."] = False
     weight_decay: Annotated[NonNegativeNumber, "Decoupled weight decay; 0 means none."] = 0.0
 
     @property
@@ -151,7 +151,7 @@ class OptimizerOptions(Section):
 class Augmentation(Section):
     """Random changes to training images, different in every epoch."""
 
-    flip: Annotated[Literal["none", "horizontal", "vertical", "both"], "How images flip at random."] = "none"
+    flip: Annotated[Literal["none", "horizontal", "vertical", "both"], "Directions of random flips."] = "none"
     rotation: Annotated[float, Field(strict=True, ge=0, le=180), "Largest rotation either way, in degrees."] = 0.0
     translation: Annotated[DropRate, "Largest shift in either direction, as a share of the side."] = 0.0
     zoom: Annotated[DropRate, "Largest zoom in or out, as a share."] = 0.0
@@ -193,7 +193,7 @@ class FineTuning(Section):
     """A second phase that also trains layers of a pretrained base, with a lower learning rate."""
 
     after_epochs: Annotated[NaturalNumber, "Epochs of the first phase at most; 0 means no second phase."] = 0
-    from_layer: Annotated[int, Field(strict=True), "First layer of the base to train; below 0 counts from the end."] = 0
+    from_layer: Annotated[int, Field(strict=True), "First layer of the base to train; -1 is the last."] = 0
     learning_rate: Annotated[PositiveNumber, "The peak learning rate of this phase."] = 1e-5
 
 

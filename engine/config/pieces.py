@@ -95,9 +95,9 @@ def of_output(output: str, piece: str) -> str:
 def piece(
     choices: Iterable[str], *, of_outputs: bool = False, settings: Mapping[str, str] | None = None
 ) -> BeforeValidator:
-    """Return a validator of pieces: these names, the user's code, and TOML tables; with `of_outputs`, of one output.
+    """Return a validator of pieces: these names, the user's code or TOML tables; with `of_outputs`, for an output too.
 
-    `settings` are what to set in place of other names.
+    `settings` say which keys to set instead of other names.
     """
     known = {_plain(name): name for name in choices}
     known |= {short: name for short, name in _SHORT.items() if name in known.values()}

@@ -58,12 +58,11 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     config, problems = validated(RunConfig, values)
     if "batch_size" not in values:  # only the user's own data does without it
         problems = [Problem(one.key, "is required") if one.key == "batch_size" else one for one in problems]
-    for sections, chooser, holder, name in (
-        (MODELS, "model", values, "model_options"),
-        (option_sections(), "dataset", _table(values, "data"), "options"),
+    for sections, chooser, given, prefix in (
+        (MODELS, "model", values.get("model_options", {}), "model_options."),
+        (option_sections(), "dataset", _table(values, "data").get("options", {}), "data.options."),
     ):
-        given, choice = holder.get(name, {}), str(values.get(chooser))
-        prefix = "model_options." if name == "model_options" else "data.options."
+        choice = str(values.get(chooser))
         if isinstance(given, dict) and choice in sections:
             problems += validated(sections[choice], given, prefix)[1]
         elif isinstance(given, dict) and choice in DATASETS:
@@ -76,7 +75,7 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
 
 
 def validated(section: type[SectionT], values: object, prefix: str = "") -> tuple[SectionT | None, list[Problem]]:
-    """Return plain values as a table of the configuration, or else a problem per key; a prefix ends in a dot."""
+    """Return plain values as a table of the configuration, or None and a problem per key; a prefix ends in a dot."""
     try:
         return section.model_validate(values), []
     except ValidationError as error:
@@ -182,7 +181,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _text_problems(value: Any, key: str = "", levels: int = DEEPEST) -> list[Problem]:
-    """Find texts that are unsafe to show, which are not cleaned as paths are used as they are, and too deep values."""
+    """Find unsafe texts and values nested too deeply; they are not cleaned, because paths are used as they are."""
     if isinstance(value, str):
         found = unsafe_character(value)
         return [Problem(key, f"has the control or invisible character {found}; remove it")] if found else []
@@ -200,7 +199,7 @@ def _text_problems(value: Any, key: str = "", levels: int = DEEPEST) -> list[Pro
 
 
 def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[str, Any]:
-    """Return every dotted key that can be set, also those of all built-in models and datasets, with its default."""
+    """Return every dotted key that can be set, including those of all built-in models and datasets, and its default."""
     keys: dict[str, Any] = {}
     for name, field in section.model_fields.items():
         if isinstance(field.default, BaseModel):

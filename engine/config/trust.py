@@ -69,9 +69,9 @@ def note_start(config: RunConfig, *more: Reached) -> None:
 
 
 def check_started(what: str, config: RunConfig, *more: Reached, given: Collection[str] = ()) -> None:
-    """Raise `UntrustedCodeError` if a run reaches more, by its configuration or else, than any that the user started.
+    """Raise `UntrustedCodeError` if a run reaches anything that no run which the user started has reached.
 
-    `what` names the run, and `given` are the keys of the configuration that the user has just set.
+    `what` names the run, `more` is reached besides its configuration, and the user has just set the keys `given`.
     """
     things = (*reached(config), *more)
     unknown = [one for one in things if one.key not in given and not is_noted(_digest(one))]

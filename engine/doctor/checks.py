@@ -390,7 +390,7 @@ def _colours(facts: Environment) -> Finding | None:
     if shell.colours >= _MANY_COLOURS:
         return ok(f"{shell.colours:,} colors.", evidence=evidence)
     if shell.colour_evidence.startswith("NO_COLOR"):
-        text = "Colours are turned off; curves differ only in their lines and labels."
+        text = "Colors are turned off; curves differ only in their lines and labels."
         return note(text, remedy="unset NO_COLOR", evidence=evidence)
     text = f"The terminal reports {shell.colours} colors; most support 256, which makes curves easier to tell apart."
     found = note if shell.colours else warning

@@ -116,8 +116,8 @@ def _count_hosts(listed: str) -> int:
 def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
     """Find the TPU chips on the PCI bus, by their address; network cards and disks of Google have the same vendor.
 
-    The device numbers are those of `tpu_info/device.py` in google/cloud-accelerator-diagnostics and of JAX's
-    `_src/hardware_utils.py`; v2 and v3 share one and differ by the subsystem.
+    The device numbers are those of JAX's `_src/hardware_utils.py` and of google/cloud-accelerator-diagnostics
+    (`tpu_info/device.py`); v2 and v3 share one and differ by the subsystem.
     """
     found = {}
     for vendor in sorted(root.glob("sys/bus/pci/devices/*/vendor")):

@@ -1,4 +1,4 @@
-"""The facts about this machine: place, accelerators, limits, packages, terminal; read in parallel in limited time."""
+"""The facts about this machine: place, accelerators and who holds them, limits, packages, terminal."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def preprocessed(pixels: Any, name: str, scale: float) -> Any:
 
 
 def unfreeze_layers(base: Any, from_layer: int, key: str) -> None:
-    """Train a base's layers from one on, negative numbers counting from the end, but no batch normalisation.
+    """Make a base's layers trainable from one on, except batch normalization; negative numbers count from the end.
 
     `key` is the number's configuration key, for the `DataError` if there is no such layer.
     """

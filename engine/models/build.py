@@ -107,9 +107,9 @@ def _call_symbolically(model: Any, inputs: Any) -> None:
 def refuse_loose_weights(model: Any, inputs: Any) -> None:
     """Build a custom model; raise `UserCodeError` if a layer or variable that its code uses does not belong to it.
 
-    The usual mistake is a layer that is created in `call`: on JAX its weights stay random, and on TensorFlow the first
-    step fails. Nothing is computed, and a model that cannot be called is left to what builds or trains it. `inputs` are
-    as in `load_start`.
+    A common mistake creates a layer during `call`: on JAX its weights stay random, and on TensorFlow the first step
+    fails. Nothing is computed, and a model that cannot be called is left to what builds or trains it. The inputs are
+    those of `load_start`.
     """
     layers = (model, *flat_layers(model))
     if all(type(one).__module__.startswith(_SOUND) and not isinstance(one, keras.layers.Lambda) for one in layers):

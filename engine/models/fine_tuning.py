@@ -30,7 +30,7 @@ class TrainingPhase(Struct, frozen=True):
 
 
 def training_phases(config: RunConfig, schedule_epochs: int = 0) -> list[TrainingPhase]:
-    """Return the phases of a run, each with the whole schedule: for `schedule_epochs` epochs, by default all."""
+    """Return the phases of a run, each with a whole learning-rate schedule, for `schedule_epochs` or all epochs."""
     config = config.model_copy(update={"epochs": schedule_epochs or config.epochs})
     first = config.fine_tuning.after_epochs
     if not first:
@@ -44,7 +44,7 @@ def training_phases(config: RunConfig, schedule_epochs: int = 0) -> list[Trainin
 
 
 def unfreeze(model: Any, config: RunConfig) -> str:
-    """Train the base's layers from `fine_tuning.from_layer` on; return a sentence. Then compile the model again."""
+    """Make the base trainable from `fine_tuning.from_layer` on; return a sentence. The model must be compiled again."""
     base = _base(model, config.model)
     if isinstance(base, keras.Model):
         unfreeze_layers(base, config.fine_tuning.from_layer, "fine_tuning.from_layer")

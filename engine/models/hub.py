@@ -59,12 +59,7 @@ class Hub(BuiltinModel):
     dropout: Annotated[DropRate, "Dropout rate before the classifier."] = 0.0
 
     def build(self, config: RunConfig, signature: Signature, saved_model: Path | None) -> Any:
-        """Build it, with a copy of the SavedModel, which it needs.
-
-        Raises:
-            DataError: There is no such SavedModel, or it cannot turn these images into features.
-            ConsoleError: The copy cannot be written.
-        """
+        """Raise `DataError` if the SavedModel is missing or does not fit, or `ConsoleError` if it cannot be copied."""
         import keras
 
         shape = image_shape("hub", signature)

@@ -46,7 +46,7 @@ def make_loss(config: RunConfig, activation: Activation) -> Any:
 def own_losses(config: RunConfig) -> dict[str, Any]:
     """Return the user's own losses of a configuration, by output."""
     pieces = {name: parse_piece(text) for name, text in config.losses.items()}
-    return {name: _of_own("loss", piece, keras.losses.Loss) for name, piece in pieces.items() if piece.is_own}
+    return {name: _of_own(piece, keras.losses.Loss) for name, piece in pieces.items() if piece.is_own}
 
 
 def make_metrics(config: RunConfig, activation: Activation) -> Any:
@@ -83,7 +83,7 @@ def _metric(piece: Piece, activation: str) -> Any:
             return piece.name
         metric = keras.metrics.BinaryAccuracy()
     elif piece.is_own:
-        metric = _of_own("metrics", piece, keras.metrics.Metric)
+        metric = _of_own(piece, keras.metrics.Metric)
     else:
         # Without an average, these two are not a single number.
         usual = {"average": "macro"} if piece.name in {"f1_score", "fbeta_score"} else {}
@@ -115,29 +115,31 @@ def _value_per_class(y_true: Any, y_pred: Any) -> Any:
     return keras.ops.one_hot(keras.ops.cast(y_true, "int32"), classes)
 
 
-def _of_own(key: str, piece: Piece, kind: type) -> Any:
+def _of_own(piece: Piece, kind: type) -> Any:
     """Return the user's loss or metric: an object of a class, or a function of labels and outputs."""
     found = find_user_code(piece.name)
     if isinstance(found, type):
-        return make_piece(key, piece, None, {}, kind)
+        return _called(piece, kind)
     return update_wrapper(partial(found, **piece.options), found) if piece.options else found
 
 
 def make_piece(key: str, piece: Piece, module: Any, names: Mapping[str, str], *kinds: type) -> Any:
-    """Make an object of one of some kinds: of a class in a module of Keras, or of the user's.
+    """Make an object of one of some kinds: with a class in a module of Keras, or with the user's class or function.
 
-    Raises:
-        ConfigError: Keras's class, which the configuration's key names, does not take these options.
-        UserCodeError: The user's code failed, or made something else.
+    Raises `ConfigError` for the key if Keras's class does not take these options, or `UserCodeError`.
     """
     if piece.is_own:
-        made = call_user_function(piece.name, **piece.options)
-        if isinstance(made, kinds):
-            return made
-        what = f"{piece.name} made a {type(made).__name__}, not a keras {kinds[0].__name__}."
-        raise UserCodeError(what, remedy="Name a class of that kind, or a function that returns one.")
+        return _called(piece, *kinds)
     try:
         return getattr(module, names[piece.name])(**piece.options)
     except (TypeError, ValueError) as error:
         what = f"keras {names[piece.name]} cannot be made with {', '.join(piece.options)}: {one_line(error, 200)}"
         raise ConfigError([Problem(key, what)]) from error
+
+
+def _called(piece: Piece, *kinds: type) -> Any:
+    made = call_user_function(piece.name, **piece.options)
+    if isinstance(made, kinds):
+        return made
+    what = f"{piece.name} made a {type(made).__name__}, not a keras {kinds[0].__name__}."
+    raise UserCodeError(what, remedy="Name a class of that kind, or a function that returns one.")

@@ -82,9 +82,9 @@ def read_architecture(path: Path) -> Architecture:
 def find_code(architecture: Architecture) -> tuple[str, ...]:
     """Return the beginning of a sentence about each layer that contains code, with the names of the layer and the file.
 
-    Code is a `Lambda` layer, a Python lambda, a layer that wraps a program of JAX, PyTorch or TensorFlow, a class or
-    function from outside Keras, a function of Keras that is no activation, loss or metric, a vocabulary in a file, and
-    pickled weights. Keras's other classes are not code, whatever their options.
+    These count: a `Lambda` layer, a Python lambda, a layer that wraps a program of JAX, PyTorch or TensorFlow, a class
+    or function from outside Keras, a function of Keras that is no activation, loss or metric, a vocabulary in a file,
+    and pickled weights. Keras's other classes are not code, whatever their options.
     """
     file = user_path(architecture.path)
     found: dict[str | None, str] = {}

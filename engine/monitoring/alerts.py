@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
     from .webhook import Webhook
 
-SPIKE, SPIKE_SHARE = 3.0, 0.05  # a spike: how many times the usual loss, and how much of the first epoch's above it
+SPIKE, SPIKE_SHARE = 3.0, 0.05  # a spike: so many times the usual loss, and above it by this share of the first
 RECENT = 5  # epochs of which the usual loss is the median, and for which validation gets worse before it is overfitting
 PLATEAU = 10  # epochs without a better value
 QUIET = 10  # epochs in which an alert did not hold before it is reported again
@@ -48,7 +48,7 @@ Alerting = dict[events.AlertKind, Advice]
 
 
 def alerts_within(newest: events.Progress | events.EpochEnded, epochs: Sequence[events.EpochEnded]) -> Alerting:
-    """Return whether the loss of a progress event, or of the last epoch, is no number or far above the last epochs'."""
+    """Return the alert if the loss of a progress event, or of the last epoch, is not finite or jumped."""
     value = newest.logs.get("loss", 0.0)
     if not math.isfinite(value):
         what = f"The loss became {'NaN' if math.isnan(value) else 'infinite'} in epoch {newest.epoch}."

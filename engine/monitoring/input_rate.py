@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
 
 
-INPUT_SHARE = 0.20  # from this share of waiting, the input limits a run: without it, it would take 80% of its time
+INPUT_SHARE = 0.20  # from this share of waiting on, the input limits a run: a fifth of its time or more is lost
 ACCELERATOR_SHARE = 0.05  # up to this share, the accelerator does: a perfect input would save a twentieth at most
 EVENT_EVERY_S = 2.0  # shortest time between two events within an epoch
 _JUDGED_S = 1.0  # a shorter epoch is no reason for advice
@@ -78,8 +78,8 @@ def metered(dataset: Any, meter: InputMeter | None = None) -> tuple[Any, InputMe
 
     The dataset must end in a prefetch, so that the time of a request is a wait and no work, and its options must switch
     tuning off, with which TensorFlow would put another prefetch behind the stage. The meter of an earlier dataset goes
-    on counting with this one. There is none if a remote TPU's host reads the dataset, or TensorFlow no longer has the
-    stage.
+    on counting with this one. The dataset stays as it is, without a meter, if a remote TPU's host reads it, or
+    TensorFlow no longer has the stage.
     """
     names = [device.name for device in tf.config.list_logical_devices()]
     if any("/job:" in name and "/job:localhost" not in name for name in names):

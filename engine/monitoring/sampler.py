@@ -1,4 +1,4 @@
-"""Samples devices and the host once per second during a run, in its own thread; a figure may be missing for a reason.
+"""Samples devices and the host once per second during a run, in its own thread; a missing figure has a reason.
 
 A TPU is asked through libtpu. The protocol is `tpu_info/proto/tpu_metric_service.proto` of
 google/cloud-accelerator-diagnostics; the field numbers were compared with the descriptor inside libtpu 0.0.51. In a

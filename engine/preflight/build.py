@@ -45,7 +45,7 @@ _WHILE_MADE = 4
 def build(
     config: RunConfig, batch: Batch, devices: int, adapt: Callable[[Any], None] | None = None
 ) -> tuple[Any, Batch]:
-    """Return the compiled model of a configuration, with its optimizer's and metrics' variables, and its steps' batch.
+    """Return the compiled model with its optimizer's and metrics' variables, and the batch that its steps get.
 
     For a run in two phases it is the model of the second, which trains more layers and so needs more memory. `adapt`
     changes the model before it is compiled.

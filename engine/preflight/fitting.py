@@ -151,7 +151,7 @@ def why_no_batch_fits(memory: Memory, gradient: int = 0) -> tuple[str, str]:
 
 
 def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int = 0) -> Iterator[Change]:
-    """Yield changes with which a step may fit, the cheapest first, other kinds of TPU last; `gradient` is a table's."""
+    """Yield changes that may make a step fit, cheapest first, other TPUs last; `gradient` is that of the largest table."""
 
     def change(text: str, key: str, remark: str = "", **new: Any) -> Change:
         return Change(text, config.model_copy(update=new), topology, key, remark)
@@ -389,9 +389,9 @@ def without_heavy_layer(subject: Subject, verdict: Verdict) -> Iterator[Finding]
 
 
 def pipeline_s(key: str, shapes: Sequence[tuple[int | None, ...]], examples: int) -> float | None:
-    """Measure how long the input pipeline takes to change a batch as an augmentation does, a large one by a part of it.
+    """Measure how long the input pipeline takes to augment a batch; of a large one only a part is measured.
 
-    None if it is no augmentation or not of images, or if TensorFlow, which does it, would take this machine's TPU.
+    None if the key is not an image augmentation, or if TensorFlow, which does it, would take this machine's TPU.
     """
     shape = [side for side in shapes[0][1:] if side] if len(shapes) == 1 else []
     if not key or not shape or installed_versions(("tensorflow-tpu",)):

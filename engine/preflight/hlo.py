@@ -4,7 +4,7 @@ A step cannot be faster than its operations at the peak of the matrix units, its
 exchange at the peak of the interconnect, even if all three overlap and nothing else takes time: a roofline (Williams,
 Waterman, Patterson 2009). The peak is that of bf16, in which a TPU by default also multiplies float32 numbers.
 
-Avoidable are bytes moved many times, changes of layout, and calls to the host. The instructions of the compiler's
+Bytes moved many times, changes of layout and calls to the host are avoidable. The instructions of the compiler's
 optimised HLO name the Keras layers they come from; those that name none are skipped.
 """
 

@@ -360,7 +360,7 @@ def _gathered(gather: Instruction) -> tuple[float, float]:
     found = _SLICES.search(gather.rest)
     sides = [int(side) for side in found[1].split(",") if side] if found else []
     each, count = math.prod(sides), math.prod(dimensions_in(gather.result)) / max(1, math.prod(sides))
-    if not sides or not count * each:
+    if not (arrays := arrays_in(gather.result)) or not sides or not count * each:
         return 0.0, 0.0
-    item = arrays_in(gather.result)[0].size / (count * each)
+    item = arrays[0].size / (count * each)
     return count * math.prod(sides[:-1]) * padded(sides[-1], TILE) * item, count if each == 1 else 0.0

@@ -194,7 +194,7 @@ def reach_verdicts(
 
 
 def _known(choice: TpuChoice, *, search: bool, use_cache: bool) -> Verdict | None:
-    """Return the verdict that needs no compiler; a model that needs a download or a call of a function has one, too."""
+    """Return the cached verdict, or that there is none before something is loaded; None if the compiler is needed."""
     config, path = choice.config, str(choice.config.model_options.get("path", ""))
     if is_user_reference(config.dataset):
         try:
