@@ -1,4 +1,4 @@
-"""Runs every check on the facts about this machine, and reports."""
+"""Runs every check on the facts about this machine, and makes the report."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The command that installs a missing package, for this place and this Python.
 
-It names the package, not an extra of ours, and never says ``--upgrade``: images of notebook services break then.
+It names the package, not an extra of ours, and never says ``--upgrade``, which breaks images of notebook services.
 """
 
 from __future__ import annotations

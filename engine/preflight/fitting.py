@@ -151,7 +151,7 @@ def why_no_batch_fits(memory: Memory, gradient: int = 0) -> tuple[str, str]:
 
 
 def changes(config: RunConfig, memory: Memory, topology: Topology, gradient: int = 0) -> Iterator[Change]:
-    """Yield changes that may make a step fit, cheapest first, other TPUs last; `gradient` is that of the largest table."""
+    """Yield changes that may make a step fit, cheapest first, other TPUs last; `gradient` is the largest table's."""
 
     def change(text: str, key: str, remark: str = "", **new: Any) -> Change:
         return Change(text, config.model_copy(update=new), topology, key, remark)

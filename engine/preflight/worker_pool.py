@@ -1,4 +1,4 @@
-"""Compiles choices in worker processes, several in parallel if cores and memory allow it."""
+"""Checks for the compiler, and compiles choices in worker processes, several in parallel if the machine allows it."""
 
 from __future__ import annotations
 
