@@ -52,7 +52,7 @@ def has_terminal() -> bool:
 
 
 def open_console(*, preset_files: Sequence[Path] = (), in_process: bool = False, **first: Any) -> int:
-    """Open the full screen with what `ConsoleApp` shows first, or else the form; return the exit code.
+    """Open the full screen with what `ConsoleApp` takes to show `first`, by default the form; return the exit code.
 
     Unless `screen_options` say it, the locale decides how curves are drawn.
 

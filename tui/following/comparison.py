@@ -187,7 +187,7 @@ class Comparison(Struct, frozen=True):
 
 
 def comparison_of(runs: Sequence[ComparedRun], metric: str = "") -> Comparison:
-    """Compare runs by a metric, or else by the one that most are judged by and all that have an epoch have."""
+    """Compare runs by a metric, by default one that most are judged by and that all with an epoch have."""
     trained = [run for run in runs if run.state.epochs]
     known = [{*run.metrics} for run in trained]
     shared = [name for name in _all_metrics(trained) if all(name in names for names in known)]

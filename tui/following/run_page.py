@@ -20,7 +20,7 @@ from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.confusion import MISTAKES, headline, matrix_lines, mistake_text, score_lines
-from ..text.hosts import account_of, gauges_of, hosts_of, lost_text, slow_text, topology_text
+from ..text.hosts import WAITS, account_of, gauges_of, hosts_of, lost_text, slow_text, topology_text
 from ..text.names import Status
 from ..text.numbers import duration, waiting_text
 from ..text.outcome import best_text, efficiency_line, output_pairs, output_places
@@ -146,7 +146,7 @@ def _machine(overview: Overview) -> list[tuple[str, str]]:
     pairs += [("slow", slow_text(host)) for host in hosts.values() if host.behind]
     lines = []
     for process in state.hosts:
-        figures = [gauge for gauge in gauges_of(state, process) if gauge.metric != "wait_percent"]
+        figures = [gauge for gauge in gauges_of(state, process) if gauge.metric != WAITS]
         text = ", ".join(f"{gauge.name} {gauge.value or f'n/a ({gauge.why_not})'}" for gauge in figures)
         lines.append(f"{hosts[process].name}: {text}")
     pairs += [("hosts", "\n".join(lines)), ("time", "\n".join(account_of(state)))]

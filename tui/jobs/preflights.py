@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
 
-DEFAULT_TPU = "v5e-8"  # which Kaggle offers
-PRECISIONS = ("float32", "mixed_bfloat16")  # with which a TPU can compute
+DEFAULT_TPU = "v5e-8"  # the one that Kaggle offers
+PRECISIONS = ("float32", "mixed_bfloat16")  # that a TPU can compute with
 GRACE_S = 2.0  # how long a cancelled preflight may take to end: the compiler ignores signals while it works
 STUCK_S = 20.0  # how long the job may take, beside its limit, to start and to end on a busy machine
 _CODES = {Outcome.DOES_NOT_COMPILE: 3, Outcome.DOES_NOT_FIT: 4, Outcome.UNKNOWN: 1, Outcome.FITS: 0}
