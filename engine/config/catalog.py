@@ -93,8 +93,8 @@ _BUILT_IN = (
         licence="MIT",
         files=tuple(CachedFile(f"datasets/fashion-mnist/{n}", _GOOGLE_URL + n, size) for n, size in _FASHION.items()),
     ),
-    _CIFAR("cifar10", "60,000 colour photos, 32×32, in 10 classes", classes=10, files=(CachedFile(*_CIFAR10),)),
-    _CIFAR("cifar100", "60,000 colour photos, 32×32, in 100 classes", classes=100, files=(CachedFile(*_CIFAR100),)),
+    _CIFAR("cifar10", "60,000 color photos, 32×32, in 10 classes", classes=10, files=(CachedFile(*_CIFAR10),)),
+    _CIFAR("cifar100", "60,000 color photos, 32×32, in 100 classes", classes=100, files=(CachedFile(*_CIFAR100),)),
 )
 DATASETS = {info.name: info for info in _BUILT_IN}
 

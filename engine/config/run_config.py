@@ -59,7 +59,7 @@ class RunConfig(Section):
     loss: Annotated[
         str,
         piece_or_several(options.LOSSES),
-        "The Keras loss to minimise, or yours, with options in brackets: `file.py:function(option=1)`. For "
+        "The Keras loss to minimize, or yours, with options in brackets: `file.py:function(option=1)`. For "
         "several outputs, one for all or one each: `price=mae, kind=sparse_categorical_crossentropy`.",
     ] = "sparse_categorical_crossentropy"
     loss_weights: Annotated[dict[str, NonNegativeNumber], "Weight of each output's loss, by the output's name."] = {}  # noqa: RUF012  pydantic copies defaults

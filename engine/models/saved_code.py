@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _CONFIG = "config.json"
 _PICKLED_WEIGHTS = "model.weights.npz"
 _LARGEST_CONFIG = 64 << 20
-_LARGEST_EXPANSION = 100  # Keras stores members uncompressed; one that grows more is meant to fill the memory
+_LARGEST_EXPANSION = 100  # times; Keras stores members uncompressed, and one that grows more is an attack
 _LONGEST_NAME = 200
 _PLAIN_VALUES = {"__keras_tensor__", "__tensor__", "__numpy__", "__bytes__", "__ellipsis__", "__slice__"}
 _PROGRAM_LAYERS = ("TorchModuleWrapper", "JaxLayer", "FlaxLayer")

@@ -201,7 +201,7 @@ class Recommender(BuiltinModel):
 
 
 class Transformer(BuiltinModel):
-    """An encoder and a decoder for translation (Vaswani et al. 2017): predicts each next word of a sentence.
+    """An encoder and a decoder that predict each next word of a translation (Vaswani et al. 2017).
 
     Inputs ``source`` and ``target``, which is the translation so far, are word numbers of shape ``(length,)``, 0 being
     padding; the output has shape ``(length, target vocabulary)``.

@@ -194,7 +194,7 @@ def reach_verdicts(
 
 
 def _known(choice: TpuChoice, *, search: bool, use_cache: bool) -> Verdict | None:
-    """Return the cached verdict, or that there is none before something is loaded; None if the compiler is needed."""
+    """Return the cached verdict, or an undecided one if something must be loaded first; None if it must be compiled."""
     config, path = choice.config, str(choice.config.model_options.get("path", ""))
     if is_user_reference(config.dataset):
         try:
