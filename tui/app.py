@@ -49,7 +49,7 @@ _LONGEST_OPENING_S = 1.0
 class ConsoleApp(App[int]):
     """The whole console. Screens are imported when they are shown, so that the first frame appears quickly.
 
-    It opens with the form for a new run, or else a run, a comparison by a metric (by default one that all have), or a
+    It opens with the form for a new run, or with a run, a comparison by a metric (by default one that all have), or a
     sweep. With `in_process`, runs train in this process instead of in one that outlives the console. The default theme
     is the one that was chosen last.
     """
@@ -180,7 +180,7 @@ class ConsoleApp(App[int]):
         return CompareScreen(runs, metric, self._marker)
 
     def _setup_screen(self) -> SetupScreen:
-        """Return the form; there is one, which keeps its content while it is not shown."""
+        """Return the one form, which keeps its content while it is hidden."""
         if self._form is None:
             from .screens.setup import SetupScreen
 
@@ -203,16 +203,15 @@ class ConsoleApp(App[int]):
 
     def start_run(self, config: RunConfig) -> None:
         """Start the form's run; a second press while it starts does nothing."""
-        in_process = self._in_process
-        if in_process and self._own_run is not None:
+        if self._in_process and self._own_run is not None:
             what, why = "A run is already training inside this console.", "One process can train only one run."
             remedy = "Wait for it or stop it. Without --in-process, several runs can train at the same time."
             show_error(self, ConsoleError(what, why=why, remedy=remedy))
             return
-        if in_process:
+        if self._in_process:
             self._hear_signals()
         start = self._launcher or partial(launch, prewarmer=self._prewarmer)
-        self._start(partial(start, config, in_process=in_process))
+        self._start(partial(start, config, in_process=self._in_process))
 
     def resume_run(self, run: RunDirectory, *, is_finished: bool) -> None:
         what, then, yes = f"Resume {run.run_id}?", "It goes on from its newest checkpoint.", "Resume"
@@ -226,9 +225,9 @@ class ConsoleApp(App[int]):
         ask_user(self, question, lambda _: self._start(partial(launch_resumed, run)))
 
     def _start(self, start: Callable[..., HostedRun | InProcessRun]) -> None:
-        """Start a run, unless one is being started, in a thread: creating a folder may be slow on a network disk.
+        """Start a run in a thread, unless one is being started: creating a folder may be slow on a network disk.
 
-        If it needs to be trusted, ask, and start it with ``trust``.
+        If the user did not start the run before, ask, and start it with ``trust``.
         """
 
         def launch_it() -> None:
@@ -301,7 +300,7 @@ class ConsoleApp(App[int]):
         self.push_screen(form)
 
     def new_run_like(self, run: RunDirectory, changes: Sequence[str] = (), *, is_trusted: bool = False) -> None:
-        """Go to the form, filled in as a run was; trusted is one that may run even if the user did not start it."""
+        """Open the form, filled in as a run was; with `is_trusted`, the user need not have started that run."""
         from tpu_console.engine.config.reading import load_config, parse_assignment, with_changes
         from tpu_console.engine.config.trust import check_started
 
@@ -336,7 +335,7 @@ class ConsoleApp(App[int]):
         yield SystemCommand("Theme", "Choose the colors; they are remembered.", self.action_change_theme)
 
     def action_command_palette(self) -> None:
-        """Open the command palette. Textual gives it an ID, which the last one still has while it closes."""
+        """Open the command palette, unless one is still closing: both would have the same ID."""
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())
 
@@ -349,7 +348,7 @@ class ConsoleApp(App[int]):
         self.action_leave()
 
     def action_ask_to_leave(self) -> None:
-        """Leave the console after a question; if a run trains in this process, that has a question of its own."""
+        """Ask, then leave; if a run trains in this process, ask about that run instead."""
         if self._own_run is not None:
             self.action_leave()
         else:

@@ -63,7 +63,7 @@ _OF_RUNS = {
     "sweeps": "sweeping",
 }
 _EARLIER = {"annotate": "tag"} | {name: name for name in _OF_RUNS if name not in {"list", "tag"}}
-"""Commands of `tpu-console runs` by the names they had; for one release, they work without `runs`."""
+"""The earlier names of `tpu-console runs` commands, which work without `runs` for one release."""
 
 
 class _Commands(click.Group):
@@ -133,7 +133,7 @@ class _RunCommands(_Commands):
     modules = _OF_RUNS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Add the name of the list."""
+        """Add `list` if no command is named."""
         is_named = ctx.resilient_parsing or (args and (not args[0].startswith("-") or args[0] in ctx.help_option_names))
         return super().parse_args(ctx, args if is_named else ["list", *args])
 
@@ -177,7 +177,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Write one sentence about an error to standard error, of a bug also a log; return the exit code."""
+    """Report an error in one sentence on standard error, and a bug also in a log; return the exit code."""
     if isinstance(error, ConsoleError):
         complain_about(error)
         return _BAD_USAGE if isinstance(error, ConfigError | RunNotFoundError | opening.NoTerminalError) else _FAILED

@@ -41,7 +41,7 @@ _NEAR_THE_START = 0.05
 class RedrawGate:
     """Delays redraws so that drawing takes at most `max_share` of one core from training.
 
-    There are at most four a second, and at least one in two seconds, so that a costly chart still lives.
+    There are at most four a second, and at least one in two seconds, so that a costly chart still updates.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,7 +54,7 @@ class RedrawGate:
         return max(0.0, self._next_s - self._clock())
 
     def hold(self, seconds: float) -> None:
-        """Put the next redraw off, because something quicker is drawn now; never for long."""
+        """Delay the next redraw, but never for long, because something quicker is drawn now."""
         self._next_s = max(self._next_s, min(self._clock() + seconds, self._drawn_s + _LONGEST_WAIT_S))
 
     def drawn(self, cost_s: float) -> None:
@@ -223,7 +223,7 @@ class MetricChart(Widget):
         return [(note, style) for note, style in notes if note]
 
     def _legends(self) -> Iterable[Legend]:
-        """Return what stands beside the title, in fewer and fewer words."""
+        """Return the legend beside the title, the longest form first."""
         return legends_of(self._entries(), self.title)
 
     def _entries(self) -> list[Entry]:
@@ -250,7 +250,7 @@ class MetricChart(Widget):
         return style_of(ALARM[tone_of(self.app.current_theme)]) + Style(bold=True)
 
     def stops(self) -> list[float]:
-        """Return the places of the best samples and of the marks on the horizontal axis."""
+        """Return the positions of the best samples and of the marks on the horizontal axis."""
         best = [x for series in self._started() for x in series.best_line(self.axis).x.tolist()]
         return best + [mark.place.along(self.axis) for mark in self._marks]
 
@@ -267,7 +267,7 @@ class MetricChart(Widget):
         ends = left, right = self.window.resolved(extent)
         if self.window.mode is Mode.ALL and (0.0 < left < _NEAR_THE_START * right or 0.0 < left == right):
             ends = 0.0, right  # a round number, which stays where it is while the run grows
-        # An accuracy never has a logarithmic axis, a learning rate has one if it spans much.
+        # An accuracy never has a logarithmic axis; a learning rate has one if its range is wide.
         is_log = self.log_scale and all(series.curve.metric.fits_log_scale for series in started)
         if all(series.curve.metric.is_learning_rate and series.lowest > 0.0 for series in started):
             widest = max(series.highest for series in started) / min(series.lowest for series in started)
@@ -298,7 +298,7 @@ class MetricChart(Widget):
         return self.size.width - x.cells + x.cell(cursor) if left <= cursor <= right else None
 
     def _below(self, event: MouseEvent) -> tuple[Scene, int, int] | None:
-        """Return the column and the row, from the bottom, below the pointer; they may lie beside the scene's plot."""
+        """Return the scene, and the column and the row (from the bottom) of the pointer, inside the plot or outside."""
         place, scene = event.get_content_offset(self), self._scene
         if place is None or scene is None:
             return None

@@ -1,4 +1,4 @@
-"""What charts show: metrics along three possible horizontal axes, as measured and smoothed, cursor and window."""
+"""What charts show: metrics along one of three axes, as measured and smoothed, the cursor, and the window."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Curve(Struct, frozen=True, eq=False):
     is_validation: bool  # whether the metric was measured on held-out data
     # Whether each value covers the epoch so far, because the mean since the sample before cannot be known.
     running: bool = False
-    metric: Metric = _FIGURE  # what is known of the metric
+    metric: Metric = _FIGURE  # what is known about the metric
     losses: FloatArray | None = None  # what decides between equal values, shape `(n,)`
 
     def along(self, axis: Axis) -> FloatArray:
@@ -216,7 +216,7 @@ class Line(Struct, frozen=True):
     y: FloatArray  # values, shape `(n,)`
 
     def part(self, ends: Extent, around: int = 0) -> Line:
-        """Return the samples inside a window as a view, with so many samples more at either end."""
+        """Return the samples inside a window as a view, with `around` more samples at either end."""
         first = int(np.searchsorted(self.x, ends[0])) - around
         last = int(np.searchsorted(self.x, ends[1], side="right")) + around
         inside = slice(max(first, 0), max(last, 0))

@@ -31,7 +31,7 @@ _FARTHEST = 8  # columns from a mark's place to where it stands if there is no r
 
 
 class MarkKind(enum.Enum):
-    """What is marked, by its sign; later ones come first where there is no room for all."""
+    """What is marked, by its sign; later kinds come first if there is no room for all."""
 
     LEARNING_RATE = "◆"
     PAUSE = "║"
@@ -48,7 +48,7 @@ class Mark(Struct, frozen=True):
 
 
 def marks_of(state: RunState) -> Iterator[Mark]:
-    """Yield what is known of a run beside its curves: alerts, pauses, resumes and learning rates."""
+    """Yield the marks of a run: alerts, pauses, resumes and changes of the learning rate."""
     for resumed in state.resumed:
         yield Mark(MarkKind.RESUME, _at_step(state, resumed.step), "rolled back" if resumed.why else "resumed")
     for steered in state.steered:

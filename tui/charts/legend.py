@@ -27,11 +27,11 @@ _SHORT = {"learning_rate": "lr", "accuracy": "acc"}
 
 Marker: TypeAlias = Literal["braille", "block", "ascii"]
 Tone: TypeAlias = Literal["dark", "light", "ansi-dark", "ansi-light"]
-# Red, green and blue, or the number of one of the terminal's own sixteen colours.
+# Red, green and blue, or the number of one of the terminal's own sixteen colors.
 PenColor: TypeAlias = tuple[int, int, int] | int
 
 # After Okabe and Ito: people who cannot see red, green or blue can distinguish training from validation in each slot.
-# Every colour has a contrast of at least 4.5 to 1 on Textual's own backgrounds.
+# Every color has a contrast of at least 4.5 to 1 on Textual's own backgrounds.
 _TRAINING: dict[Tone, tuple[PenColor, ...]] = {
     "dark": ((86, 180, 233), (214, 130, 178), (0, 168, 122), (140, 130, 255)),
     "light": ((0, 95, 155), (160, 40, 110), (0, 105, 75), (80, 50, 190)),
@@ -44,7 +44,7 @@ _VALIDATION: dict[Tone, tuple[PenColor, ...]] = {
     "ansi-dark": (11, 3, 9, 7),
     "ansi-light": (1, 3, 9, 8),
 }
-# The colour of errors.
+# The color of errors.
 ALARM: dict[Tone, PenColor] = {"dark": (255, 110, 110), "light": (190, 0, 20), "ansi-dark": 9, "ansi-light": 1}
 SLOTS = 4
 _FAINT = 0.45
@@ -53,8 +53,8 @@ _FAINT = 0.45
 class Pen(Struct, frozen=True):
     """How one curve is drawn."""
 
-    color: PenColor  # its colour
-    faint: PenColor  # the colour of what stands behind its line
+    color: PenColor  # its color
+    faint: PenColor  # the color of what stands behind its line
     glyph: str  # marks the curve in the legend and, for points and beads, in the plot
     has_points: bool = False  # draw every sample as a glyph too, while there is room for that
     is_dashed: bool = False  # draw the line with gaps, and the glyph on it here and there
@@ -62,7 +62,7 @@ class Pen(Struct, frozen=True):
 
 
 def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool, has_color: bool = True) -> Pen:
-    """The pen of a training or validation curve, in one of the `SLOTS` colours that it may have."""
+    """The pen of a training or validation curve, in one of the `SLOTS` colors that it may have."""
     glyph = ("o" if is_validation else "*") if marker == "ascii" else "●" if is_validation else "─"
     color = (_VALIDATION if is_validation else _TRAINING)[tone][slot]
     is_dashed = is_validation and (marker == "ascii" or not has_color)
@@ -75,7 +75,7 @@ def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool, has_c
 
 
 def tone_of(theme: Theme) -> Tone:
-    """Return the kind of a theme, by which colours are chosen."""
+    """Return the kind of a theme, by which colors are chosen."""
     if (theme.foreground or "").startswith("ansi_"):
         return "ansi-dark" if theme.dark else "ansi-light"
     return "dark" if theme.dark else "light"
@@ -102,7 +102,7 @@ class Entry(Struct, frozen=True):
 
 Legend: TypeAlias = Sequence[tuple[str, Style | str]]  # what stands beside a title, in pieces of one look
 # From the longest to the shortest: the digits of a value, what is said of the best one, what stands between two curves,
-# and whether the 0 before the point goes, rather than the best epoch.
+# and whether the 0 before the decimal point is dropped, to keep the best epoch.
 _WORDINGS = (
     (4, " ★ {best} ({epoch:g})", "  ", False),
     (3, " ★ {best} ({epoch:g})", "  ", False),
@@ -113,7 +113,7 @@ _WORDINGS = (
 
 
 def style_of(color: PenColor) -> Style:
-    """The rich style of a pen's colour."""
+    """The rich style of a pen's color."""
     return Style(color=f"color({color})" if isinstance(color, int) else "rgb({},{},{})".format(*color))
 
 
@@ -163,8 +163,8 @@ def written(value: float | None, digits: int) -> str:
 def reading_line(curves: Sequence[Curve], axis: Axis, x: float, width: int, tone: Tone) -> Text | None:
     """Write the newest sample of every curve at or before `x`, and where it is; None if there are no samples.
 
-    The line has at most `width` columns: fewer words where that is too long, and then fewer curves. Values have the
-    colours of their curves.
+    The line has at most `width` columns: fewer words if that is too long, and then fewer curves. Values have the
+    colors of their curves.
     """
     if (ruler := newest_at(curves, axis, x)) is None:
         return None

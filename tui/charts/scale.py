@@ -1,4 +1,4 @@
-"""The one mapping from values to cells, whose round numbers lie in the middle of rows and columns, and its range."""
+"""How values become rows and columns, with round numbers in the middle of a cell, and the range that is shown."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _TIME_UNITS = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (3 * 86400.0, 3600.0, "
 
 # At either end, no more than this share of the samples lies outside, or one of a few.
 _MOST_OUTSIDE = 0.15
-# How far its whiskers reach, in boxes: what lies outside is "far out", by Tukey.
+# How far the whiskers of a box plot reach, in box lengths: Tukey calls what lies beyond "far out".
 _REACH = 3.0
-# Samples lie outside if they would make the range larger than this many times; otherwise they fit.
+# Samples are left outside only if they would make the range more than this many times larger.
 _STRETCH = 2.0
 _FEW = 1000
 
@@ -138,7 +138,7 @@ def robust_range(
 
 
 def _whiskers(part: FloatArray) -> Extent:
-    """Return the ends of a box plot's whiskers; a start that is steep hides a seventh of the samples at most."""
+    """Return the ends of a box plot's whiskers; a steep start hides at most a seventh of the samples."""
     out, ordered = max(int(_MOST_OUTSIDE * len(part)), 1), np.sort(part)
     lower, upper = (float(end) for end in np.percentile(ordered, (25, 75)))
     reach = _REACH * (upper - lower)
@@ -149,7 +149,7 @@ def _whiskers(part: FloatArray) -> Extent:
 
 
 def y_scale(low: float, high: float, rows: int, *, is_log: bool = False, below: int = 0, above: int = 0) -> Scale:
-    """Return the scale of a vertical axis from a value to a higher one; so many outer rows stay free.
+    """Return the scale of a vertical axis from a value to a higher one; `below` and `above` rows stay free.
 
     A logarithmic one, whose values are decimal logarithms, has less than two ticks if they lie close together.
     """
@@ -185,7 +185,7 @@ def x_scale(left: float, right: float, columns: int, axis: Axis) -> Scale:
 
 
 def _cost(least: int, most: int) -> Callable[[Scale], tuple[int, float]]:
-    """Return what is lowest for the scale with the longest curves, preferably with about five ticks."""
+    """Return a key that is lowest for the scale with the tallest curves, preferably with about five ticks."""
 
     def cost(scale: Scale) -> tuple[int, float]:
         ticks = len(scale.round_values)

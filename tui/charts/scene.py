@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Less than this, as a share of the values themselves, is rounding and not a curve worth a whole pane.
 _FLAT = 1e-5
-_CELLS_BETWEEN_BEADS, _CELLS_A_POINT, _CELLS_A_TURN = 8, 4, 2
+_MARKER_SPACING, _POINT_SPACING, _TURN_WIDTH = 8, 4, 2  # in cells
 _LETTERS = 4  # along a line
 _AWAY = (0, 1, -1, 2, -2)  # rows from a line to a letter
 _DASH, _GAP = 4, 2  # in dots
@@ -34,7 +34,7 @@ _MANY = 8  # validations
 _BEST, _GRID = "★", "·"
 _ROUNDING = 1e-9  # of a step: a sample on the edge of the range is no spike
 _APART = 2  # columns between two spikes that each have a mark
-_ABOVE = {"ascii": "^"}  # where the other one would look like the sign of a warning
+_ABOVE = {"ascii": "^"}  # the triangle's replacement, !, would look like a warning
 _NO_LINE = Line(np.empty(0), np.empty(0))
 
 DotGrid: TypeAlias = npt.NDArray[np.bool_]
@@ -102,7 +102,7 @@ class Layer(Struct, frozen=True):
     """Glyphs of one look; a later layer covers an earlier one."""
 
     cells: Mapping[Cell, str]  # one character each
-    color: PenColor | None  # colour of all of them; None for the text's own
+    color: PenColor | None  # color of all of them; None for the text's own
     is_dim: bool = False  # whether they are drawn dim, in the background
 
 
@@ -134,7 +134,7 @@ class Scene(Struct, frozen=True):
 
 
 def build_scene(traces: Sequence[DrawnCurve], view: View) -> Scene | None:
-    """Lay out `traces`; None where there is no room or nothing finite to draw.
+    """Lay out `traces`; None if there is no room or nothing finite to draw.
 
     A range of less than half a decade has no logarithmic axis: round numbers would lie too far apart.
     """
@@ -168,7 +168,7 @@ def _visible(line: Line, view: View) -> Line:
         near = near.only(near.y > 0.0)
     if len(near.y) > _MOST_CUT:
         return near.part(view.ends)
-    # Off the ends of float64, where the difference of two values is infinite.
+    # Away from the ends of float64, where the difference of two values is infinite.
     return cut_to(Line(near.x, np.clip(near.y, -_LARGEST, _LARGEST)), *view.ends)
 
 
@@ -265,7 +265,7 @@ def _curves(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
     # One glyph per sample, in the very cell in which the line runs, while they are far apart.
     for one in drawn:
         points = scene.cells(one.line)
-        if one.pen.has_points and len(set(points)) * _CELLS_A_POINT <= scene.x.cells:
+        if one.pen.has_points and len(set(points)) * _POINT_SPACING <= scene.x.cells:
             layers.append(Layer(dict.fromkeys(points, one.pen.glyph), one.pen.color))
     layers += [Layer(dict.fromkeys(scene.cells(one.best), _BEST), one.pen.color) for one in drawn]
     taken = _cells_of(layers)
@@ -290,7 +290,7 @@ def _line_layers(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
     dots = np.array([_dots(one.line, one.pen, scene) for one in drawn])
     filled = dots.reshape(len(drawn), scene.y.cells, down, scene.x.cells, across).any(axis=(2, 4))
     number = np.cumsum(filled, axis=0)
-    turn = np.arange(scene.x.cells) // _CELLS_A_TURN % np.maximum(number[-1], 1)
+    turn = np.arange(scene.x.cells) // _TURN_WIDTH % np.maximum(number[-1], 1)
     seen = dots & (filled & (number - 1 == turn)).repeat(down, axis=1).repeat(across, axis=2)
     layers = []
     for one, grid in zip(drawn, seen, strict=True):
@@ -298,8 +298,8 @@ def _line_layers(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
         if len(one.line.x) == 1:
             cells = dict.fromkeys(cells, "*" if scene.marker == "ascii" else "•")  # something larger than one dot
         elif pen.is_dashed and cells:
-            beads = {cell[0] // _CELLS_BETWEEN_BEADS: cell for cell in sorted(cells, reverse=True)}
-            cells |= dict.fromkeys([*beads.values(), max(cells)], pen.glyph)
+            markers = {cell[0] // _MARKER_SPACING: cell for cell in sorted(cells, reverse=True)}
+            cells |= dict.fromkeys([*markers.values(), max(cells)], pen.glyph)
         layers.append(Layer(cells, pen.color))
     return layers
 

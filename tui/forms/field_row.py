@@ -252,7 +252,7 @@ class FieldRow(Widget):
 
 
 class TickBox(Checkbox):
-    """A checkbox with a mark when it is on and none when it is off; Textual's shows it in both, in other colours."""
+    """A checkbox with a mark when it is on and none when it is off; Textual's shows it in both, in other colors."""
 
     def render(self) -> Content:
         self.BUTTON_INNER = "X" if self.value else " "

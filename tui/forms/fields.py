@@ -269,7 +269,7 @@ class Draft:
     def command(self, config: RunConfig) -> str:
         """Return the `tpu-console run` command that starts the same run."""
         preset = self.preset
-        if preset.notes:  # made for data, and again by the command
+        if preset.notes:  # made for data; the command makes it again
             values = flat_values(config)
             given = [f"{key}={value_text(key, value)}" for key, value in preset.given if values.get(key) == value]
             command = run_command(config, preset.config, user_path(preset.path))

@@ -96,7 +96,6 @@ class _Chart:
         self._series = [Series(curve) for curve in curves_of(state)[title]]
 
     def draw(self) -> None:
-        """Draw it."""
         self._write(self._title, (0, 1), (0, 34), size=13, weight="bold")
         left, right = extent_of([series.curve for series in self._series], _AXIS) or (0.0, 1.0)
         ends, width = (left, max(right, left + 1e-9)), int(self._width / _LETTER)
@@ -152,7 +151,7 @@ class _Chart:
     def _write(
         self, text: str, at: tuple[float, float], away: tuple[float, float], of: Any = _PLOT, **look: Any
     ) -> None:
-        """Write a text, some CSS pixels to the right and up from a place; its units and the look as of `annotate`."""
+        """Write a text, some CSS pixels to the right and up from a point; `of` and `look` are options of `annotate`."""
         from matplotlib.font_manager import findfont, get_font
 
         look = {"size": 10.5, "color": _TEXT, "ha": "left", "va": "baseline", "weight": "normal"} | look

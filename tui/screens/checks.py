@@ -1,4 +1,4 @@
-"""The screens that check: settings, with the TPU compiler, and this machine."""
+"""The screens that check a configuration with the TPU compiler, and this machine."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             return
 
         def end(outcome: JobOutcome) -> None:
-            self.call_after_refresh(self._end, outcome)  # while the dialog was open, layouts were put off
+            self.call_after_refresh(self._end, outcome)  # while the dialog was open, layouts were delayed
 
         doing, explanation = "Checking with the TPU compiler", "Each choice that is done is kept."
         jobs, limits = choices.jobs(self._config, missing_compiler()), {"limit_s": choices.stuck_s, "grace_s": GRACE_S}

@@ -24,7 +24,7 @@ from ..following.comparison import (
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..widgets.basics import PaneTabs, ScrollingText, call_back
-from ..widgets.chart_grid import ComparedGrid, compared_curves, reading_line, run_pen
+from ..widgets.chart_grid import ComparedGrid, compared_curves, compared_reading, run_pen
 from ..widgets.record_table import RecordTable
 from .live_charts import CHART_KEYS, CURSOR_KEYS, ChartedScreen
 from .parts import HELP, QUIT, KeysFooter, Title, console_of
@@ -178,7 +178,7 @@ class CompareScreen(ChartedScreen):
 
     def reading_at(self, x: float, width: int) -> RichText:
         shown = {chart.title: self.curves.get(chart.title, ()) for chart in self.grid.on_page}
-        return reading_line(shown, self.axis, x, self.app.current_theme, width)
+        return compared_reading(shown, self.axis, x, self.app.current_theme, width)
 
     def watch_axis(self, old: Axis, new: Axis) -> None:
         self.window, self.cursor = Window(), None

@@ -86,7 +86,7 @@ class Asking(ClosesOnce[Answer]):
 class Confirmation(Asking[str]):
     """Asks whether to do something; returns the way to do it, and an empty text for no.
 
-    `yes` is the label of the button, or those of several ways by name, of which y takes the first one. With
+    `yes` is the label of the button, or those of several ways by name, of which y chooses the first. With
     `is_careful`, enter means no at first, because yes cannot be undone.
     """
 
@@ -228,9 +228,9 @@ class TextDialog(ModalScreen[None]):
 def show_error(
     app: App[Any], error: ConsoleError | OSError, when_trusted: Callable[[], object] | None = None, *, what: str = ""
 ) -> None:
-    """Show an error; if it is that something is not trusted, which the user did not start, ask whether to do it.
+    """Show an error; for code that the user did not start, ask whether to allow it, and call `when_trusted`.
 
-    `what` says what an error of the system has prevented.
+    `what` says what an `OSError` prevented.
     """
     if isinstance(error, OSError):
         place = f"{user_path(Path(error.filename))}: " if isinstance(error.filename, str) else ""
@@ -252,7 +252,7 @@ def error_dialog(error: ConsoleError) -> TextDialog:
 
 
 class Palette(CommandPalette, ClosesOnce[Any]):
-    """Textual's palette, but a page key before its list is shown does no harm."""
+    """Textual's palette, but a page key is ignored until its list is shown."""
 
     def _action_command_list(self, action: str) -> None:
         with suppress(KeyError):  # moving by a page needs the lines of the list, and a hidden one has none

@@ -1,6 +1,6 @@
 """The dialog that finds a preset, a setting of the form, files or the name of a dataset.
 
-Of files and names it says how a first run would train on them.
+For files and names, it describes how a first run would train on them.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         return self.query_one(Input).value.strip()
 
     def _offer(self) -> None:
-        """Offer what lies here for an empty field, and else what has all of the words in it."""
+        """Offer what is in the folder for an empty field, or else everything that contains all of the words."""
         self.query_one(Vertical).border_title = _LISTING if self._names is None else "Find"
         if self._question is not None or self._preset is not None:
             return

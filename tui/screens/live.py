@@ -231,8 +231,9 @@ class LiveScreen(ChartedScreen):
                 widget = self.query_one(f"#{pane.name}")
                 widget.remove_class("-empty")
                 pane.show(widget, header.view)
-        self.query_one(PaneTabs).panes = {pane.name: pane.label for pane in PANES if pane.name in self.panes}
-        self.query_one("#side").set_class("samples" in self.panes, "-samples")
+        panes = self.panes
+        self.query_one(PaneTabs).panes = {pane.name: pane.label for pane in PANES if pane.name in panes}
+        self.query_one("#side").set_class("samples" in panes, "-samples")
         if state is not self._drawn:
             self._drawn, self.curves = state, curves_of(state)
             self.grid.show(self.curves, [*marks_of(state)])

@@ -1,4 +1,4 @@
-"""The charts of the live screen: the look, window and cursor that they share, and the keys that change them."""
+"""The charts of the live screen and of comparisons: their common look, window and cursor, and the keys for these."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _VALUES: dict[str, tuple[object, ...]] = {
     "is_full": (False, True),
     "marker": _MARKERS,
 }
-"""Through which a key goes, by the part of the look."""
+"""The values that a key steps through, by part of the look."""
 _FOLLOWED_SHARES = (0.5, 0.2, 0.05, 1.0)  # of the run, that the charts show while they follow it
 
 _LOOK = (*_VALUES, "window")
@@ -371,7 +371,7 @@ class ChartedScreen(Screen[None]):
             VIEWS.put(self._preset, ChartView(self.axis.value, self._kept_marker, self.grid.order, tabs.current))
 
     def use_view(self, preset: str, view: ChartView | None) -> None:
-        """Look at the charts as at those of the last run of a preset, unless the user has changed something by now."""
+        """Take over the look kept for a preset, unless the user has changed something already."""
         self._preset = preset
         if self._has_chosen:
             self.keep_view()

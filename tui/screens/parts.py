@@ -9,6 +9,7 @@ from textual.content import Content
 from textual.widgets import Footer, Static
 
 from ..text.keys import bind
+from ..widgets.basics import is_closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,8 +47,8 @@ class KeysFooter(Footer):
 
     async def recompose(self) -> None:
         """Compose again if there are other keys or another width: Textual asks for it whenever the focus moves."""
-        if not self.is_attached:
-            return  # the screen was left
+        if is_closing(self):
+            return  # the screen is being left, and some of its widgets may be gone
         active = self.screen.active_bindings.values()
         keys = {(one.binding.key, one.binding.description, one.enabled) for one in active if one.binding.show}
         if (wanted := (keys, self.app.size.width)) != self._composed:

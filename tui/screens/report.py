@@ -142,7 +142,7 @@ _BAR = Column(
 
 
 class MatrixPane(RowsPane):
-    """The confusion matrix: counts on colours that get stronger with their share of the row.
+    """The confusion matrix: counts on colors that get stronger with their share of the row.
 
     The row names stay in place when it scrolls sideways.
     """
@@ -217,7 +217,7 @@ class PicturesPane(ScrollingText):
         self._pictures = report.pictures
 
     def on_resize(self) -> None:
-        has_colours = not any(isinstance(one, Monochrome | NoColor | AsciiOnly) for one in self.app.get_line_filters())
-        depth, width = Depth.TRUE if has_colours else Depth.GREY, self.scrollable_content_region.width
+        has_colors = not any(isinstance(one, Monochrome | NoColor | AsciiOnly) for one in self.app.get_line_filters())
+        depth, width = Depth.TRUE if has_colors else Depth.GREY, self.scrollable_content_region.width
         lines = gallery(self._pictures, width, depth, rows=len(self._pictures))
         self.query_one(Static).update(Content.from_rich_text(Text.from_ansi("\n".join(lines))))

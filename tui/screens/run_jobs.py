@@ -67,7 +67,7 @@ def predict(app: App[Any], run: RunDirectory) -> None:
         return "" if "://" in data or Path(path).expanduser().exists() else f"There is no {path}."
 
     def start(data: str) -> None:
-        # The whole path, also before the name of a function in it.
+        # An absolute path, which the name of a function may follow.
         whole = data if "://" in data else str(Path(data).expanduser().absolute())
         _start(app, "predict", {"run": str(run.path), "data": [whole], "out": str(out)}, f"Predicting {data}")
 
@@ -106,7 +106,7 @@ def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> 
 
 
 class JobDialog(Asking[JobOutcome]):
-    """Does jobs one after the other; escape cancels, as leaving the console does, and what a job has finished is kept.
+    """Runs jobs one after the other; escape or leaving the console cancels, and what a job has finished is kept.
 
     Returns the outcome of the last one. `jobs` are their names and options, and `limits` what else each `JobProcess`
     takes.

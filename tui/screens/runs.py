@@ -81,7 +81,7 @@ class RunsScreen(Screen[None]):
         self._known: dict[str, Overview] = {}
         self._readers: dict[str, RunReader] = {}
         self._selected: dict[str, None] = {}
-        self._undo: Callable[[], object] | None = None  # takes the last archiving or deletion back
+        self._undo: Callable[[], object] | None = None  # undoes the last archiving or deletion
         self._sort = Sort.STARTED
         self._words = ""
         self._shows_archived = False
@@ -199,7 +199,7 @@ class RunsScreen(Screen[None]):
         return True
 
     def _meant(self, *, is_one: bool = False) -> list[RunDirectory]:
-        """Return the selected runs unless one is wanted, or else the one under the cursor; none of an empty list."""
+        """Return the selected runs, or the one under the cursor if none is selected or `is_one`."""
         chosen = self._table.record
         return (not is_one and self.selected) or ([] if chosen is None else [chosen.run])
 
@@ -301,7 +301,7 @@ class RunsScreen(Screen[None]):
         self._arrange()
 
     def action_archive(self) -> None:
-        """Archive the runs, or list them again if all of them are archived."""
+        """Archive the runs, or unarchive them if all of them are archived."""
         if not (runs := self._meant()):
             return
         before = {run: read_annotations(run.path).archived for run in runs}

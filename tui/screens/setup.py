@@ -270,7 +270,7 @@ class SetupScreen(Screen[None]):
                     await handled.wait()
 
     def _described(self, action: Callable[[], object], title: str) -> RunConfig | None:
-        """Return the run that the form describes; None if there is none yet or it has problems, which is said."""
+        """Return the run that the form describes; None, with a message, if there is none yet or it has problems."""
         if not self._has_chosen(action, title):
             return None
         self._replan()
@@ -360,7 +360,7 @@ class SetupScreen(Screen[None]):
             presets.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer watching only while a run trains, and leave the key that finds to a text that is being written."""
+        """Offer watching only while a run trains; in a text field, the find key types its character."""
         if action == "find":
             row = self.focused.parent if isinstance(self.focused, Input) else None
             return row is None or (isinstance(row, FieldRow) and row.spec.kind is ControlKind.NUMBER)

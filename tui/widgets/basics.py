@@ -74,7 +74,7 @@ class ScrollingText(VerticalScroll):
 
 
 def call_back(widget: Widget, then: Callable[..., object], *arguments: object) -> None:
-    """Call something in the app's thread, from another one, unless the screen of a widget was closed meanwhile."""
+    """Call something in the app's thread from another thread, unless the widget's screen was closed meanwhile."""
     widget.app.call_from_thread(lambda: None if is_closing(widget) else then(*arguments))
 
 
@@ -264,7 +264,7 @@ class RowsPane(ScrollView, can_focus=True):
 
 
 class LinesPane(RowsPane, Generic[Shown]):
-    """Lays all rows of what it shows out whenever it changes, or the size."""
+    """Lays out all its rows again when their content or the size changes."""
 
     shown: Shown | None = None
     _rows: Sequence[Row] = ()
@@ -284,11 +284,9 @@ class LinesPane(RowsPane, Generic[Shown]):
         super().rows_changed()
 
     def row_count(self) -> int:
-        """How many there are."""
         return len(self._rows)
 
     def row(self, index: int) -> Row:
-        """One of them."""
         return self._rows[index]
 
 

@@ -225,7 +225,7 @@ def names_of(title: str) -> tuple[str, ...]:
 
 
 def curves_of(state: RunState) -> dict[str, list[Curve]]:
-    """Return the curves of all charts by title: those of the loss, of the other metrics, then what was measured else.
+    """Return the curves of all charts by title: the loss, the other metrics, then the figures.
 
     The curve of a training metric comes before that of the validation metric.
     """
@@ -279,7 +279,7 @@ _FAR, _LEAST_SPREAD = 8.0, 0.005  # in spreads of the better half; as a share of
 
 
 def run_pen(mark: str, theme: Theme, marker: Marker = "braille") -> Pen:
-    """Return the pen of a run: eight colours in turn, and its letter beside the line."""
+    """Return the pen of a run: eight colors in turn, and its letter beside the line."""
     place = ord(mark) - ord("A")
     pen = pen_for(place % SLOTS, marker, tone_of(theme), is_validation=place // SLOTS % 2 > 0)
     return replace(pen, glyph=mark, has_points=False, is_dashed=False, has_letters=marker != "ascii")
@@ -307,8 +307,8 @@ def compared_curves(
     return {name: curves[name] for name in order}
 
 
-def reading_line(shown: Mapping[str, Sequence[Curve]], axis: Axis, x: float, theme: Theme, width: int) -> Text:
-    """Write the value of each run at a place, metric by metric."""
+def compared_reading(shown: Mapping[str, Sequence[Curve]], axis: Axis, x: float, theme: Theme, width: int) -> Text:
+    """Write the value of each run at a position, metric by metric."""
     place = clock(x) if axis is Axis.TIME else f"{axis.value} {x:,.4g}" if axis is Axis.EPOCH else f"step {x:,.0f}"
     line = Text(place, no_wrap=True)
     for metric, curves in shown.items():

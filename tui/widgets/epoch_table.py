@@ -89,7 +89,6 @@ class EpochTable(RowsPane):
         super().rows_changed()
 
     def widest(self) -> int:
-        """Cells of a row."""
         return _EPOCH_WIDTH + sum(column.width + _GAP for column in self._columns)
 
     @property
@@ -129,7 +128,6 @@ class EpochTable(RowsPane):
         return max(1, len(self._state.epochs) + (self._current is not None))
 
     def row(self, index: int) -> Row:
-        """One epoch."""
         if not self._metrics:
             is_over = self._state.end is not None
             return [("no epoch was completed" if is_over else "one row per epoch, once training begins", "faint")]

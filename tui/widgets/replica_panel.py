@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 GROUPED_FROM = 32  # replicas, from which on several hosts get one row each
 _SHORTEST_BAR, _LONGEST_BAR = 8, 24
-_ALERTS = 2  # that stand above the rows
+_ALERTS = 2  # that are shown above the rows
 _NEARLY_FULL = 0.95
 _SIGN = 2  # cells before each row
 _BATCH, _RATE, _DUTY, _MEMORY = _FIGURES = ("batch", "examples/s", "duty", "memory")

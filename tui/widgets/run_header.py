@@ -104,7 +104,7 @@ def _spread(left: Content, right: Content, width: int) -> Content:
 
 
 def _title_row(view: HeaderView, width: int, *, has_facts: bool = False) -> Content:
-    """Name the run, and at the right what it is doing; between them what else is wanted, as long as there is room."""
+    """Name the run, and at the right what it is doing; between them, other facts that fit."""
     state, row, doing = view.state, Content.styled(view.run_id, "bold"), status(view)
     room = width - doing.cell_length - 2
     extras: list[list[tuple[str, str]]] = []  # the texts that may be shown, from the longest to the shortest
@@ -125,7 +125,7 @@ def _title_row(view: HeaderView, width: int, *, has_facts: bool = False) -> Cont
 
 
 def _limit(view: HeaderView) -> list[tuple[str, str]]:
-    """Say where the run's time goes, at length and in a few words."""
+    """Return what limits the run's speed, with its look: at length, and in fewer words."""
     if not (said := account_of(view.state, is_short=True)):
         return []
     look, mark = ("bold $text-warning", f"{WARNING} ") if _is_input_bound(view.state) else (_FAINT, "")
@@ -179,7 +179,7 @@ def phase_of(view: HeaderView) -> tuple[str, float]:
 
 
 def facts_row(view: HeaderView, width: int) -> Content:
-    """Say what trains on what, and at the right what limits its speed."""
+    """Return what the run trains, on what, and at the right what limits its speed."""
     ready = view.state.accelerator
     reason = f"  ({ready.reason.rstrip('.')})" if ready is not None else ""
     row = Content.assemble(" · ".join(_workload(view)), (reason, _FAINT))
@@ -188,7 +188,7 @@ def facts_row(view: HeaderView, width: int) -> Content:
 
 
 def _workload(view: HeaderView) -> list[str]:
-    """Say on what the run trains what."""
+    """Return the accelerator, data, model, batch and precision of the run, those that are known."""
     state = view.state
     config = state.started.config if state.started is not None else {}
     dataset, name, precision = (str(config.get(key, "")) for key in ("dataset", "model", "precision"))
@@ -290,7 +290,7 @@ class RunHeader(Widget):
 def notices_of(snapshot: Snapshot, *, is_stopping: bool = False, past_alerts: bool = True) -> tuple[str, ...]:
     """Return all notices, the most urgent first.
 
-    The alerts of a run that is over are left out unless they are asked for; then they do not say what to do.
+    `past_alerts` includes the alerts of a run that is over, without what to do about them.
     """
     notices = [snapshot.trouble] if snapshot.trouble else []
     if snapshot.is_silent or snapshot.stall is not None:
@@ -402,7 +402,7 @@ class OutcomeBox(Overflow):
 
 
 def outcome_content(outcome: Ending, width: int) -> Content:
-    """Write a good end in two lines, with the facts for which they have room, and any other one whole."""
+    """Write a good outcome in at most two lines, with the facts that fit, and any other outcome in full."""
     mark, color = _LOOKS[outcome.kind]
     lines, is_good = [Content.styled(f"{mark} {outcome.headline}", f"bold {color}")], outcome.kind == "good"
     for label, text in sorted(outcome.facts, key=lambda fact: is_good and fact[0] != "why"):
@@ -417,6 +417,6 @@ def outcome_content(outcome: Ending, width: int) -> Content:
 
 
 def _fitting(text: str, room: int) -> str:
-    """Return a path with its end in one line, so that charts keep their rows; the details show all of it."""
+    """Cut a path to its end, so that it fits into one line; the details show all of it."""
     is_path = text.startswith(("/", "~/")) and " " not in text
     return end_of(text, room) if is_path and room > 1 else text

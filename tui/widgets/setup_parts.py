@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class PresetList(OptionList):
-    """The list. The highlighted entry is the chosen one."""
+    """The list of presets. The highlighted entry is the chosen one."""
 
     BORDER_TITLE = "Presets · [@click=screen.find]your data… (/)[/]"
     BINDINGS = [bind("down", "cursor_down"), bind("up", "cursor_up"), bind("right", "select")]
@@ -124,7 +124,7 @@ class PresetDetail(VerticalScroll, can_focus=False):
 
 def _described(preset: Preset) -> list[PlanLine]:
     """Describe a preset, one entry per fact."""
-    # With Pydantic, which the first frame does without.
+    # These import Pydantic, which the first frame does without.
     from tpu_console.engine.data.kinds.table import download_of
     from tpu_console.engine.models.table import MODELS
 

@@ -1,4 +1,4 @@
-"""Beside the curves or in their place: the phases before the first step, settings, samples, profile and log."""
+"""The panes around the curves: the phases before the first step, settings, samples, profile and log."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ProfilePane(LinesPane["RunState"]):
 
     @dataclass
     class ChangeChosen(Message):
-        """The form is to open with what the first sentence says to set."""
+        """The user wants to open the form with the settings that the pane suggests."""
 
         changes: Sequence[str]
 

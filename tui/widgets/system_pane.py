@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 11, 16, 13
 _SCALE_FROM = 70
 _LEAST_SPARK = 8
-_REMARK_ROWS = 3  # from so many rows more than figures on, the axis and the remarks are there too
+_REMARK_ROWS = 3  # with so many rows more than figures, the axis and the remarks are shown too
 _HIGHEST_SPARK = 5
 _WRAPS_FROM = 12  # rows from which there is room for remarks of several lines
 _NOTHING = np.empty(0)
@@ -138,9 +138,9 @@ def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis, window: Window) 
 def cells_of(series: Series, axis: Axis, left: float, right: float, width: int, *, is_cut: bool = False) -> FloatArray:
     """Return the highest sample of each cell, shape ``(width,)``; NaN where there is none.
 
-    Between two samples that follow each other as closely as samples do, the earlier one holds. Samples left of `left`
-    are not drawn. A sample past the right end is drawn in the last cell, unless the part is cut: what is measured now
-    is seen even while the curves stand still.
+    Cells between two samples repeat the earlier one, unless the gap is unusually long. Samples left of `left` are not
+    drawn. A sample past the right end is drawn in the last cell unless `is_cut`, so that the newest figures are visible
+    even while the curves stand still.
     """
     line, seconds = series.raw_line(axis), series.raw_line(Axis.TIME).x
     inside = (line.x >= left) & (line.x <= (right if is_cut else np.inf))
