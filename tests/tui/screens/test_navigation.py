@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import pkgutil
 from functools import partial
@@ -275,3 +276,18 @@ async def test_ctrl_z_suspends_the_console(monkeypatch: pytest.MonkeyPatch) -> N
     async with app.run_test(size=(100, 30)) as pilot:
         await pilot.press("ctrl+z")
         await until(pilot, lambda: suspended == [True])
+
+
+async def test_the_footer_of_a_screen_that_closes_asks_for_no_keys() -> None:
+    app = ConsoleApp()
+    async with app.run_test() as pilot:
+        await app.push_screen(screen := RunsScreen())
+        await arrive(pilot, screen)
+        footer = screen.query_one(KeysFooter)
+        gone = app.pop_screen()
+        while screen.display:
+            await asyncio.sleep(0)
+        screen._nodes._clear()  # its widgets go one by one
+        footer._composed = None
+        await footer.recompose()
+        await gone
