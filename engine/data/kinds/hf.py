@@ -88,7 +88,7 @@ class Hf(NamedKind[HfOptions]):
         name = options.full_name
         check_installed(f"hf:{name}", "datasets")
         if not _NAME.fullmatch(options.name):
-            raise DataError(f"'{options.name}' is no name of a dataset.", remedy="Write it as in hf:fancyzhx/ag_news.")
+            raise DataError(f"'{options.name}' is not a dataset name.", remedy="Write it as in hf:fancyzhx/ag_news.")
         hub = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
         is_offline = not options.data_dir and not self.can_reach(hub.hostname or "")
         before = os.environ.get("HF_HUB_OFFLINE", "")  # is read by the import: what is cached is found at once
@@ -153,11 +153,11 @@ class Hf(NamedKind[HfOptions]):
         """Read a stream if the data are larger than the disk."""
         start, facts, free = super().start(config, found), self.facts(self.options(config)), free_bytes(_cache())
         room = 0 if facts is None or facts.download is None else facts.download.needed
-        if free is not None and room > free and "streaming" not in config.data.options:
-            start.settings["data.options.streaming"] = True
-            why = f"{size_text(room)} do not fit on the disk, so the examples are read from the hub in each epoch"
-            start.reasons["data.options.streaming"] = why
-        return start
+        if free is None or room <= free or "streaming" in config.data.options:
+            return start
+        why = f"{size_text(room)} do not fit on the disk, so the examples are read from the hub in each epoch"
+        key = "data.options.streaming"
+        return start._replace(settings={**start.settings, key: True}, reasons={**start.reasons, key: why})
 
     def prepare(self, options: HfOptions, on_fetch: OnFetch) -> NamedFacts:
         """Download a dataset, unless it is here or a stream, whose examples may have to be counted."""

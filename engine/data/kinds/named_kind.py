@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
 
 _VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
 _ANSWERS = {"prompt": "response completion chosen", "question": "answer", "instruction": "output response"}
-
-
 FeatureKind = Literal["image", "class", "text", "integer", "number", "messages", "other"]
 
 
@@ -236,7 +235,9 @@ class NamedKind(ImageKind[OptionsT]):
     def has_images(self, options: OptionsT) -> bool:
         """Return whether the features are known, and the model sees an image."""
         facts = self.facts(options)
-        return facts is not None and self.use(options, facts).task == "images"
+        with suppress(DataError):  # the survey reports it
+            return facts is not None and self.use(options, facts).task == "images"
+        return False
 
     def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
         """Return what suits the features that are used."""
@@ -255,13 +256,15 @@ class NamedKind(ImageKind[OptionsT]):
         facts = self.facts(options)
         if facts is None:
             return Survey(unknown="was not asked for on this machine yet")
-        use = self.use(options, facts)
-        if not facts.splits:
-            return Survey(class_names=use.classes, unknown="has an unknown number of examples until it is read")
+        option = "label"
         try:
+            use = self.use(options, facts)
+            if not facts.splits:
+                return Survey(class_names=use.classes, unknown="has an unknown number of examples until it is read")
+            option = "split"
             split, other = splits_of(options, facts)
         except DataError as error:
-            return trouble("split", str(error).removesuffix("."))
+            return trouble(option, str(error).removesuffix("."))
         validation = facts.splits[other] if other else None
         return Survey(total=facts.splits[split], class_names=use.classes, validation=validation)
 
@@ -422,6 +425,8 @@ class NamedKind(ImageKind[OptionsT]):
         if facts is None or self.use(options, facts).label:
             return None
         names = [name for name, feature in facts.features.items() if feature.kind not in {"image", "messages", "other"}]
+        if not names:
+            raise DataError(f"{options.full_name} has no feature that can be predicted: {', '.join(facts.features)}.")
         return Question("label", "What is to be predicted?", {name: name for name in names})
 
     def use(self, options: OptionsT, facts: NamedFacts) -> Use:

@@ -91,7 +91,7 @@ class Tfds(NamedKind[TfdsOptions]):
         import tensorflow_datasets as tfds
 
         if not _NAME.fullmatch(name):
-            raise DataError(f"'{name}' is no name of a dataset.", remedy="Write it as in tfds:mnist.")
+            raise DataError(f"'{name}' is not a dataset name.", remedy="Write it as in tfds:mnist.")
         if folder and not is_remote(folder):
             folder = str(Path(folder).expanduser().absolute())
         in_folder = f" in {folder}" if folder else ""

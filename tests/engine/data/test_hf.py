@@ -20,6 +20,7 @@ from tests.helpers import run_forked, small_config, wait_until
 from tests.hub import hub
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.hf import Hf, HfOptions
+from tpu_console.engine.data.kinds.kind import Start
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.survey.formats import UndecidedError, first_run
 from tpu_console.engine.errors import ConsoleError, DataError
@@ -238,12 +239,21 @@ def test_a_label_that_cannot_be_guessed_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UndecidedError) as asked:
         started("facts", tmp_path)  # an answer that is no text can be learned
     assert "answer" in asked.value.question.answers
+    photos = [{"photo": encoded(np.zeros((4, 4, 3), np.uint8), "PNG")} for _ in range(30)]
+    folder = saved(tmp_path / "photos", {"photo": datasets.Image()}, train=photos)
+    with pytest.raises(DataError, match="no feature that can be predicted: photo"):
+        started("photos", folder)
+
+
+def test_a_plan_names_a_feature_that_does_not_exist(films: Path) -> None:
+    config = with_changes(started("films", films), [("data.options.label", "lable")])
+    assert any("no feature 'lable'" in advice.text for advice in make_plan(config, Hardware()).advice)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("a/../b", {}, ["no name of a dataset"]),
+        ("a/../b", {}, ["not a dataset name"]),
         ("films", {"label": "lable"}, ["no feature 'lable'", "label"]),
         ("films", {"split": "trian"}, ["no split 'trian'", "train"]),
         ("films", {"data_dir": "/nothing/here"}, ["/nothing/here is no folder"]),
@@ -283,6 +293,7 @@ def test_a_name_is_planned_by_what_the_hub_says_and_downloaded_by_the_run(
         assert any("from 127.0.0.1" in advice.text for advice in plan.advice)
         assert any("3.0 MB" in advice.text for advice in plan.advice) == (card == CARD)
         assert not card or "data/train-00000-of-00001.parquet" not in fetched
+    assert not Start({}).reasons  # not those of this dataset
 
 
 def test_a_download_that_was_killed_begins_again_and_leaves_nothing(

@@ -144,7 +144,7 @@ def test_structured_features_are_numbers_and_categories_and_the_label_is_asked_f
     ("name", "options", "words"),
     [
         ("leafs", {}, ["no dataset 'leafs'"]),
-        ("../leaves", {}, ["no name of a dataset"]),
+        ("../leaves", {}, ["not a dataset name"]),
         ("leaves", {"label": "lable"}, ["no feature 'lable'", "label"]),
         ("leaves", {"split": "trian"}, ["no split 'trian'", "train"]),
     ],
