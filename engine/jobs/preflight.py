@@ -1,4 +1,4 @@
-"""Says what a run would do on TPUs that this machine does not have: by their compiler, or without it by adding up."""
+"""Reports what a run would do on TPUs that this machine lacks: from their compiler, or else from known sizes alone."""
 
 from __future__ import annotations
 
@@ -75,9 +75,11 @@ def least_memory_of_choices(
     settings = parse_config(config)
     built: dict[str, tuple[Any, int, Batch]] = {}
     with suppress(UnknownShapesError):
-        for precision in () if settings.only_backend[0] else precisions:  # a SavedModel would have to be downloaded
-            reporter.progress("building the model", 0, None, "seconds")
-            built[precision] = _built(settings.model_copy(update={"precision": precision}), batch_of(settings))
+        if not settings.only_backend[0]:  # a SavedModel would have to be downloaded
+            batch = batch_of(settings)
+            for precision in precisions:
+                reporter.progress("building the model", 0, None, "seconds")
+                built[precision] = _built(settings.model_copy(update={"precision": precision}), batch)
     verdicts = []
     for choice in choices_of(settings, [find_topology(name) for name in on], batches, precisions):
         verdict = replace(choice.undecided(reason), versions={})
