@@ -181,8 +181,7 @@ def stratified_split(
                 largest = np.bincount(labels[other]).argmax()
                 given, taken = np.argmax(labels[mine] == number), np.argmax(labels[other] == largest)
                 mine[given], other[taken] = other[taken], mine[given]
-    train = np.random.default_rng(seed).permutation(np.setdiff1d(indices, validation))
-    train = train[: train_limit or None]
+    train = np.random.default_rng(seed).permutation(np.setdiff1d(indices, validation))[: train_limit or None]
     single = [class_names[number] for number in np.flatnonzero(counts == 1).tolist()]
     what = f"The class '{first_of(single)}' has one example: it is used for training only."
     if len(single) > 1:

@@ -45,8 +45,7 @@ def export_run(
     except ConfigError as error:
         if found.config.exists():
             raise
-        what = f"The run {found.run_id} has no configuration."
-        remedy = "Its code is there."
+        what, remedy = f"The run {found.run_id} has no configuration.", "Use the code that trained it."
         raise ConsoleError(what, why="It was trained by a notebook or script, or imported.", remedy=remedy) from error
     record = read_record(found.inputs, config.dataset) if found.inputs.exists() else {}
     state = StateReader(found).catch_up()

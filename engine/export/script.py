@@ -94,7 +94,7 @@ class Script(Struct):
 
     def _introduction(self) -> str:
         same = "It trains on the same examples in the same order, with the same seed, and does not need tpu-console."
-        paragraphs = [self.title, same, *["What differs from the run:"] * bool(self.marks)]
+        paragraphs = [self.title, same, *(["What differs from the run:"] if self.marks else [])]
         text = "\n\n".join(textwrap.fill(printable(paragraph), 86) for paragraph in paragraphs)
         marks = (textwrap.fill(f"- {printable(mark)}", 86, subsequent_indent="  ") for mark in self.marks)
         return "\n".join((text, *marks))

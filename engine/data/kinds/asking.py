@@ -109,13 +109,10 @@ def main(name: str, options: str) -> int:
     kind: Any = KINDS.get(name)  # a `NamedKind`, or none for Kaggle
     given = json.loads(options)
 
-    def answer() -> dict[str, Any]:
+    def answer() -> Any:
         if kind is None:
             return download_from_kaggle(given["handle"], reporting(reporter, lambda _: None))
-        asked: dict[str, Any] = (
-            to_builtins(kind.ask(kind.Options.model_validate_json(options))) if given else kind.list_names()
-        )
-        return asked
+        return to_builtins(kind.ask(kind.Options.model_validate(given))) if given else kind.list_names()
 
     return report_result(reporter, name, answer)
 

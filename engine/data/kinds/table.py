@@ -1,4 +1,4 @@
-"""The one table of the kinds of datasets."""
+"""The table of the kinds of datasets, and what a configuration's kind answers."""
 
 from __future__ import annotations
 
@@ -40,11 +40,8 @@ if TYPE_CHECKING:
     from ..examples import Examples
 
 _LARGEST_RECORD = 128 << 20
-_ALL: tuple[type[DatasetKind[Any]], ...] = (
-    *(ImageCsv, ImageFolder, Tfrecord, TextPairs, TextCsv, TextFolder, RatingsCsv, TableCsv, Npz),
-    *(Tfds, Hf),
-)
-KINDS = {kind.name: kind() for kind in _ALL}
+_FILES = (ImageCsv, ImageFolder, Tfrecord, TextPairs, TextCsv, TextFolder, RatingsCsv, TableCsv, Npz)
+KINDS: dict[str, DatasetKind[Any]] = {kind.name: kind() for kind in (*_FILES, Tfds, Hf)}
 """The kinds of the user's files and of data with a name, by their names in a configuration."""
 
 
@@ -136,7 +133,7 @@ def download_of(config: RunConfig) -> Download | None:
 
 
 def load_examples(config: RunConfig, on_fetch: OnFetch) -> Examples:
-    """Load a configuration's dataset, as `DatasetKind.load` does; a function of the user raises `UserCodeError`."""
+    """Load a configuration's dataset, as `DatasetKind.load` does; raise `UserCodeError` if a user's function fails."""
     if (kind := KINDS.get(config.dataset)) is not None:
         examples = kind.load(config, on_fetch)
         return replace(examples, notices=(*read_as(kind.options(config)), *examples.notices))

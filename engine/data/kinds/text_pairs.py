@@ -34,7 +34,6 @@ _LOSSES = ("sparse_categorical_crossentropy",)
 _METRICS = ("accuracy", "sparse_categorical_accuracy", "sparse_top_k_categorical_accuracy")
 _NOT_LANGUAGES = {*IMAGE_ENDINGS, ".py", ".md", ".txt", ".csv", ".tsv", ".gz", ".zip", ".tar", ".npz", ".npy"}
 _NOT_TEXT = TABLES | {".npz", ".npy"}
-Pair = tuple[str, str]
 
 
 class TextPairsOptions(Section):
@@ -177,7 +176,7 @@ def _signature(length: int, source_words: int, target_words: int) -> Signature:
     return Signature(Task.TRANSLATION, inputs, sizes=sizes)
 
 
-def read_pairs(options: TextPairsOptions) -> list[Pair]:
+def read_pairs(options: TextPairsOptions) -> list[tuple[str, str]]:
     """Read pairs of sentences; further columns, such as Anki's attribution, are ignored.
 
     Raises `DataError` if a file cannot be read or has a line without two sentences, or two files differ in length.

@@ -65,7 +65,7 @@ class Shard(BaseModel):
 class Schema(BaseModel):
     """The contents of a folder of shards."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     version: int = Field(le=VERSION)
     source: str  # a description of where the images come from
@@ -216,7 +216,7 @@ class TfrecordOptions(Section):
 
 
 class Tfrecord(ImageKind[TfrecordOptions]):
-    """Shards of images, split by the classes in ``schema.json`` before one is read."""
+    """Shards of images, split by the classes in ``schema.json`` before any is read."""
 
     name = "tfrecord"
     title = "shards of images and labels, written by `tpu-console tfrecord`"

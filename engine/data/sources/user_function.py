@@ -72,8 +72,8 @@ def _load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         notices.append(f"batch_size={config.batch_size} has no effect: {what}.")
     forms = [None if part.dataset is None else "kept" if is_kept and part.form == "batches" else part.form
              for part, is_kept in ((train, keeps), (validation, True))]  # fmt: skip
-    elements: list[Any] = [() if part.dataset is None else tf.nest.map_structure(_described, part.dataset.element_spec)
-                for part in (train, validation)]  # fmt: skip
+    specs = [() if part.dataset is None else part.dataset.element_spec for part in (train, validation)]
+    elements: Any = tf.nest.map_structure(_described, specs)
     classes = _count_classes(train.dataset, labels)
     are_numbers = bool(labels) and labels[0].dtype.kind in "iuf"
     record = FunctionRecord(
@@ -197,7 +197,7 @@ class PartReader(Struct, frozen=True):
     """Reads training or validation data that a function returned."""
 
     name: str  # the user's function
-    on_progress: Callable[[str], None] = lambda _: None  # hears what is done while data is read to count it
+    on_progress: Callable[[str], None] = lambda _: None  # called with the progress while data is counted
     count: bool = True  # whether data of unknown length is counted
     new_batches: bool = True  # whether its batches may be taken apart, for which all are read
 
@@ -263,7 +263,7 @@ class PartReader(Struct, frozen=True):
                 seen = [first, *[second] * (batches - 2), last][-batches:]
         found = self._surveyed(dataset, is_batched=all(first), seen=seen, is_all=bool(seen))
         methods = ((name, getattr(type(part), name, None)) for name in ("on_epoch_begin", "on_epoch_end"))
-        # Keras's do nothing.
+        # Keras's own methods do nothing.
         own = {name: getattr(part, name) for name, method in methods
                if method is not None and not method.__module__.startswith("keras.")}  # fmt: skip
         if batches is not None:
