@@ -2,7 +2,7 @@
 
 A plan does not call a dataset function, because a call may load or download data. Every run, `tpu-console inspect` and
 a preflight that has to call it record what it returned in ``examples.json``. `tpu-console inspect --speed` measures the
-speeds of input pipelines, in ``speeds.json``.
+speeds of input pipelines, in ``speeds.json``. Building a model records what it gives, in ``outputs.json``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _RECORDS = KeyedStore[FunctionRecord]("examples.json", FunctionRecord)
 
 def save_function_record(config: RunConfig, record: FunctionRecord) -> None:
     """Record what a configuration's dataset function returned."""
-    if function_record_of(config) != record:
+    if function_record_of(config) != record:  # `put` compares plain values, which differ from structs
         _RECORDS.put(_key(config), record)
 
 

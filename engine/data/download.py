@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from ..messages import Reporter
 
     OnFetch = Callable[[object], None]
-    """Hears what is done, as a sentence or as what has `Arrived`, both to be shown as texts."""
+    """Called with a sentence, or with what has `Arrived`; both are shown as text."""
 
 T = TypeVar("T")
 _SAID_EVERY_S = 1.0
 _BAR_CELLS = 20
 _ABANDONED_S = 300.0
-_CUT_OFF = 416  # what is asked for begins after the end: all of it is here
+_CUT_OFF = 416  # the requested range begins after the end: the whole file is here
 
 
 class Arrived(Struct, frozen=True):
@@ -152,7 +152,7 @@ def part_of(place: Path) -> Path:
 def fetch_file(url: str, place: Path, check: Callable[[Path], None]) -> None:
     """Download a file, going on where the last download of it stopped.
 
-    Until it is whole and passes the `check`, it has another name. Raises `OSError` if it is damaged, or not to be had.
+    Until it is whole and passes the `check`, it has another name. Raises `OSError` if it is damaged or unavailable.
     """
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen

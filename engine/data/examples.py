@@ -40,7 +40,7 @@ Nested = TypeAliasType("Nested", "Input | tuple[Nested, ...] | dict[str, Nested]
 
 
 def nested_from(plain: Any) -> Nested:
-    """Return a structure that was written as plain values; raises `ValueError` if it is damaged."""
+    """Return a structure that was saved as plain values; raise `ValueError` if it is damaged."""
     if isinstance(plain, list):
         return tuple(map(nested_from, plain))
     if isinstance(plain, dict) and not isinstance(plain.get("dtype"), str):

@@ -52,14 +52,12 @@ def join(folder: str, name: str) -> str:
 def locate(path: str) -> str:
     """Return where a file or folder of a dataset is; absolute and remote paths are returned as they are.
 
-    A relative one is looked for in the working directory, where it is if it is nowhere, in Keras's ``datasets`` folder
-    and in Kaggle's input folders. ``kaggle:OWNER/NAME`` is a folder that Kaggle mounted, or the newest one downloaded.
+    A relative one is searched for in the working directory, the default, in Keras's ``datasets`` folder and in Kaggle's
+    input folders. ``kaggle:OWNER/NAME`` is a folder that Kaggle mounted, or else the newest one downloaded.
     """
     if is_remote(path):
         return path
-    expanded = Path(path).expanduser()
-    found = next((place for place in candidates(path) if place.exists()), Path.cwd() / expanded)
-    return str(found)
+    return str(next((place for place in candidates(path) if place.exists()), Path.cwd() / Path(path).expanduser()))
 
 
 def candidates(path: str) -> Iterator[Path]:

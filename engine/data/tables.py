@@ -53,8 +53,8 @@ def short_name(name: str, most: int = 60) -> str:
 def _heading_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], bool]:
     """Return the names of a table's columns, given its first rows, and whether its first row has them.
 
-    It has not if a cell is a number, or if at least half of its words are in the rows below too, each in its column.
-    Years, and numbers from 0 on, are names.
+    It does not if a cell is a number, or if at least half of its words appear again below, each in its column. Years,
+    and numbers that count from 0, are names.
     """
     first = rows[0] if rows else []
     numbers = [float(cell) for cell in first if is_number(cell)]
@@ -154,11 +154,11 @@ def split_rows(text: Iterable[str], separator: str) -> Iterator[tuple[int, list[
 def read_table(
     path: str, wanted: Mapping[str, str], empty: Sequence[str] = ("",), names: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Read a table whose cells are text, or NaN where they are one of the `empty` ones; its index has the lines.
+    """Read a table as text, with NaN for the cells that are `empty`; its index has the line numbers.
 
-    Its separator, its encoding, and the number of its columns if they have no names are in its `attrs`. `wanted` has
-    the columns that it has to have, each with the option that names it, empty for those that a run was trained on.
-    `names` are for a table without a header. Raises `DataError` if it is no table, or lacks rows or a column.
+    Its `attrs` have the separator, the encoding, and the number of columns if these have no names. `wanted` maps each
+    required column to the option that names it, or to an empty string if a run was trained on it; `names` are for a
+    table without a header. Raises `DataError` if it is not a table, has no rows, or lacks a column.
     """
     import pandas as pd
 

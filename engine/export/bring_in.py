@@ -128,7 +128,7 @@ def _is_log(path: Path) -> bool:
 
 
 def read_csv_log(path: Path) -> Recorded:
-    """Read a CSV log, dating epochs by the file's time; raise `ConsoleError` with file and line if it is none."""
+    """Read a CSV log, dating epochs by the file's time; raise `ConsoleError` with file and line if it is not one."""
     try:
         text = read_text(path, _LARGEST_LOG, follows_links=True).lstrip("\ufeff")
     except UnicodeDecodeError as error:

@@ -34,7 +34,7 @@ def augmenter(
 
     It takes the batch's number, its images of shape ``(batch, height, width, channels)``, bytes or floats, and a tuple
     of their labels and sample weights. It returns floats between 0 and `top · scale`, and the tuple, mixed like the
-    images if mixup or CutMix is on. Raises `DataError` if the images have a `shape` that cannot be changed so.
+    images if mixup or CutMix is on. Raises `DataError` if images of this `shape` cannot be augmented.
     """
     if len(shape) != 3:
         what = f"augmentation needs images of shape (height, width, channels); the examples have shape {shape}."
@@ -195,7 +195,7 @@ def affine(options: Augmentation, uniform: Any, height: int, width: int) -> Any:
 
 
 def sample(images: Any, where: Any) -> Any:
-    """Sample images bilinearly where maps of `affine` say, mirrored at the edges; floats of the same shape.
+    """Sample images bilinearly at the places that `affine` returned, mirrored at the edges; floats of the same shape.
 
     Written so that XLA makes one loop of it; the result is that of TensorFlow's `ImageProjectiveTransformV3`.
     """

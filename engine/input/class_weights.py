@@ -30,8 +30,8 @@ def has_class_labels(examples: Examples) -> bool:
 def training_weights(examples: Examples, asked: str | Mapping[str, float]) -> NDArray[np.float32] | None:
     """Return the weight of each class as ``class_weight`` asks for it; None for ``none``.
 
-    Balanced classes count equally, ``n / (k · n_c)`` as in scikit-learn; the k are those with examples, counted in the
-    dataset's record or one pass over the labels. Raises `DataError` if there are none, or how many is unknown.
+    Balanced classes count equally: ``n / (k · n_c)`` for k classes with examples, as in scikit-learn. The counts are in
+    the dataset's record, or need a pass over the labels. Raises `DataError` without class labels or a known length.
     """
     if asked == "none":
         return None
@@ -62,7 +62,7 @@ def training_weights(examples: Examples, asked: str | Mapping[str, float]) -> ND
 
 
 def class_totals(dataset: Any, classes: int) -> NDArray[np.float64]:
-    """Return the number of examples of each class in one pass over the labels, and of parts of one that are shared."""
+    """Count the examples of each class in one pass over the labels; probabilities count in part for each class."""
 
     def shares(_: Any, label: Any, *__: Any) -> Any:
         is_number = label.dtype.is_integer and label.shape != [classes]

@@ -111,9 +111,9 @@ class Pipeline(Struct, frozen=True):
 
     @contextmanager
     def reading(self, on_decoding: Callable[[str], None]) -> Iterator[None]:
-        """Train in the body: an error because of a damaged image names all of them.
+        """Train in the body: an error about a damaged image becomes one that names all damaged images.
 
-        `on_decoding` is called with the progress of that.
+        `on_decoding` is called with the progress of the search for them.
         """
         try:
             yield
@@ -214,7 +214,7 @@ def build_pipeline(
 def _check(examples: Examples, config: RunConfig, batch: int, replicas: int) -> None:
     """Raise `DataError` if examples cannot be put into batches of a size, or their labels cannot be mixed or smoothed.
 
-    Ragged examples can be.
+    Ragged examples can be batched.
     """
     kept, count = examples.batches[0] is not None, examples.train_count
     for part in tf.nest.flatten(examples.train.element_spec[0]):

@@ -44,7 +44,7 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
     """Inspect the dataset of a configuration; what would keep a run from starting is reported, not raised.
 
     Returns ``task``, ``train`` and ``validation`` (how many), ``inputs`` and ``sizes``, ``classes``, ``pictures``,
-    ``unknown_words``, ``notices``, what the kind of dataset tells (``images``, ``bad``, ``texts``, ``ratings``),
+    ``unknown_words``, ``notices``, what the kind reports (``images``, ``bad``, ``texts``, ``ratings``, ``facts``),
     ``speed`` if requested, and ``trouble``: why the dataset cannot be loaded, or None.
     """
     tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it

@@ -157,7 +157,7 @@ def _part(names: Iterable[str], words: Sequence[str]) -> str:
 def survey_folders(
     path: Path, validation_path: str, is_wanted: Callable[[str], bool], what: str, *, needs_both: bool = False
 ) -> Survey:
-    """Count such files of each class; with `needs_both`, only the classes that are in validation, too."""
+    """Count such files of each class; with `needs_both`, only the classes that validation also has."""
     ends_at, validation = deadline(), None
 
     def counted(folder: Path) -> dict[str, int]:
@@ -173,8 +173,8 @@ def survey_folders(
         validation = sum(others.values())
         counts = {name: count for name, count in counts.items() if name in others or not needs_both}
     if len(counts) < 2:
-        both = " that validation has, too" if needs_both and validation is not None else ""
-        problem = f"has {what} in {len(counts)} folders{both}; it needs one folder per class, at least two"
+        both = " that validation also has" if needs_both and validation is not None else ""
+        problem = f"needs one folder per class, at least two with {what}{both}; it has {len(counts)}"
         return trouble("path", f"{user_path(path)} {problem}")
     return Survey(total=sum(counts.values()), classes=counts, validation=validation)
 

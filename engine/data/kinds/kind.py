@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 OptionsT = TypeVar("OptionsT", bound=Section)
 
 Name = Annotated[str, Field(min_length=1)]
-"""A column, data, or a path: absolute, ``~/…``, ``gs://…``, or relative, which `engine.data.places` resolves."""
+"""A name, or a path: absolute, ``~/…``, ``gs://…``, or relative, which `engine.data.places` resolves."""
 
 VocabularySize = Annotated[int, Field(strict=True, ge=10)]
 WordCount = Annotated[int, Field(strict=True, ge=2)]
@@ -154,13 +154,13 @@ class DatasetKind(ABC, Generic[OptionsT]):
 
     @abstractmethod
     def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
-        """Load the examples; `on_fetch` hears sentences, or how much has arrived, while that takes a while.
+        """Load the examples; `on_fetch` is called with sentences, or with how much of a download has arrived.
 
         Raises `DataError` if the files are missing or damaged, or do not fit the configuration.
         """
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
-        """Return what `inspect` tells about the files, before they are loaded."""
+        """Return what `inspect` reports about the files, before they are loaded."""
         return {}
 
     @abstractmethod
@@ -179,7 +179,7 @@ def not_exportable(what: str) -> DataError:
 
 
 def functions(code: str) -> list[str]:
-    """Return the lines of functions in a script, with what separates them from the others."""
+    """Return the lines of functions in a script, with empty lines around them."""
     return ["", "", *code.strip().splitlines(), "", ""]
 
 
@@ -201,7 +201,7 @@ def check_label(config: RunConfig, label_type: str, model: str) -> None:
 
 
 class ImageRecord(InputsRecord):
-    """What a run on images, or on arrays, may have noted."""
+    """What the record of a run on images, or on a built-in dataset, may contain."""
 
     id_column: str | None = None
     suffix: str | None = None
@@ -220,7 +220,7 @@ class ImageKind(DatasetKind[OptionsT]):
     new_data = "a folder of images, an image, or a CSV of their names"
 
     def has_images(self, options: OptionsT) -> bool:
-        """Return that they are."""
+        """Return True."""
         return True
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
@@ -244,7 +244,7 @@ class ImageKind(DatasetKind[OptionsT]):
 
 
 class ImageFilesKind(ImageKind[OptionsT]):
-    """Image files; their options have `skip_bad`, too."""
+    """Image files; their options also have `skip_bad`."""
 
     @abstractmethod
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
@@ -298,7 +298,7 @@ def cnn_options(height: int, width: int) -> dict[str, Any]:
 
 
 def image_start(config: RunConfig, facts: Collection[ImageFacts]) -> Start:
-    """Return how to train on images of the user, given some of them: in their size, at most 128 pixels on a side."""
+    """Return how to train on the user's images, given some of them: at their median size, up to 128 pixels a side."""
     reasons = {"augmentation.translation": "training images are shifted at random, by up to 10%"}
     settings: dict[str, Any] = {"augmentation.translation": 0.1}
     height, width = config.data.options.get("image_size", (_LARGEST_SIDE, _LARGEST_SIDE))

@@ -223,7 +223,7 @@ def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
         if options.inputs or options.label:
             pairs = [[options.inputs, options.label]]
         elif not pairs and len(shapes) == 2 and len(flat) == 1:
-            pairs = [sorted(shapes, key=flat.__contains__)]
+            pairs = [sorted(shapes, key=flat.__contains__)]  # the labels last
         has = f"{shown(options.path)} has {first_of([f'{name} {shape}' for name, shape in shapes.items()])}"
         if not pairs or not {*pairs[0]} <= {*shapes}:
             what = f"{has}: which are the inputs and the labels is unclear."

@@ -292,7 +292,7 @@ def _numbers(column: pd.Series[str], path: str) -> pd.Series[float]:
 def _learned(table: pd.DataFrame, train: NDArray[np.intp], options: TableCsvOptions) -> tuple[_Inputs, tuple[str, ...]]:
     """Learn the inputs from the training rows, and say which categories are cut off.
 
-    If 19 of 20 cells of a column are numbers, the others are mistakes.
+    If 19 of 20 cells in a column are numbers, the others count as mistakes.
     """
     inputs, notices = _Inputs(numbers={}, categories={}), []
     for name in table.columns.difference([options.label, *options.left_out], sort=False):

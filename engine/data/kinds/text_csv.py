@@ -67,7 +67,7 @@ class _Record(InputsRecord):
 
 
 class TextKind(DatasetKind[OptionsT]):
-    """Texts with a class each; their options have what those of `text-csv` have."""
+    """Texts with a class each; their options have `inputs`, `label`, `vocabulary` and `length`."""
 
     model = "text"
     Record = _Record
@@ -75,7 +75,7 @@ class TextKind(DatasetKind[OptionsT]):
 
     @abstractmethod
     def read(self, options: OptionsT, on_fetch: Callable[[str], None]) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
-        """Return a table of texts and labels, those for training first; how many these are; and what to say."""
+        """Return a table of texts and labels, training rows first; the number of training rows; and notices."""
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Assume that the vocabulary is as large as it may be."""
@@ -167,7 +167,7 @@ class TextKind(DatasetKind[OptionsT]):
 
 
 def text_signature(options: Any, classes: int) -> Signature:
-    """Return the shapes of texts, given options as of `text-csv`; the vocabulary may be smaller."""
+    """Return the shapes of texts, given the options of a `TextKind`; the vocabulary may be smaller."""
     inputs = {"text": Input((options.length,), "int32")}
     return Signature(Task.CLASSES, inputs, classes, {"vocabulary": options.vocabulary})
 

@@ -41,7 +41,7 @@ class TextFolderOptions(Section):
 
 
 class TextFolder(TextKind[TextFolderOptions]):
-    """Folders of texts. A class without a folder for validation, where there are such folders, is not used."""
+    """Folders of texts. If there are folders for validation, a class without one is not used."""
 
     name = "text-folder"
     title = "one folder of text files per class"
@@ -66,7 +66,7 @@ class TextFolder(TextKind[TextFolderOptions]):
     def read(
         self, options: TextFolderOptions, on_fetch: Callable[[str], None], most: int = 0
     ) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
-        """Read the files, or about so many of each part, which are the first ones of each class."""
+        """Read the files, or only the first ones of each class, about `most` in each part."""
         import pandas as pd
 
         folders = {option: path for option in ("path", "validation_path") if (path := getattr(options, option))}

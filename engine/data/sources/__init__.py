@@ -1,1 +1,1 @@
-"""What is not a file of the user: the built-in datasets, and what the user's functions return."""
+"""Sources other than the user's files: the built-in datasets, and what the user's functions return."""

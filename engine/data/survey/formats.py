@@ -1,4 +1,4 @@
-"""Detects the format of a file or folder from names and first lines."""
+"""Detects the format of data from names and first lines, and chooses how to train on it for the first time."""
 
 from __future__ import annotations
 

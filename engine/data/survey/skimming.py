@@ -183,7 +183,7 @@ def column_named(heading: Sequence[str], names: Sequence[str]) -> str:
 def count_classes(
     path: Path, wanted: Mapping[str, str], columns: Sequence[str], names: Sequence[str] = (), ids: str | None = None
 ) -> Survey:
-    """Count the rows of a table by a column, by that of several which has the largest number, or all.
+    """Count the rows of a table: by the value of a column, by which of several has the largest number, or all of them.
 
     `ids` is the column with the names of images, or empty for the first one; then `columns` are by default all others.
     """

@@ -1,6 +1,6 @@
 """Counts the examples of a dataset of files without loading it, so that a run can be planned.
 
-It needs no TensorFlow or pandas, and is cached until a file changes. What takes half a second is left to the run.
+It needs no TensorFlow or pandas, and is cached until a file changes. What takes over half a second is left to the run.
 """
 
 from __future__ import annotations
