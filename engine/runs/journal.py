@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from ..sanitize import LONGEST_TEXT, printable_values
+from ..sanitize import DEEPEST, LONGEST_TEXT, printable_values
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, free_bytes, reserve
 from ..storage.files import is_disk_full, open_private, open_regular
 from ..storage.keyed_store import plain_value
@@ -200,11 +200,10 @@ def decode(line: bytes) -> Record | None:
         head, values = _HEADS.decode(line), _renamed(msgspec.json.decode(line))
     except (ValueError, RecursionError):
         return None
-    try:
+    event = None
+    with suppress(ValueError, RecursionError):
         clean = printable_values(values, keeps_lines=head.type in _MULTI_LINE)
         event = msgspec.convert(clean, _events().type, strict=False)
-    except (ValueError, RecursionError):
-        event = None
     return Record(head.t, event, head.v, line)
 
 
@@ -223,7 +222,7 @@ def printable_line(line: bytes) -> bytes:
 
 
 def _decode_together(chunk: bytes, lines: list[bytes]) -> list[Record] | None:
-    """Read whole lines in a tenth of the time; None if one is damaged, or has a text that is not safe to show."""
+    """Read whole lines in a tenth of the time; None if one is damaged, or may have a value that is not safe to show."""
     # In JSON, control characters other than DEL need a backslash.
     is_clean = chunk.isascii() and b"\\" not in chunk and b"\x7f" not in chunk
     if not is_clean or max(map(len, lines)) > LONGEST_TEXT or _EARLIER.encode() in chunk:
@@ -232,8 +231,11 @@ def _decode_together(chunk: bytes, lines: list[bytes]) -> list[Record] | None:
         heads, found = _HEADS.decode_lines(chunk), _events().decode_lines(chunk)
     except (ValueError, RecursionError):
         return None
-    # A hostile line may hold several values, and another one a part of a value.
-    if not len(heads) == len(found) == len(lines) or any(isinstance(event, _NESTED) for event in found):
+    # A hostile line may hold several values, and another one a part of a value, or none.
+    if not len(heads) == len(found) == len(lines) == chunk.count(b"}\n{") + 1:
+        return None
+    nested = (line for event, line in zip(found, lines, strict=True) if isinstance(event, _NESTED))
+    if any(line.count(b"{") + line.count(b"[") > DEEPEST for line in nested):
         return None
     return [*map(Record, [head.t for head in heads], found, [head.v for head in heads], lines)]
 
@@ -277,7 +279,6 @@ class JournalReader:
             lines = complete.split(b"\n")
             records = _decode_together(complete, lines) or [one for one in map(decode, lines) if one is not None]
             self.skipped += len(lines) - len(records)
-            newest = max((one.version for one in records), default=0)
-            self.newer = max(self.newer, newest if newest > VERSION else 0)
+            self.newer = max([self.newer, *(one.version for one in records if one.version > VERSION)])
             if records:  # a chunk may have none: part of a long line, or only garbage
                 return records

@@ -212,6 +212,16 @@ def test_several_values_in_a_line_and_one_in_several_lines_hide_no_control_chara
     assert "\x1b" not in "".join(messages(path))
 
 
+def test_values_nested_too_deeply_are_no_event_wherever_they_stand(path: Path) -> None:
+    good = encode(Noticed("good"), 1.0)
+    shallow = encode(RunStarted("a", "host", 1, "b", {"deep": 0}), 1.0)
+    deep = shallow.replace(b'{"deep":0}', b'{"deep":%b%b}' % (b"[" * 900, b"]" * 900))
+    path.write_bytes(deep + good)
+    assert events_in(path) == [None, Noticed("good")]
+    path.write_bytes(good[:-1] + deep + b"\n" + good)  # two values in a line, and then none
+    assert events_in(path) == [Noticed("good")]
+
+
 def test_a_line_is_read_when_it_is_whole_and_a_shorter_journal_from_its_beginning(path: Path) -> None:
     line = encode(Noticed("x" * 1_000_000), 1.0)
     reader = JournalReader(path)
