@@ -85,7 +85,8 @@ class Recorder(Struct):
 
     def listen(self, listener: Callable[[Event], object]) -> None:
         """Call a function with every further event, in the thread that writes it; it must be quick."""
-        self._listeners = (*self._listeners, listener)
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
 
     def enter(self, phase: Phase, detail: str = "") -> None:
         """Begin a phase; does nothing if it is the current one and there is no detail."""
@@ -132,7 +133,7 @@ _LEAST_S, _LEAST_SHARE, _SAFETY = 30.0, 0.05, 3.0
 
 
 def margin_s(budget_s: float, save_s: float, validation_s: float, step_s: float) -> float:
-    """Return how many seconds before its end a run stops; scores per class take about as long as a validation."""
+    """Return how many seconds before its budget ends a run stops; scoring the classes takes about one validation."""
     return max(min(_LEAST_S, _LEAST_SHARE * budget_s), _SAFETY * save_s) + validation_s + 2 * step_s
 
 

@@ -144,15 +144,14 @@ def list_runs(folder: Path | None = None) -> list[RunDirectory]:
 
 def _age(run: RunDirectory) -> tuple[str, int, str]:
     """Return what a run is sorted by: the time in its name, then that of its configuration or, without one, journal."""
-    name, at = run.path.name, 0
-    for file in (run.journal, run.config):
+    for file in (run.config, run.journal):
         with suppress(OSError):
-            at = file.stat().st_mtime_ns
-    return name[:15], at, name
+            return run.path.name[:15], file.stat().st_mtime_ns, run.path.name
+    return run.path.name[:15], 0, run.path.name
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a folder is a run, or may not be looked into: then lists show that it cannot be read."""
+    """Return whether a folder is a run; a folder that cannot be read counts as one, so that lists show it."""
     try:
         return path.is_dir() and any(os.path.lexists(path / file) for file in ("events.jsonl", "config.toml"))
     except OSError as error:
@@ -160,7 +159,7 @@ def is_run(path: Path) -> bool:
 
 
 def is_removed(run: RunDirectory) -> bool:
-    """Return whether a run's folder is gone or nearly empty, and not because the disk of all runs is not mounted."""
+    """Return whether a run's folder is gone or nearly empty, while the folder of all runs is still there."""
     return not any(map(os.path.lexists, (run.journal, run.config))) and run.path.parent.is_dir()
 
 

@@ -78,7 +78,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self._profiler.executed()
         team = self._recorder.team
         request = team.trace_now() if team is not None else None
-        if 0 < self._profile_at <= self._done():
+        if request is None and 0 < self._profile_at <= self._done():
             self._profile_at = 0
             request = Request(Steering.PROFILE, "set in the configuration", str(self._profile_steps))
         if request is not None and team is None:
