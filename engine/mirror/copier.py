@@ -1,4 +1,4 @@
-"""Copies a run to its mirror and back, in a safe order, and checks that the mirror is this run's.
+"""Copies a run to its mirror while it trains, and back, in a safe order, and checks that the mirror is this run's.
 
 The journal is copied before the checkpoint that was there when copying began, so that a checkpoint at the mirror never
 lies beyond its journal. The best model comes before it too, because a checkpoint says how good the best one is.

@@ -1,4 +1,4 @@
-"""The user's annotations of a run, which are cleaned and limited when they are read: it may be somebody else's."""
+"""The user's annotations of a run. They are cleaned and limited when read, because they may be somebody else's."""
 
 from __future__ import annotations
 

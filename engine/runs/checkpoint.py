@@ -71,7 +71,7 @@ class Header(Struct, frozen=True):
 
     @property
     def place(self) -> tuple[int, int, int, float]:
-        """Where the run goes on, as the event `RunResumed` begins."""
+        """Where the run goes on: the first fields of `RunResumed`."""
         return self.epoch, self.epoch_step, self.step, self.elapsed_s
 
 

@@ -73,7 +73,7 @@ class ClassReport(Struct, frozen=True):
         return (replace(self, others=()), *self.others)
 
     def as_dict(self, *, is_brief: bool = False) -> dict[str, Any]:
-        """Return plain values without the pictures, and for a brief summary without single classes of very many."""
+        """Return plain values without the pictures; a brief summary of very many classes leaves out the single ones."""
         values = to_builtins(replace(self, pictures=(), others=()))
         missing = ["pictures", "others", *(["output"] if not self.output else [])]
         missing += ["epoch", "is_best", "is_last"] if not self.epoch else []

@@ -1,6 +1,6 @@
 """What a run is asked while it trains: to stop, to wait, to save, or to train longer or at another rate.
 
-A console writes each request into a file of its own in the run's folder `control`: ``<time>-<number>.json``, or
+A console writes each request into its own file in the run's folder `control`: ``<time>-<number>.json``, or
 ``stop.json`` for a stop, which is the same whoever asks. The heartbeat passes them, in the order of their names, to the
 `Control` of the process that trains; so do signals, alerts and the time budget. Each is answered in the journal.
 """

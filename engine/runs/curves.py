@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .events import Progress
+    from .metrics import ValuesOrNone
 
     Values = Sequence[float] | NDArray[Any]
-    ValuesOrNone = Values | Sequence[float | None]  # NaN for None
 
 
 class Samples:
@@ -89,9 +89,7 @@ def interval_means(
     logs, epoch = reports.logs, reports.epoch
     means = np.array([*logs.values()]).reshape(len(logs), len(epoch))
     epochs = np.concatenate(([before.epoch if before is not None else 0], epoch))
-    steps_done = np.concatenate(([before.epoch_step if before is not None else 0], reports.epoch_step)).astype(
-        np.float64
-    )
+    steps_done = np.concatenate(([before.epoch_step if before is not None else 0], reports.epoch_step), dtype=float)
     steps = np.diff(steps_done)
     is_next = (np.diff(epochs) == 0) & (steps > 0)
     first = [before.logs.get(name, math.nan) if before is not None else math.nan for name in logs]
@@ -133,7 +131,7 @@ class Curves(Struct, frozen=True):
         logs: Mapping[str, ValuesOrNone],
         running: frozenset[str] | None = None,
     ) -> Curves:
-        """Return the curves with points appended, of `MOST_METRICS` metrics; all arguments have one entry per point."""
+        """Return the curves with points appended, one per entry of each argument; at most `MOST_METRICS` are kept."""
         metrics, missing = {}, [math.nan] * len(step)
         for name in [*dict.fromkeys((*self.metrics, *logs))][:MOST_METRICS]:
             column = self.metrics[name] if name in self.metrics else Samples([math.nan] * len(self))

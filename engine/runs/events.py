@@ -226,7 +226,7 @@ class FitStarted(Event, frozen=True):
     execution_reason: str = ""  # why so many
     monitor: str = ""  # the metric that decides which epoch is best; empty if there is none
     metrics: tuple[Metric, ...] = ()  # what is known of the metrics; empty in older journals
-    best_step_ms: Measure | None = None  # the least time of a step by the preflight; None if that has none
+    best_step_ms: Measure | None = None  # the preflight's best time of a step; None if it has none
     # The same of its slowest layers; the rest of the step has an empty name, and the optimizer its own.
     best_layers_ms: dict[str, float] = field(default_factory=dict)
 

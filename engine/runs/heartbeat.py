@@ -40,13 +40,13 @@ def write_heartbeat(run: RunDirectory, pid: int) -> None:
 
 
 def _beat(pid: int, since: float, waiting: int | None) -> bytes:
-    """Return the content of a heartbeat, always of one length: on a full disk it is overwritten, without any space."""
+    """Return the content of a heartbeat, always of the same length: on a full disk it is overwritten in place."""
     digits = "---------" if waiting is None else f"{waiting:09}"
     return json.dumps(identify(pid) | {"since": int(since), "waiting": digits}).encode()
 
 
 class Heartbeat:
-    """Writes the heartbeat, flushes the journal and reads requests, once per `tick`, which whatever trains calls.
+    """Writes the heartbeat, flushes the journal and reads requests when `tick` is called, by whatever trains.
 
     It announces a stop in the journal as soon as it is requested, even while nothing else can be written, such as
     during a compilation. `on_removed` is called when the run's folder is gone; by default the run is asked to stop.
@@ -114,11 +114,11 @@ class HeartbeatThread(threading.Thread):
         self.join(timeout)
 
 
-SILENT_S = 10.0  # without a heartbeat, a run counts as not responding: a busy machine may delay it by a few seconds
-# Without a heartbeat, a run counts as dead if its process cannot be seen from here. A network file system that fails
-# over may stop for half a minute or more, and a dead run is no longer followed and loses its cache.
+SILENT_S = 10.0  # without a heartbeat, until a run counts as not responding: on a busy machine, it may be late
+# Without a heartbeat, until a run counts as dead if its process cannot be seen from here. A network file system that
+# fails over may stop for half a minute or more, and a dead run is no longer followed and loses its cache.
 LOST_S = 60.0
-STARTING_S = 15.0  # a new folder may have no heartbeat yet; the first one is written within a second
+STARTING_S = 15.0  # in which a new folder may have no heartbeat yet; the first one is written within a second
 LARGEST_HEARTBEAT = 64 << 10
 _LATEST = 1 << 40  # a Unix time that is still a number of seconds
 

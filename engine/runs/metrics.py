@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
 
-    Values = Sequence[float | None] | NDArray[Any]
+    ValuesOrNone = Sequence[float | None] | NDArray[Any]  # NaN for None
 
 
 class MetricKind(StrEnum):
@@ -87,7 +87,7 @@ def loss_beside(name: str) -> str:
     return "val_loss" if name.startswith("val_") else "loss"
 
 
-def best_of(values: Values, losses: Values, *, lowest: bool) -> int | None:
+def best_of(values: ValuesOrNone, losses: ValuesOrNone, *, lowest: bool) -> int | None:
     """Return the place of the best finite value; of equal ones, that with the lowest loss, then the first."""
     import numpy as np  # commands that show no run do without it
 

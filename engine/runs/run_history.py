@@ -1,4 +1,4 @@
-"""How long past runs took on this machine, by all that decides the time of a step, for the plan of the next one."""
+"""How long past runs took on this machine, by everything that decides the time of a step; plans are based on it."""
 
 from __future__ import annotations
 

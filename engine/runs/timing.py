@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 _RECENT_POINTS, _RECENT_EPOCHS = 50, 10
 
-# A stall is at least so many seconds and executions long, and so many times the longest gap so far, which may include
-# compilation.
+# A stall takes at least this many seconds, executions and times the longest gap so far, which may include compilation.
 STALL_S, _STALL_STEPS, _STALL_GAPS = 60.0, 20, 5
 
 
@@ -82,7 +81,7 @@ def stall(state: RunState, at: float) -> Stall | None:
 
 
 def validating_share(epochs: Sequence[EpochEnded]) -> float | None:
-    """Return the share of a run's time that validation took after the first epoch, which compiles; None before."""
+    """Return the share of a run's time that validation took after the first epoch, which compiles; None until then."""
     seconds = sum(ended.seconds for ended in epochs[1:])
     return min(1.0, sum(ended.validation_s for ended in epochs[1:]) / seconds) if seconds > 0 else None
 

@@ -1,1 +1,1 @@
-"""Files on disk, whatever they mean: where they are, reading and writing them safely, full disks, values kept."""
+"""Files on disk: where they are, reading and writing them safely, full disks, and values kept between commands."""

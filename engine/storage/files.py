@@ -87,7 +87,7 @@ def require_plain(folder: Path, names: Iterable[str], *, are_written: bool = Tru
 
 
 def open_regular(path: str | Path, *, follows_links: bool = False) -> BufferedReader:
-    """Open a file for reading, never blocking on a pipe; raise `NotAFileError` if it is no regular one."""
+    """Open a file for reading, never blocking on a pipe; raise `NotAFileError` if it is not a regular one."""
     # Checked before it is opened: opening a pipe unblocks its writer, and opening a device may do anything.
     _require_regular(os.stat(path, follow_symlinks=follows_links).st_mode, path)  # noqa: PTH116  for each file of a list
     # O_NONBLOCK has no effect on regular files; without it, opening a pipe waits for a writer.

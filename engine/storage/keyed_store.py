@@ -75,7 +75,7 @@ class KeyedStore(Generic[Value]):
 
 
 def plain_value(value: Any) -> Any:
-    """Return a text, or a number of a framework, such as NumPy's, as plain Python's."""
+    """Return a text or a number of a framework, such as NumPy, as a plain Python value."""
     return str(value) if isinstance(value, str) else value.item() if hasattr(value, "item") else float(value)
 
 

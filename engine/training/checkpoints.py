@@ -295,7 +295,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
 
 
 class ValidatedEpochs(list[int]):
-    """The epochs after which `fit` validates: every n-th for which `Checkpoints` allow it."""
+    """The epochs after which `fit` validates: every n-th, if `Checkpoints` allows it."""
 
     def __init__(self, checkpoints: Checkpoints, every: int) -> None:
         super().__init__()

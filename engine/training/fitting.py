@@ -1,4 +1,4 @@
-"""Trains the model of one run: build → compile → fit → save. It imports Keras, so the backend was chosen before."""
+"""Trains the model of one run: build → compile → fit → save. It imports Keras, so choose the backend before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses `steps_per_execution`: long enough to hide Python's time, short enough for curves to move and for a stop."""
+"""Chooses `steps_per_execution`: enough to hide Python's time, few enough for curves to move and stops to be quick."""
 
 from __future__ import annotations
 
