@@ -40,7 +40,7 @@ LONGEST_LINE = 1 << 20  # bytes; longer lines are skipped as damaged
 FIRST_TIME, LAST_TIME = 0.0, 253_370_000_000.0  # of an event, in Unix seconds: until the year 9998 in every time zone
 _EARLIER, _TODAY = "images_per_s", "examples_per_s"  # a field in journals of earlier versions, and its name today
 _MULTI_LINE = {"RunFailed"}  # types whose texts keep their line feeds: an error may list one problem per line
-_NESTED = (events.RunStarted, events.RunResumed, events.RunFinished)  # hold values of any depth
+_NESTED = {events.RunStarted, events.RunResumed, events.RunFinished}  # hold values of any depth
 _READ_BYTES = 512 << 10  # a million records are read and folded in 2.2 s by 128 KiB, in 1.9 s by this or more
 _LARGEST_BACKLOG = 10_000
 _MEASUREMENTS = Progress, events.ValidationProgress, events.HostSampled, events.MemorySampled, events.InputMeasured
@@ -234,7 +234,8 @@ def _decode_together(chunk: bytes, lines: list[bytes]) -> list[Record] | None:
     # A hostile line may hold several values, and another one a part of a value, or none.
     if not len(heads) == len(found) == len(lines) == chunk.count(b"}\n{") + 1:
         return None
-    nested = (line for event, line in zip(found, lines, strict=True) if isinstance(event, _NESTED))
+    # By type: `isinstance` takes 0.3 µs for a struct.
+    nested = (line for event, line in zip(found, lines, strict=True) if type(event) in _NESTED)
     if any(line.count(b"{") + line.count(b"[") > DEEPEST for line in nested):
         return None
     return [*map(Record, [head.t for head in heads], found, [head.v for head in heads], lines)]
