@@ -24,7 +24,7 @@ import nbformat
 from nbclient import NotebookClient
 
 from tests.install_lines import Image, build_wheel, changes, images, pins
-from tpu_console.engine.machine.packages import TF_BUILDS
+from tpu_console.engine.machine.install import TF_BUILDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

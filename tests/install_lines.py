@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from packaging.utils import canonicalize_name
 
-from tpu_console.engine.machine.packages import TF_BUILDS
+from tpu_console.engine.machine.install import TF_BUILDS
 
 LISTS = Path(__file__).with_name("installs")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 from ..config.values import AcceleratorKind
 from ..errors import AcceleratorError, ConsoleError
 from ..machine.devices import ADDRESSES, Hardware
-from ..machine.install import JAX_ON_TPU, install_line, tensorflow_here
-from ..machine.packages import NEW_LIBTPU, TF_BUILDS, aborting_libtpu
+from ..machine.install import JAX_ON_TPU, NEW_LIBTPU, TF_BUILDS, aborting_libtpu, install_line, tensorflow_here
 from ..sanitize import printable
 from ..storage.files import read_json
 from ..storage.paths import keras_home, user_path

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.values import parse_accelerator
 from ..errors import AcceleratorError, one_line
 from ..machine.devices import Hardware, detect_hardware
-from ..machine.install import install_line
-from ..machine.packages import compiles_for_cpu
+from ..machine.install import compiles_for_cpu, install_line
 from ..machine.resources import usable_cores
 from .framework import NO_DUTY, Accelerator, Framework, NotPossibleError
 

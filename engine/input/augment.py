@@ -16,7 +16,7 @@ import tensorflow as tf
 from msgspec import Struct
 
 from ..errors import DataError
-from ..machine.packages import compiles_for_cpu
+from ..machine.install import compiles_for_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..sanitize import printable
 from .devices import Tpu, detect_hardware, find_tpu
-from .packages import Packages, find_packages
+from .install import Packages, find_packages
 from .place import Kind, ThisMachine, find_place, read_metadata
 from .resources import Disk, Resources, find_disks, find_resources
 from .sources import Sources, this_machine

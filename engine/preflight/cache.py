@@ -19,7 +19,7 @@ from ..config.user_code import source_file
 from ..data.cached_facts import function_record_of, known_batch
 from ..data.places import locate
 from ..data.survey.survey import survey, train_examples_of
-from ..machine.packages import TF_BUILDS
+from ..machine.install import TF_BUILDS
 from ..machine.sources import installed_versions
 from ..storage.keyed_store import KeyedStore, key_of
 from ..storage.paths import cache_folder
