@@ -9,7 +9,6 @@ import os
 import sys
 import traceback
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +16,7 @@ import click
 from tpu_console.engine.children import NO_PLUGINS
 from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean, one_line
 from tpu_console.engine.storage.files import make_private_folder, open_private
-from tpu_console.engine.storage.paths import runs_folder, user_path
+from tpu_console.engine.storage.paths import refusal_of, runs_folder, user_path
 
 from .commands import opening
 from .commands.options import PROGRAM, examples, option, preset_file_option, screen_choices, screen_options
@@ -25,6 +24,7 @@ from .terminal.output import abandon_output, complain, complain_about
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 _FAILED, _BAD_USAGE, _INTERRUPTED = 1, 2, 130
 _TOP = {
@@ -182,8 +182,7 @@ def _report(error: Exception) -> int:
         complain_about(error)
         return _BAD_USAGE if isinstance(error, ConfigError | RunNotFoundError | opening.NoTerminalError) else _FAILED
     if isinstance(error, OSError):
-        place = f"{user_path(Path(error.filename))}: " if isinstance(error.filename, str) else ""
-        complain([f"Error: {place}{error.strerror or one_line(error)}."])
+        complain([f"Error: {refusal_of(error)}."])
         return _FAILED
     log = runs_folder().parent / "errors.log"
     try:

@@ -55,7 +55,7 @@ def prepare_run(config: RunConfig, folder: Path | None = None, label: str = "") 
 
 def launch_environment() -> dict[str, str]:
     """Return the environment of a training process."""
-    return os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
+    return {"TF_CPP_MIN_LOG_LEVEL": "1"} | os.environ
 
 
 def start_host(

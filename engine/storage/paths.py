@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
-from ..errors import ConsoleError
+from ..errors import ConsoleError, one_line
 from ..sanitize import printable
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ def keras_home(environ: Mapping[str, str] = os.environ) -> Path:
 def with_keras_home(text: str) -> str:
     """Return a text about the default folder of Keras's cache with the folder that is set."""
     return text.replace("~/.keras", user_path(keras_home()))
+
+
+def refusal_of(error: OSError) -> str:
+    """Return why the system refused something, after the file if it names one, safe to show."""
+    place = f"{user_path(Path(error.filename))}: " if isinstance(error.filename, str) else ""
+    return f"{place}{error.strerror or one_line(error)}"
 
 
 def user_path(path: Path) -> str:

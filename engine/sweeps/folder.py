@@ -17,7 +17,6 @@ import subprocess
 import time
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tomli_w
@@ -34,10 +33,11 @@ from ..runs.run_directory import RunDirectory, cannot_begin, is_run, new_folder
 from ..sanitize import printable
 from ..storage import files
 from ..storage.files import inside, read_text, require_real, write_whole
-from ..storage.paths import runs_folder, sweeps_folder, user_path
+from ..storage.paths import refusal_of, runs_folder, sweeps_folder, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 _SMALL = 1 << 10
 _PROBED_S, _LOOK_S = 2.0, 0.05
@@ -224,8 +224,7 @@ def start_driver(sweep: Sweep) -> subprocess.Popen[bytes]:
                 "engine.sweeps.driver", *arguments, stdout=log, stderr=subprocess.STDOUT, pass_fds=(lock,)
             )
     except OSError as error:
-        place = f"{user_path(Path(error.filename))}: " if error.filename else ""
-        raise ConsoleError(f"The sweep cannot be started: {place}{error.strerror}.") from error
+        raise ConsoleError(f"The sweep cannot be started: {refusal_of(error)}.") from error
     finally:
         if lock is not None:
             os.close(lock)

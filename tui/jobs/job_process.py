@@ -302,7 +302,6 @@ def log_file(name: str) -> Path:
 
 def start_job(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
     """Start the job's process; raise `ConsoleError` if it cannot be started."""
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
     try:
         make_private_folder(log.parent)
         with open(log, "wb", opener=lambda path, flags: open_private(path, flags | os.O_APPEND)) as errors:
@@ -313,7 +312,7 @@ def start_job(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Po
                 stdin=subprocess.PIPE,  # the job ends when it is closed, as it is by the end of this process
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=environment,
+                env={"TF_CPP_MIN_LOG_LEVEL": "1"} | os.environ,
             )
     except OSError as error:
         raise ConsoleError(f"The process of the {name} job cannot be started: {error.strerror}.") from error
