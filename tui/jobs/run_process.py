@@ -25,6 +25,8 @@ from ..terminal.output import send_native_output_to
 from ..text.outcome import continue_changes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tpu_console.engine.config.run_config import RunConfig
 
 _JOIN_S = 0.5
@@ -157,10 +159,21 @@ def launch_resumed(run: RunDirectory, *, trust: bool = False) -> HostedRun:
     return hosted
 
 
+def machine_is_idle() -> bool:
+    """Return whether this machine has the memory and the time to import a framework that may not be needed."""
+    from tpu_console.engine.machine.resources import free_memory_bytes, usable_cores
+
+    return may_warm(free_memory_bytes(), os.getloadavg()[0], usable_cores())
+
+
 class Prewarmer:
     """Starts, replaces and hands out a `WarmHost`. Its methods may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, start: Callable[..., WarmHost] = WarmHost.start, is_idle: Callable[[], bool] = machine_is_idle
+    ) -> None:
+        self._start = start
+        self._is_idle = is_idle
         self._lock = threading.Lock()
         self._host: WarmHost | None = None
         self._is_closed = False
@@ -168,7 +181,6 @@ class Prewarmer:
     def want(self, config: RunConfig, hardware: Hardware) -> None:
         """Have a process ready for a configuration, unless the machine has something better to do."""
         from tpu_console.engine.accelerators.backend import choose_backend
-        from tpu_console.engine.machine.resources import free_memory_bytes, usable_cores
         from tpu_console.engine.process.launch import launch_environment
 
         choice = choose_backend(config, hardware)
@@ -178,9 +190,8 @@ class Prewarmer:
             if self._host is not None and self._host.fits(environment, needed):
                 return
             self._end()
-            is_idle = may_warm(free_memory_bytes(), os.getloadavg()[0], usable_cores())
-            if is_harmless and is_idle and not self._is_closed:
-                self._host = WarmHost.start(environment, needed)
+            if is_harmless and not self._is_closed and self._is_idle():
+                self._host = self._start(environment, needed)
 
     def take(self, config: RunConfig) -> WarmHost | None:
         """Return the process if it is what a new one for a configuration would be."""

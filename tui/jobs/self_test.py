@@ -21,7 +21,7 @@ from .run_process import HostedRun
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tpu_console.engine.findings import Finding
     from tpu_console.engine.machine.devices import Hardware
@@ -33,10 +33,16 @@ _POLL_S = 0.2
 class SelfTest:
     """Trains legs one after the other, each for at most `limit_s`, and judges them."""
 
-    def __init__(self, legs: Sequence[Leg], hardware: Hardware, limit_s: float) -> None:
+    def __init__(
+        self,
+        legs: Sequence[Leg],
+        hardware: Hardware,
+        limit_s: float,
+        has_package: Callable[[str], bool] = is_installed,
+    ) -> None:
         self._legs = []
         for leg in legs:
-            choice = choose_backend(leg.config, hardware, is_installed)
+            choice = choose_backend(leg.config, hardware, has_package)
             missing = f"{choice.missing} {choice.remedy}" if choice.missing else ""
             self._legs.append(replace(leg, missing=leg.missing or missing))
         self._limit_s = limit_s

@@ -362,6 +362,13 @@ def test_the_command_uses_the_short_options_and_quotes_for_the_shell() -> None:
     assert "--accelerator sim:2" in command
     assert "--set 'model_options.filters=[8, 16]'" in command
     assert "--set 'name=\"true\"'" in command
+    assert run_again(command, config()) == changed
+
+
+def test_a_removed_custom_option_is_removed_from_the_command() -> None:
+    base = config(model="my net.py:build", model_options={"units": 3, "name": "a b"})
+    fewer = base.model_copy(update={"model_options": {"units": 3}})
+    assert run_again(run_command(fewer, base, "own"), base) == fewer
 
 
 def test_the_command_does_not_empty_options_of_another_dataset() -> None:

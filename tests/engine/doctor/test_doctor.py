@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -77,17 +77,9 @@ def test_a_lock_from_outside_the_container_is_not_stale(tpu_vm: Environment) -> 
 
 
 def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:
-    names = ("gpus", "holders", "resources", "disks", "packages", "metadata")
-    facts = replace(
-        tpu_vm,
-        gpus=None,
-        holders=None,
-        resources=None,
-        disks=None,
-        packages=None,
-        unanswered=dict.fromkeys(names, "slow"),
-    )
-    report = examine(facts)
+    names = ("gpus", "holders", "resources", "disks", "packages")
+    unanswered = dict.fromkeys((*names, "metadata"), "slow")
+    report = examine(replace(tpu_vm, unanswered=unanswered, **dict.fromkeys(names)))
     unknown = {result.key for result in report.results if result.severity is Severity.UNKNOWN}
     assert unknown == {"tpu-tensorflow", "tpu-jax", "tpu-held", "gpu", "tensorflow", "limits", "disks"}
     assert dict(report.header).keys() == {"where", "accelerator"}
@@ -137,26 +129,27 @@ def test_what_kaggle_ships_is_no_problem(kaggle: Environment) -> None:
     assert all(result.severity is not Severity.ERROR for result in packages)
 
 
+def with_packages(facts: Environment, without: str = "-", **more: Package) -> Environment:
+    """Change which packages are installed; those whose names begin with a text are not."""
+    assert facts.packages is not None
+    kept = {name: package for name, package in facts.packages.found.items() if not name.startswith(without)}
+    return replace(facts, packages=replace(facts.packages, found=kept | more))
+
+
 def test_tensorflows_of_different_versions_are_a_problem(kaggle: Environment) -> None:
-    assert kaggle.packages is not None
-    found = {**kaggle.packages.found, "tensorflow": Package("tensorflow", "2.21.0")}
-    mixed = replace(kaggle, packages=replace(kaggle.packages, found=found))
+    mixed = with_packages(kaggle, tensorflow=Package("tensorflow", "2.21.0"))
     assert finding_of(mixed, "tensorflow").severity is Severity.ERROR
     assert finding_of(mixed, "tpu-tensorflow").severity is Severity.UNKNOWN
 
 
 def test_what_jax_lacks_for_the_tpu_is_named(kaggle: Environment) -> None:
-    assert kaggle.packages is not None
-    bare = {name: found for name, found in kaggle.packages.found.items() if name != "libtpu"}
-    found = finding_of(replace(kaggle, packages=replace(kaggle.packages, found=bare)), "tpu-jax")
+    found = finding_of(with_packages(kaggle, without="libtpu"), "tpu-jax")
     assert (found.severity, found.remedy) == (Severity.ERROR, line_in_cell("jax[tpu]"))
     assert "installed: libtpu." in found.text
 
 
 def test_a_notebook_for_a_tpu_without_tensorflow_gets_the_build_without_cuda(kaggle: Environment) -> None:
-    assert kaggle.packages is not None
-    bare = {name: found for name, found in kaggle.packages.found.items() if not name.startswith("tensorflow")}
-    found = finding_of(replace(kaggle, packages=replace(kaggle.packages, found=bare)), "tensorflow")
+    found = finding_of(with_packages(kaggle, without="tensorflow"), "tensorflow")
     assert found.severity is Severity.ERROR
     assert found.remedy == line_in_cell("tensorflow-cpu")
 
@@ -167,10 +160,13 @@ def test_what_is_installed_in_a_notebook_keeps_the_packages_of_its_image(tmp_pat
     assert finding_of(lacking, "gpu-jax").remedy == line_in_cell("jax[cuda12]")
 
 
-def test_the_report_as_json_and_as_a_summary(tmp_path: Path) -> None:
-    report = examine(look_around(lay_out("tpu-vm-v4-8", tmp_path).sources))
-    shown = report.as_dict()
-    assert shown["ok"] is False
-    assert isinstance(shown["findings"], list)
-    assert shown["findings"][0]["check"] == "tpu"
+def test_the_report_as_json_has_evidence_and_commands_and_a_summary(tmp_path: Path) -> None:
+    report = examine(look_around(lay_out("tpu-lock-of-another", tmp_path).sources))
+    shown: Any = report.as_dict()
+    assert (shown["ok"], shown["environment"]["where"]) == (False, "TPU VM")
+    (lock,) = [finding for finding in shown["findings"] if finding["check"] == "tpu-lock"]
+    assert (lock["group"], lock["verdict"]) == ("Accelerator", "problem")
+    assert lock["command"] == "sudo rm /tmp/libtpu_lockfile"
+    assert any(line.startswith("/proc/locks: ") for line in lock["evidence"])
+    report = examine(look_around(lay_out("tpu-vm-v4-8", tmp_path / "vm").sources))
     assert report.summary == "2 problems, 4 warnings, 2 notes, 1 unknown, 6 ok."

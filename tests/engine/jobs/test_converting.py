@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
+from tests.small_disk import small_disk
 from tpu_console.engine.data.images.check import check_image
 from tpu_console.engine.data.images.decode import Decoding, decode_bytes, decoded
 from tpu_console.engine.data.kinds.tfrecord import open_schema, shard_name
@@ -28,11 +29,7 @@ DECODING = Decoding((40, 60))
 
 
 class Listener(Reporter):
-    """Records what a job reports, and interrupts it at a given point.
-
-    Args:
-        until: What is being done, and how far, when it is interrupted.
-    """
+    """Records what a job reports, and interrupts it when it is so far with something."""
 
     def __init__(self, until: tuple[str, int] | None = None) -> None:
         super().__init__(io.StringIO())
@@ -117,8 +114,7 @@ def test_shards_hold_the_files_own_bytes_and_the_schema_says_what_there_is(flowe
 
 def test_a_share_for_each_class_stays_one(tmp_path: Path) -> None:
     table = write_plant_pathology(tmp_path / "plants", per_class=3)
-    text = table.read_text().replace("Train_1,0,1,0,0", "Train_1,0.1,0.7,0.2,0")
-    table.write_text(text)
+    table.write_text(table.read_text().replace("Train_1,0,1,0,0", "Train_1,0.1,0.7,0.2,0"))
     convert(table, tmp_path / "shards")
     schema = open_schema(str(tmp_path / "shards"))
     assert (schema.label, schema.class_counts) == ("shares", (3, 3, 3, 3))
@@ -202,16 +198,16 @@ def test_a_device_without_room_is_reported_as_full(flowers: Path, tmp_path: Path
 
 
 def test_a_folder_that_cannot_be_made_and_too_little_room_are_found_before_anything_is_written(
-    flowers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flowers: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConsoleError, match=f"^{tmp_path}/file/shards cannot be created"):
         convert(flowers, tmp_path / "file" / "shards")
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=20_000))
-    with pytest.raises(ConsoleError, match=r"has 0\.0 GB free"):
-        convert(flowers, tmp_path / "shards")
-    assert sorted(content(tmp_path / "shards")) == ["manifest.json"]
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk", "32k") as disk:
+        with pytest.raises(ConsoleError, match=r"has 0\.0 GB free"):
+            convert(flowers, disk.path / "shards")
+        assert sorted(content(disk.path / "shards")) == ["manifest.json"]
 
 
 def test_bad_images_are_named_and_refused_or_left_out(flowers: Path, tmp_path: Path) -> None:

@@ -40,14 +40,14 @@ def lay_out(name: str, root: Path) -> Recorded:
     """Write a recording's files below a folder, and make sources that read them."""
     told = tomllib.loads((ENVIRONMENTS / name / "recording.toml").read_text(encoding="utf-8"))
     for path, text in told.get("files", {}).items():
-        _put(root / path, text)
-    _put(root / "proc/meminfo", f"MemTotal:       {told['memory_kib']} kB\n")
+        put(root / path, text)
+    put(root / "proc/meminfo", f"MemTotal:       {told['memory_kib']} kB\n")
     for device in told.get("devices", []):
-        _put(root / device)
+        put(root / device)
     for card in told.get("pci", []):
         folder = root / "sys/bus/pci/devices" / card["address"]
         for file in ("vendor", "device", "subsystem_device"):
-            _put(folder / file, f"{card.get(file, '0x0000')}\n")
+            put(folder / file, f"{card.get(file, '0x0000')}\n")
     for process in told.get("process", []):
         _add_process(root, process)
     _add_lock(root, told)
@@ -99,8 +99,8 @@ def _sources(told: dict[str, Any], root: Path, asked: list[str], reached: list[s
 
 def _add_process(root: Path, process: dict[str, Any]) -> None:
     folder = root / "proc" / str(process["pid"])
-    _put(folder / "cmdline", process["command"].replace(" ", "\0") + "\0")
-    _put(folder / "status", f"Name:\tpython\nUid:\t{process['uid']}\t{process['uid']}\n")
+    put(folder / "cmdline", process["command"].replace(" ", "\0") + "\0")
+    put(folder / "status", f"Name:\tpython\nUid:\t{process['uid']}\t{process['uid']}\n")
     (folder / "fd").mkdir()
     for number, target in enumerate(process.get("opens", []), start=3):
         (folder / "fd" / str(number)).symlink_to(target)
@@ -111,13 +111,14 @@ def _add_lock(root: Path, told: dict[str, Any]) -> None:
     if (lock := told.get("lock")) is None:
         return
     path = root / "tmp/libtpu_lockfile"
-    _put(path)
+    put(path)
     path.chmod(0o600)
     if lock["pid"]:
         number = path.stat().st_ino
-        _put(root / "proc/locks", f"1: POSIX  ADVISORY  WRITE {lock['pid']} 08:01:{number} 0 EOF\n")
+        put(root / "proc/locks", f"1: POSIX  ADVISORY  WRITE {lock['pid']} 08:01:{number} 0 EOF\n")
 
 
-def _put(path: Path, text: str = "") -> None:
+def put(path: Path, text: str = "") -> None:
+    """Write a file, and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

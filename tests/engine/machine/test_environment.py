@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -10,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.machine.recorded import lay_out
-from tests.helpers import ROOT, replace
+from tests.engine.machine.recorded import lay_out, put
+from tests.helpers import replace, run_python
 from tpu_console.engine.machine.devices import find_tpu
 from tpu_console.engine.machine.environment import find_holders, look_around
-from tpu_console.engine.machine.packages import find_packages
+from tpu_console.engine.machine.install import find_packages
 from tpu_console.engine.machine.place import Kind, find_place, read_metadata
 from tpu_console.engine.machine.resources import find_disks, find_resources
 from tpu_console.engine.machine.sources import Package, Space, this_machine
@@ -124,11 +123,6 @@ def test_a_real_process_that_locks_the_file_is_found(tmp_path: Path) -> None:
     assert lock.exists()  # nothing is ever removed
 
 
-def put(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
 def test_the_tightest_limit_of_the_groups_above_counts(tmp_path: Path) -> None:
     put(tmp_path / "proc/meminfo", "MemTotal:       16000000 kB\n")
     put(tmp_path / "proc/self/cgroup", "0::/a/b\n")
@@ -181,16 +175,12 @@ def test_a_hanging_or_failing_probe_does_not_stop_the_others(tmp_path: Path) -> 
     assert facts.resources is not None
 
 
-def test_the_doctor_loads_no_framework() -> None:
+def test_the_doctor_loads_no_framework(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from tpu_console.engine.doctor.doctor import examine\n"
         "from tpu_console.engine.machine.environment import look_around\n"
-        "report = examine(look_around())\n"
-        "assert report.results\n"
+        "assert examine(look_around()).results\n"
         "assert not {'tensorflow', 'keras', 'jax', 'numpy', 'textual', 'click'} & set(sys.modules)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
+    run_python(code, cwd=tmp_path)

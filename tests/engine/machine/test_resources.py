@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.engine.machine.recorded import put
 from tests.helpers import replace
 from tpu_console.engine.machine.resources import free_memory_bytes, usable_cores, used_memory_bytes
 from tpu_console.engine.machine.sources import Sources, this_machine
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n", encoding="utf-8")
 
 
 def at(root: Path) -> Sources:
@@ -40,16 +36,16 @@ def at(root: Path) -> Sources:
 def test_usable_cores_are_within_the_limit_of_a_container(
     tmp_path: Path, group: str, file: str, content: str, cores: int
 ) -> None:
-    write(tmp_path / "proc/self/cgroup", group)
-    write(tmp_path / "sys/fs/cgroup" / file, content)
-    write(tmp_path / "sys/fs/cgroup" / file.replace("quota", "period").replace("cpu.max", "other"), "100000")
+    put(tmp_path / "proc/self/cgroup", group)
+    put(tmp_path / "sys/fs/cgroup" / file, content)
+    put(tmp_path / "sys/fs/cgroup" / file.replace("quota", "period").replace("cpu.max", "other"), "100000")
     assert usable_cores(at(tmp_path)) == cores
     assert usable_cores() >= 1
 
 
 def test_free_memory_without_a_limit_is_that_of_the_machine(tmp_path: Path) -> None:
-    write(tmp_path / "proc/self/cgroup", "0::/user.slice")
-    write(tmp_path / "sys/fs/cgroup/user.slice/memory.max", "max")
+    put(tmp_path / "proc/self/cgroup", "0::/user.slice")
+    put(tmp_path / "sys/fs/cgroup/user.slice/memory.max", "max")
     machine = psutil.virtual_memory().available
     for root in (tmp_path, tmp_path / "not-linux"):
         assert free_memory_bytes(at(root)) == pytest.approx(machine, rel=0.2)
@@ -59,20 +55,20 @@ def test_free_memory_without_a_limit_is_that_of_the_machine(tmp_path: Path) -> N
 @pytest.mark.parametrize("group", ["", "/batch", "/batch/job"])
 def test_free_memory_is_what_a_limit_leaves(tmp_path: Path, group: str) -> None:
     """The second version of control groups; a limit also holds for the groups inside."""
-    write(tmp_path / "proc/self/cgroup", "0::/batch/job")
+    put(tmp_path / "proc/self/cgroup", "0::/batch/job")
     folder = tmp_path / f"sys/fs/cgroup{group}"
-    write(folder / "memory.max", "100000000")
-    write(folder / "memory.current", "60000000")
-    write(folder / "memory.stat", "anon 40000000\ninactive_file 15000000\nactive_file 5000000")
+    put(folder / "memory.max", "100000000")
+    put(folder / "memory.current", "60000000")
+    put(folder / "memory.stat", "anon 40000000\ninactive_file 15000000\nactive_file 5000000")
     assert free_memory_bytes(at(tmp_path)) == 60_000_000
 
 
 def test_free_memory_is_what_a_limit_of_the_first_version_leaves(tmp_path: Path) -> None:
-    write(tmp_path / "proc/self/cgroup", "12:cpuset:/\n4:cpu,memory:/docker/1f\n1:name=systemd:/")
+    put(tmp_path / "proc/self/cgroup", "12:cpuset:/\n4:cpu,memory:/docker/1f\n1:name=systemd:/")
     folder = tmp_path / "sys/fs/cgroup/memory"  # in a container, the named folder is mounted as the root
-    write(folder / "memory.limit_in_bytes", "100000000")
-    write(folder / "memory.usage_in_bytes", "99000000")
-    write(
+    put(folder / "memory.limit_in_bytes", "100000000")
+    put(folder / "memory.usage_in_bytes", "99000000")
+    put(
         folder / "memory.stat", "cache 3000000\ninactive_file 1\ntotal_inactive_file 2000000\ntotal_active_file 1000000"
     )
     assert free_memory_bytes(at(tmp_path)) == 4_000_000
@@ -80,8 +76,8 @@ def test_free_memory_is_what_a_limit_of_the_first_version_leaves(tmp_path: Path)
 
 def test_a_group_that_hides_its_use_does_not_limit_free_memory(tmp_path: Path) -> None:
     limit = tmp_path / "sys/fs/cgroup/memory.max"
-    write(limit, "1000")
+    put(limit, "1000")
     assert used_memory_bytes(at(tmp_path), "sys/fs/cgroup/memory.max") is None
     assert free_memory_bytes(at(tmp_path)) > 1000
-    write(limit.with_name("memory.current"), "4000")
+    put(limit.with_name("memory.current"), "4000")
     assert free_memory_bytes(at(tmp_path)) == 0

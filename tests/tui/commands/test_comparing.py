@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from itertools import cycle
@@ -22,39 +21,31 @@ if TYPE_CHECKING:
 
 
 def compared(call: Call, *args: str) -> list[str]:
-    out = call.out("compare", *args, "--json")
-    return [run["run"] for run in json.loads(out)["runs"]]
+    return [run["run"] for run in call.json("compare", *args)["runs"]]
 
 
-def test_runs_are_compared_in_the_order_in_which_they_are_named(call: Call) -> None:
-    first, second = made_run(label="first"), made_run(label="second")
-    assert compared(call, "second", str(first.path)) == [second.run_id, first.run_id]
-
-
-def test_without_a_name_the_newest_run_is_compared_with_others_of_its_preset(call: Call) -> None:
-    old, _, new = made_run(), made_run(label="other"), made_run()
+def test_runs_are_compared_as_they_are_named_or_with_others_of_their_preset(call: Call) -> None:
+    old, other, new = made_run(), made_run(label="other"), made_run(batch_size=64)
+    assert compared(call, "other", str(old.path)) == [other.run_id, old.run_id]
     assert compared(call) == [new.run_id, old.run_id]
     assert compared(call, old.run_id) == [old.run_id, new.run_id]
-
-
-def test_in_a_pipe_the_tables_are_printed(call: Call) -> None:
-    made_run()
-    made_run(batch_size=64)
     out = call.out("compare")
     assert "best val_accuracy" in out
     assert "\nbatch_size " in out
-    assert "| --- |" in call("compare", "--markdown")[1]
-    assert call("compare", "--csv")[1].startswith("mark,run,metric,")
+    assert "| --- |" in call.out("compare", "--markdown")
+    assert call.out("compare", "--csv").startswith("mark,run,metric,")
 
 
-def test_what_cannot_be_compared_is_refused(call: Call) -> None:
-    assert call("compare")[0] == 2
+def test_what_cannot_be_compared_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    call.refused("compare")
     run = made_run(label="alone")
-    err = call.refused("compare", code=1)
-    assert run.run_id in err
+    assert run.run_id in call.refused("compare", code=1)
     others = [made_run(label=f"other-{number}").run_id for number in range(20)]
-    assert "2 to 20" in call("compare", run.run_id, *others)[2]
+    assert "2 to 20" in call.refused("compare", run.run_id, *others, code=1)
     assert "'x'" in call("compare", *others[:2], "--metric", "x")[2]
+    for name in ("plotly", "plotly.graph_objects", "plotly.subplots"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert re.search("install .*plotly", call.refused("compare", *others[:2], "--html", code=1))
 
 
 def test_the_page_needs_no_network_and_runs_nothing_that_a_run_says(call: Call) -> None:
@@ -108,12 +99,3 @@ def test_the_page_works_in_a_browser_in_both_colors_and_without_a_network(call: 
         assert browser.execute_script("return window.harmed") is None
         assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
         assert browser.get_log("browser") == []
-
-
-def test_without_plotly_the_page_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    made_run()
-    made_run()
-    for name in ("plotly", "plotly.graph_objects", "plotly.subplots"):
-        monkeypatch.setitem(sys.modules, name, None)
-    err = call.refused("compare", "--html", code=1)
-    assert re.search("install .*plotly", err)

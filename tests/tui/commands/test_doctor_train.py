@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import LIMIT_S, fork_host, wait_until
+from tpu_console.engine.doctor.self_test import Leg
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.tui.jobs.self_test import SelfTest
 
 if TYPE_CHECKING:
     from tests.tui.calling import Call
@@ -24,17 +27,17 @@ import os, signal, time
 from pathlib import Path
 words = Path('/proc/self/cmdline').read_text().split('\\0')
 if 'tpu_console.engine.process.main' in words:
-    if words[-2].endswith(os.environ['HANGS']):
+    if words[-2].endswith('cpu-tensorflow'):
         time.sleep(1000)
     os.kill(os.getpid(), signal.SIGABRT)
 """
 
 
-def _broken(folder: Path, monkeypatch: pytest.MonkeyPatch, hangs: str = "nothing") -> None:
-    """Let training processes abort when Python starts, and those of one leg hang."""
-    (folder / "sitecustomize.py").write_text(_BROKEN, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.setenv("HANGS", hangs)
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let training processes abort when Python starts, and those of TensorFlow hang."""
+    (tmp_path / "sitecustomize.py").write_text(_BROKEN, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
 @pytest.fixture
@@ -66,10 +69,8 @@ def test_both_backends_train_and_leave_nothing_behind(
     assert not (private_home / "runs").exists()
 
 
-def test_a_crash_and_a_hang_are_named_and_the_others_go_on(
-    call: Call, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _broken(tmp_path, monkeypatch, hangs="cpu-tensorflow")
+@pytest.mark.usefixtures("broken")
+def test_a_crash_and_a_hang_are_named_and_the_others_go_on(call: Call, temporary: Path) -> None:
     code, out, err = call("doctor", "--train", "--limit", "1")
     assert code == 1
     hung, died = re.findall(r"^problem  Training: (.*)", out, re.M)
@@ -80,8 +81,8 @@ def test_a_crash_and_a_hang_are_named_and_the_others_go_on(
     assert f"kept in {kept}." in err
 
 
-def test_ctrl_c_ends_the_training(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _broken(tmp_path, monkeypatch, hangs="cpu-tensorflow")
+@pytest.mark.usefixtures("broken")
+def test_ctrl_c_ends_the_training(temporary: Path) -> None:
     command = [sys.executable, "-m", "tpu_console", "doctor", "--train"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
@@ -104,14 +105,11 @@ def _text(path: Path) -> str:
         return ""
 
 
-def test_a_backend_that_is_not_installed_is_named_with_the_command_that_installs_it(
-    call: Call, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _broken(tmp_path, monkeypatch)
-    installed = ("tensorflow", "keras", "tensorflow-hub")
-    monkeypatch.setattr("tpu_console.tui.jobs.self_test.is_installed", lambda name: name in installed)
-    _, out, _ = call("doctor", "--train")
-    assert re.search(r"^note     Training: .*JAX", out, re.M)
+def test_a_backend_that_is_not_installed_is_named_with_the_command_that_installs_it() -> None:
+    test = SelfTest([Leg("cpu", "jax", 1)], Hardware(), 1.0, lambda name: name != "jax")
+    test.run()
+    (result,) = test.groups["Training: cpu, jax"]
+    assert re.search("JAX.*pip install", result.text)
 
 
 def test_wrong_options_are_refused_before_anything_is_trained(call: Call) -> None:

@@ -10,7 +10,7 @@ import os
 import string
 import sys
 import tempfile
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +109,7 @@ def changed(key: str, value: object) -> dict[str, Any]:
 KEYS = sorted({*valid_keys(), "preset", "preset.title", "data", "optimizer", "model_options", "data.options", "hosts"})
 
 
-@settings(max_examples=40)
+@settings(max_examples=80)
 @given(key=st.sampled_from(KEYS), value=toml_values)
 @example(key="model", value=[1, "a"])
 @example(key="data.options.path", value="\x00")
@@ -117,15 +117,6 @@ KEYS = sorted({*valid_keys(), "preset", "preset.title", "data", "optimizer", "mo
 @example(key="optimizer.learning_rate", value=float("nan"))
 @example(key="epochs", value=10**400)
 def test_a_file_with_any_value_of_any_key_is_refused_or_read(key: str, value: object) -> None:
-    path = Path(written(tomli_w.dumps(changed(key, value))))
-    with suppress(ConfigError):
-        load_preset(path)
-
-
-@settings(max_examples=40)
-@given(key=st.sampled_from(KEYS), value=toml_values)
-@example(key="model", value=[1, "a"])
-def test_running_a_nonsense_file_ends_with_a_sentence(key: str, value: object) -> None:
     refused("run", written(tomli_w.dumps(changed(key, value))), may_be_accepted=True)
 
 

@@ -98,7 +98,7 @@ def test_a_detached_sweep_returns_at_once_and_a_search_says_what_it_improves(cal
 
 
 def test_finding_a_learning_rate_is_a_sweep_of_short_runs(call: Call, drivers: list[Sweep]) -> None:
-    assert call("sweep", "digits-cnn", "--lr-find", "--detach")[0] == 0
+    call.out("sweep", "digits-cnn", "--lr-find", "--detach")
     config = drivers[0].read().config
     assert (config.epochs, config.optimizer.schedule) == (1, "constant")
     assert len(drivers[0].runs()) == 11
@@ -110,9 +110,9 @@ def test_sweeps_are_listed_printed_and_stopped(call: Call) -> None:
     out = call.out("sweeps")
     assert out.splitlines()[1].split()[:3] == [sweep.name, "complete", "4/4"]
     assert out.splitlines()[1].endswith("4 finished")
-    assert "█" in call("sweeps", sweep.name)[1]
-    assert call("sweeps", "--markdown")[1].startswith("| accelerator | batch_size |")
-    assert call("sweeps", sweep.name, "--svg")[1].startswith("<svg")
+    assert "█" in call.out("sweeps", sweep.name)
+    assert call.out("sweeps", "--markdown").startswith("| accelerator | batch_size |")
+    assert call.out("sweeps", sweep.name, "--svg").startswith("<svg")
     assert call("sweeps", sweep.name, "--stop")[0] == 1
     lock = sweep.lock()
     assert "Asked" in call("sweeps", sweep.name, "--stop")[1]

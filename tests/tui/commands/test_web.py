@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     Client = TestClient[web.BaseRequest, None]
 
-    Called = tuple[int, str, str]
-
 TOKEN = "a-secret"
 
 
@@ -159,8 +157,7 @@ async def test_a_console_that_does_not_respond_ends_with_its_page(client: Client
 
 
 async def test_a_console_ends_with_the_server(served: subprocess.Popen[str]) -> None:
-    assert served.stdout is not None
-    address = served.stdout.readline().strip().replace("http:", "ws:")
+    address = address_of(served).replace("http:", "ws:")
     async with ClientSession() as session, session.ws_connect(f"{address}ws") as page:
         await page.receive_bytes()
         (console,) = psutil.Process(served.pid).children()
@@ -170,9 +167,8 @@ async def test_a_console_ends_with_the_server(served: subprocess.Popen[str]) -> 
 
 
 def test_nothing_that_others_send_is_written_to_the_terminal(served: subprocess.Popen[str]) -> None:
-    assert served.stdout is not None
     assert served.stderr is not None
-    address = urlsplit(served.stdout.readline().strip())
+    address = urlsplit(address_of(served))
 
     def connect() -> socket.socket:
         return socket.create_connection((address.hostname, address.port), timeout=LIMIT_S)
@@ -218,6 +214,11 @@ def served() -> Iterator[subprocess.Popen[str]]:
     process.wait()
 
 
+def address_of(served: subprocess.Popen[str]) -> str:
+    assert served.stdout is not None
+    return served.stdout.readline().strip()
+
+
 _RECORDED = """
 window.seen = '';
 const Plain = WebSocket;
@@ -235,8 +236,7 @@ window.WebSocket = class extends Plain {
 @pytest.mark.slow
 @needs_chromium
 def test_a_browser_draws_the_setup_screen_and_opens_it_again(served: subprocess.Popen[str]) -> None:
-    assert served.stdout is not None
-    address = served.stdout.readline().strip()
+    address = address_of(served)
     with chromium() as browser:
         browser.get(f"http://{urlsplit(address).netloc}/")
         refusal = "Open the address that tpu-console web printed."

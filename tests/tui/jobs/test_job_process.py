@@ -14,39 +14,24 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.helpers import LIMIT_S, ROOT, replace, wait_until
+from tests.helpers import LIMIT_S, ROOT, private_mode, replace, wait_until
+from tests.made_verdicts import speaking
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.tui.jobs.job_process import JobProgress, ProgressLines, Step, log_file, run_job
 from tpu_console.tui.terminal.output import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
-
-PREAMBLE = (
-    "import os, signal, sys, time\nfrom tpu_console.engine.messages import Reporter\nreporter = Reporter(sys.stdout)\n"
-)
-
-
-def speaking(code: str) -> Callable[[str, Mapping[str, Any], Path], subprocess.Popen[bytes]]:
-    """What starts a process that speaks as a job does."""
-
-    def start(_name: str, _options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-c", PREAMBLE + code],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
-
-    return start
 
 
 def run(code: str) -> dict[str, Any]:
     return run_job("inspect", {}, start=speaking(code))
+
+
+def logged() -> list[str]:
+    """What a job has written to its log, after its options."""
+    return log_file("inspect").read_text().splitlines()[1:]
 
 
 def test_a_result_comes_back_and_progress_and_notes_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +70,7 @@ def test_a_process_that_dies_without_a_word_names_its_log(code: str, why: str) -
         run(f"print('the last words', file=sys.stderr)\nreporter.progress('reading', 1, 3, 'files')\n{code}")
     assert why in caught.value.why
     assert str(log_file("inspect")) in caught.value.remedy
-    assert log_file("inspect").read_text().startswith("the last words")
+    assert logged()[0] == "the last words"
 
 
 def test_a_mistake_of_the_job_s_own_is_a_sentence_and_its_traceback_is_in_the_log() -> None:
@@ -94,7 +79,7 @@ def test_a_mistake_of_the_job_s_own_is_a_sentence_and_its_traceback_is_in_the_lo
     assert "TypeError" in caught.value.what
     assert str(log_file("mirror")) in caught.value.remedy
     assert "Traceback" in log_file("mirror").read_text()
-    assert log_file("mirror").stat().st_mode & 0o777 == 0o600
+    assert private_mode(log_file("mirror")) == 0o600
 
 
 WAITING = "reporter.progress('reading', 1, 3, 'files')\n{}while True:\n    time.sleep(60)\n"
@@ -110,7 +95,7 @@ def interrupting(code: str, *numbers: signal.Signals, grace_s: float | None = No
             os.kill(os.getpid(), number)
 
     def has_said(lines: int) -> bool:
-        return log_file("inspect").exists() and log_file("inspect").read_text().count("\n") >= lines
+        return log_file("inspect").exists() and len(logged()) >= lines
 
     thread = threading.Thread(target=send)
     thread.start()
@@ -131,7 +116,7 @@ def test_an_interrupt_reaches_the_job_once_and_says_what_is_kept(
         "signal.signal(signal.SIGTERM, end)\nprint('ready', file=sys.stderr, flush=True)\n"
     )
     interrupting(WAITING.format(ready), number)
-    assert log_file("inspect").read_text().splitlines() == ["ready", f"asked {int(signal.SIGTERM)}"]
+    assert logged() == ["ready", f"asked {int(signal.SIGTERM)}"]
     assert capsys.readouterr().err.splitlines()[-1].startswith("Interrupted. ")
     assert signal.getsignal(number) is before
 
@@ -143,7 +128,7 @@ def test_a_second_interrupt_or_a_short_grace_ends_a_job_that_does_not_listen(cou
         "print('ready', os.getpid(), file=sys.stderr, flush=True)\n"
     )
     interrupting(WAITING.format(deaf), *[signal.SIGINT] * count, grace_s=grace_s)
-    pid = int(log_file("inspect").read_text().split()[1])
+    pid = int(logged()[0].split()[1])
     assert not psutil.pid_exists(pid)
 
 
@@ -153,13 +138,13 @@ def test_a_job_that_takes_too_long_is_ended_with_all_it_started() -> None:
 
     def start(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
         process = speaking(code)(name, options, log)
-        wait_until(lambda: log.read_text().endswith("\n"), "its first line")
+        wait_until(logged, "its first line")
         return process
 
     with pytest.raises(ConsoleError, match=r"no result after 0\.50 s") as caught:
         run_job("inspect", {}, start=start, limit_s=0.5)
     assert str(log_file("inspect")) in caught.value.remedy
-    pid = int(log_file("inspect").read_text())
+    pid = int(logged()[0])
     wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 

@@ -11,6 +11,7 @@ from tpu_console.engine.data.download import Download
 from tpu_console.engine.data.kinds.named_kind import Feature, NamedFacts
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.process.warm import WarmHost
 from tpu_console.engine.storage.keyed_store import KeyedStore
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.app import ConsoleApp
@@ -23,74 +24,66 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def prewarmer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Prewarmer]:
-    monkeypatch.setenv("TPU_CONSOLE_PREWARM", "true")
-    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
-    monkeypatch.setattr("tpu_console.engine.machine.resources.free_memory_bytes", lambda: 8 << 30)
-    made = Prewarmer()
+def started() -> list[WarmHost]:
+    """The processes that were started."""
+    return []
+
+
+@pytest.fixture
+def prewarmer(started: list[WarmHost]) -> Iterator[Prewarmer]:
+    def start(environment: dict[str, str], variables: dict[str, str]) -> WarmHost:
+        started.append(WarmHost.start(environment, variables))
+        return started[-1]
+
+    made = Prewarmer(start, is_idle=lambda: True)
     yield made
     made.close()
 
 
-def test_it_keeps_one_process_and_replaces_it_when_the_backend_changes(prewarmer: Prewarmer) -> None:
-    config = small_config(backend="tensorflow")
-    prewarmer.want(config, Hardware())
-    first = prewarmer._host
-    assert first is not None
-    prewarmer.want(config.model_copy(update={"epochs": 9}), Hardware())
-    assert prewarmer._host is first
-    prewarmer.want(small_config(backend="jax", accelerator="cpu"), Hardware())
-    assert first.process.returncode is not None
-    assert prewarmer._host is not None
-    assert {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}.items() <= prewarmer._host.variables.items()
-    assert prewarmer.take(config) is None, "it is on the other backend"
+TENSORFLOW = small_config(backend="tensorflow")
 
 
-def test_it_gives_the_process_away_once_and_ends_the_one_nobody_took(prewarmer: Prewarmer) -> None:
-    config = small_config(backend="tensorflow")
-    prewarmer.want(config, Hardware())
-    taken = prewarmer.take(config)
-    assert taken is not None
-    assert prewarmer.take(config) is None
-    taken.end()
-    prewarmer.want(config, Hardware())
-    kept = prewarmer._host
-    assert kept is not None
-    prewarmer.close()
-    assert kept.process.returncode is not None
-
-
-@pytest.mark.parametrize(
-    ("variable", "target", "value"),
-    [
-        ("false", "os.getloadavg", lambda: (0.0, 0.0, 0.0)),
-        ("true", "os.getloadavg", lambda: (99.0, 0.0, 0.0)),
-        ("true", "tpu_console.engine.machine.resources.free_memory_bytes", lambda: (4 << 30) - 1),
-    ],
-)
-def test_it_starts_none_where_the_machine_or_the_user_is_against_it(
-    prewarmer: Prewarmer, monkeypatch: pytest.MonkeyPatch, variable: str, target: str, value: object
+def test_it_keeps_one_process_and_replaces_it_when_the_backend_changes(
+    prewarmer: Prewarmer, started: list[WarmHost]
 ) -> None:
-    monkeypatch.setenv("TPU_CONSOLE_PREWARM", variable)
-    monkeypatch.setattr(target, value)
-    prewarmer.want(small_config(), Hardware())
-    assert prewarmer.take(small_config()) is None
+    prewarmer.want(TENSORFLOW, Hardware())
+    prewarmer.want(TENSORFLOW.model_copy(update={"epochs": 9}), Hardware())
+    assert len(started) == 1
+    prewarmer.want(small_config(backend="jax", accelerator="cpu"), Hardware())
+    first, second = started
+    assert first.process.returncode is not None
+    assert {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}.items() <= second.variables.items()
+    assert prewarmer.take(TENSORFLOW) is None, "it is on the other backend"
 
 
-def test_tensorflow_is_not_imported_early_on_a_machine_with_a_tpu(prewarmer: Prewarmer) -> None:
-    config = small_config(backend="tensorflow", accelerator="cpu")
-    prewarmer.want(config, Hardware(tpu="/dev/accel0"))
-    assert prewarmer.take(config) is None
+def test_it_gives_the_process_away_once_and_ends_the_one_nobody_took(
+    prewarmer: Prewarmer, started: list[WarmHost]
+) -> None:
+    prewarmer.want(TENSORFLOW, Hardware())
+    taken = prewarmer.take(TENSORFLOW)
+    assert taken is started[0]
+    assert prewarmer.take(TENSORFLOW) is None
+    taken.end()
+    prewarmer.want(TENSORFLOW, Hardware())
+    prewarmer.close()
+    assert started[1].process.returncode is not None
 
 
-def test_start_hands_the_run_to_it(prewarmer: Prewarmer) -> None:
-    config = small_config(backend="tensorflow")
-    prewarmer.want(config, Hardware())
-    waiting = prewarmer._host
-    assert waiting is not None
-    hosted = launch(config, in_process=False, prewarmer=prewarmer)
+def test_it_starts_none_on_a_busy_machine_and_no_tensorflow_on_one_with_a_tpu(
+    prewarmer: Prewarmer, started: list[WarmHost]
+) -> None:
+    busy = Prewarmer(is_idle=lambda: False)
+    busy.want(TENSORFLOW, Hardware())
+    assert busy.take(TENSORFLOW) is None
+    prewarmer.want(small_config(backend="tensorflow", accelerator="cpu"), Hardware(tpu="/dev/accel0"))
+    assert not started
+
+
+def test_start_hands_the_run_to_it(prewarmer: Prewarmer, started: list[WarmHost]) -> None:
+    prewarmer.want(TENSORFLOW, Hardware())
+    hosted = launch(TENSORFLOW, in_process=False, prewarmer=prewarmer)
     assert isinstance(hosted, HostedRun)
-    assert hosted.process is waiting.process
+    assert hosted.process is started[0].process
     assert hosted.tend()
     hosted.process.kill()
     hosted.process.wait()
