@@ -1,23 +1,17 @@
 from __future__ import annotations
 
-import json
-import os
 from functools import cache
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import textual._wait
 from textual.css import parse, stylesheet, tokenize
 
-from tests.forks import Forked, fork
 from tests.tui.calling import Call
+from tests.tui.forked_program import forking, start_job
 from tests.tui.live_fakes import FakeEngine
-from tpu_console.engine.storage.files import make_private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from textual.css.model import RuleSet
 
 # After each key, a pilot waits for spans of this length until an app did next to nothing in two; 20 ms are more than a
@@ -58,33 +52,13 @@ def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpu_console.tui.commands.steering._ANSWER_S", 0.2)
 
 
-class _ForkedJob(Forked):
-    """The fork of a job, whose standard output is read through a pipe."""
-
-    stdin = None
-
-    def __init__(self, name: str, options: Mapping[str, Any], log: Path, pipe: Path) -> None:
-        os.mkfifo(pipe)
-        reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # nobody writes yet
-        os.set_blocking(reading, True)
-        make_private_folder(log.parent)
-        log.write_bytes(b"")
-        job = "from runpy import run_module; run_module('tpu_console.engine.jobs.job', None, '__main__', True)"
-        started = fork(job, name, json.dumps(options), output=pipe, errors=log)
-        super().__init__(started._server, started.pid)
-        self.stdout: IO[bytes] = os.fdopen(reading, "rb", buffering=0)
-
-
 @pytest.fixture
-def forked_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def forked_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs begin with TensorFlow imported, in tests of what they do and say.
 
     Jobs that start as the program starts them are in ``test_inspect_interrupted.py`` and ``test_job.py``, and in the
     tests that drive a terminal.
     """
-    pipes = iter(tmp_path / f"job-{number}" for number in range(100))
-
-    def start(name: str, options: Mapping[str, Any], log: Path) -> _ForkedJob:
-        return _ForkedJob(name, options, log, next(pipes))
-
-    monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", start)
+    for name, value in forking().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", start_job)

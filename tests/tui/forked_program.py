@@ -125,7 +125,7 @@ def _start_host(run: RunDirectory, resumes: str | None = None, lock: int | None 
     return _Forked(run=str(run.path), resumes=resumes)
 
 
-def _start_job(name: str, options: Mapping[str, Any], log: Path) -> _Forked:
+def start_job(name: str, options: Mapping[str, Any], log: Path) -> _Forked:
     """Do what `tpu_console.tui.jobs.job_process.start_job` does; its standard output is a named pipe."""
     make_private_folder(log.parent)
     log.write_bytes(b"")
@@ -145,7 +145,7 @@ def main() -> int:
     from tpu_console.tui.jobs import job_process
 
     launch.start_host = _start_host  # type: ignore[assignment]  # with the parts of the process that are used
-    job_process.start_job = _start_job  # type: ignore[assignment]
+    job_process.start_job = start_job  # type: ignore[assignment]
     return program()
 
 

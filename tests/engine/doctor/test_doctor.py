@@ -47,33 +47,35 @@ def finding_of(facts: Environment, check: str) -> Finding:
     return found
 
 
-def test_hidden_processes_of_others_make_it_unknown_whether_the_tpu_is_free(tpu_vm: Environment) -> None:
-    found = finding_of(replace(tpu_vm, holders=Holders(unseen=12)), "tpu-held")
-    assert found.severity is Severity.UNKNOWN
-    assert re.findall(r"/dev/accel(\d)", found.remedy) == ["0", "1", "2", "3"]
+def holder(command: str, pid: int = 77) -> Holder:
+    return Holder(pid, command, "alice", f"/proc/{pid}/fd/9 -> /dev/accel0")
 
 
-@pytest.mark.parametrize("module", ["process.main /runs/a", 'process.warm {"KERAS_BACKEND": "jax"}'])
-def test_a_tpu_console_run_that_holds_the_tpu_is_only_a_note(tpu_vm: Environment, module: str) -> None:
-    command = f"/usr/bin/python -P -m tpu_console.engine.{module}"
-    ours = Holder(77, command, "alice", "/proc/77/fd/9 -> /dev/accel0")
-    found = finding_of(replace(tpu_vm, holders=Holders((ours,))), "tpu-held")
-    assert (found.severity, found.remedy) == (Severity.INFO, "tpu-console stop")
-    other = Holder(78, "python train.py", "bob", "/proc/78/fd/9 -> /dev/accel0")
-    assert finding_of(replace(tpu_vm, holders=Holders((other, ours))), "tpu-held").severity is Severity.ERROR
+MAIN, WARM = (f"/usr/bin/python -P -m tpu_console.engine.process.{one}" for one in ("main /runs/a", "warm {}"))
+KERNEL = "python -m ipykernel_launcher -f k.json"
 
 
-def test_a_notebook_that_holds_the_tpu_is_to_be_restarted(tpu_vm: Environment) -> None:
-    kernel = Holder(77, "python -m ipykernel_launcher -f k.json", "alice", "/proc/77/fd/9 -> /dev/accel0")
-    found = finding_of(replace(tpu_vm, holders=Holders((kernel, replace(kernel, pid=78)))), "tpu-held")
-    assert "(and 1 more)" in found.text
-    assert "restart its kernel" in found.text
-
-
-def test_a_lock_from_outside_the_container_is_not_stale(tpu_vm: Environment) -> None:
-    facts = replace(tpu_vm, holders=Holders(lock=Lock("root", is_ours=False, is_locked=True)))
-    assert finding_of(facts, "tpu-held").severity is Severity.ERROR
-    assert "tpu-lock" not in {result.key for result in examine(facts).results}
+@pytest.mark.parametrize(
+    ("holders", "severity", "said"),
+    [
+        (Holders(unseen=12), Severity.UNKNOWN, "/dev/accel0 /dev/accel1 /dev/accel2 /dev/accel3"),
+        (Holders((holder(MAIN),)), Severity.INFO, "tpu-console stop"),
+        (Holders((holder(WARM),)), Severity.INFO, "tpu-console stop"),
+        (Holders((holder("python train.py"), holder(MAIN, 78))), Severity.ERROR, "ps -o pid,user,lstart,args -p 77"),
+        (Holders((holder(KERNEL), holder(KERNEL, 78))), Severity.ERROR, "(and 1 more)"),
+        (Holders((holder(KERNEL),)), Severity.ERROR, "restart its kernel"),
+        (Holders(lock=Lock("root", is_ours=False, is_locked=True)), Severity.ERROR, "outside this container"),
+    ],
+)
+def test_who_holds_the_tpu_decides_what_to_do(
+    tpu_vm: Environment, holders: Holders, severity: Severity, said: str
+) -> None:
+    facts = replace(tpu_vm, holders=holders)
+    found = finding_of(facts, "tpu-held")
+    assert found.severity is severity
+    assert said in f"{found.text} {found.remedy}"
+    is_about_lock = "tpu-lock" in {result.key for result in examine(facts).results}
+    assert is_about_lock == (not holders.processes and holders.lock is None), "a lock belongs to its process"
 
 
 def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:

@@ -31,25 +31,15 @@ def missing() -> str:
 
 
 class Server:
-    """An SSH server as a plain process, whose users have another home folder.
-
-    Args:
-        folder: Its keys and configuration.
-
-    Attributes:
-        home: The home folder there.
-        runs: The folder of runs there.
-        profile: What login shells read there; it puts tpu-console on the path.
-        bin: A folder with an `ssh` that has a configuration of its own; goes first into PATH.
-        known: The keys that this `ssh` knows.
-        port: Where it listens.
-    """
+    """An SSH server as a plain process, whose users have another home folder, and an `ssh` that knows it."""
 
     def __init__(self, folder: Path) -> None:
-        self.home, self.bin, self.known = folder / "home", folder / "bin", folder / "known"
+        self.home = folder / "home"
+        self.bin = folder / "bin"  # has that `ssh`, and goes first into PATH
+        self.known = folder / "known"  # the keys that it knows
         self.home.mkdir()
         self.runs = self.home / "console" / "runs"
-        self.profile = self.home / ".profile"
+        self.profile = self.home / ".profile"  # puts tpu-console on the path of login shells
         self.profile.write_text(
             f"export PATH={Path(PROGRAM).parent}:$PATH TPU_CONSOLE_HOME={self.runs.parent} LC_ALL=C.UTF-8\n"
         )

