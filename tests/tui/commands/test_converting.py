@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,8 +137,8 @@ def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(call: Call, tmp_
     def written() -> list[Path]:
         return sorted(shards.glob("*.tfrecord"))
 
-    terminal = Terminal(*FORKED, *command, home=tmp_path / "home", program=sys.executable, environment=forking())
-    try:
+    forked = Terminal(*FORKED, *command, home=tmp_path / "home", program=sys.executable, environment=forking())
+    with closing(forked) as terminal:
         wait_until(lambda: jobs_of(terminal), "the job")
         (job,) = jobs_of(terminal)
         wait_until(written, "the first shard")
@@ -149,8 +150,6 @@ def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(call: Call, tmp_
         assert "Interrupted. Finished shards" in terminal.flat
         assert "░" in terminal.raw.decode()
         assert terminal.is_restored
-    finally:
-        terminal.close()
     names = sorted(path.name for path in shards.iterdir())
     assert not [name for name in names if name.endswith(".part") or name == "schema.json"]
     (first, *others) = written()

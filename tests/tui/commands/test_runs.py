@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -249,10 +250,7 @@ def test_what_cannot_be_deleted_is_refused(call: Call) -> None:
 def test_a_notebook_cell_gets_plain_lines_although_it_has_a_terminal(private_home: Path) -> None:
     made_run()
     cell = {"JPY_PARENT_PID": "1", "TERM": "xterm-color"}
-    terminal = Terminal("attach", home=private_home, size=(120, 40), environment=cell)
-    try:
+    with closing(Terminal("attach", home=private_home, size=(120, 40), environment=cell)) as terminal:
         assert terminal.wait() == 0
         assert "finished" in terminal.text
         assert b"\x1b[?1049h" not in terminal.raw
-    finally:
-        terminal.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shlex
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,19 +58,11 @@ def test_reviews_are_trained_on_once_the_label_is_named(tmp_path: Path) -> None:
             words = [f"word{index}" for index in random.integers(0, 50, 12)]
             words[int(random.integers(0, 12))] = "dull" if number % 2 else "moving"
             table.writerow([" ".join(words), "down" if number % 2 else "up", number % 5])
-    terminal = Terminal(
-        *FORKED,
-        *("run", str(tmp_path / "reviews.csv"), "--epochs", "1"),
-        home=tmp_path,
-        size=(120, 60),
-        program=sys.executable,
-        environment=forking(),
-    )
-    try:
+    command = [*FORKED, "run", str(tmp_path / "reviews.csv"), "--epochs", "1"]
+    forked = Terminal(*command, home=tmp_path, size=(120, 60), program=sys.executable, environment=forking())
+    with closing(forked) as terminal:
         terminal.wait_for("Which column has the labels? (verdict, stars)")
         terminal.press(*"verdict", "enter")
         assert terminal.wait() == 0
-    finally:
-        terminal.close()
     (run,) = list_runs(tmp_path / "runs")
     assert load_config(run.config).data.options["label"] == "verdict"

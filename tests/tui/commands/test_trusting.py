@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -132,15 +133,12 @@ def test_what_was_trusted_once_is_not_asked_about_again(foreign: Foreign, call: 
 
 
 def test_on_a_terminal_no_leaves_everything_as_it_is(foreign: Foreign, private_home: Path) -> None:
-    terminal = Terminal("resume", foreign.run.run_id, home=private_home, size=(120, 40))
-    try:
+    with closing(Terminal("resume", foreign.run.run_id, home=private_home, size=(120, 40))) as terminal:
         terminal.wait_for("[y/N]")
         for named in (f"{foreign.code}:build", "http://127.0.0.1/", str(foreign.mirror)):
             assert named in terminal.flat.replace(" ", "")
         terminal.press("n", "enter")
         assert terminal.wait() == 1
-    finally:
-        terminal.close()
     assert foreign.is_untouched()
 
 
