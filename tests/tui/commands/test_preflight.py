@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import replace
-from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN, speaking, telling
+from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN, result_of, speaking, telling
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.errors import ConsoleError
@@ -17,7 +17,8 @@ from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.jobs.job_process import log_file
-from tpu_console.tui.jobs.preflights import STUCK_S
+from tpu_console.tui.jobs.preflights import STUCK_S, exit_code, read_verdicts
+from tpu_console.tui.text.verdicts import verdict_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,11 +61,8 @@ def given() -> dict[str, Any]:
         ([], 1),
     ],
 )
-def test_the_worst_choice_decides_the_exit_code(
-    call: Call, job: Callable[[Start], None], verdicts: list[Verdict], code: int
-) -> None:
-    job(telling(verdicts))
-    assert call("preflight", NAME)[0] == code
+def test_the_worst_choice_decides_the_exit_code(verdicts: list[Verdict], code: int) -> None:
+    assert exit_code(verdicts) == code
 
 
 def test_a_verdict_is_printed_as_plain_lines(call: Call, job: Callable[[Start], None]) -> None:
@@ -82,13 +80,12 @@ def test_a_verdict_is_printed_as_plain_lines(call: Call, job: Callable[[Start], 
 
 
 @pytest.mark.parametrize("verdict", [REFUSED, TOO_LARGE])
-def test_what_has_to_change_is_not_hidden_by_advice_on_speed(
-    call: Call, job: Callable[[Start], None], verdict: Verdict
-) -> None:
+def test_what_has_to_change_is_not_hidden_by_advice_on_speed(verdict: Verdict) -> None:
     change = Finding(Severity.INFO, "It fits with batch_size=8.", is_change=True)
-    job(telling([replace(verdict, findings=(change,))]))
-    lines = call("preflight", NAME)[1].splitlines()
-    assert "change       It fits with batch_size=8." in lines
+    config = find_preset(NAME).config
+    advised = read_verdicts(config, result_of([replace(verdict, findings=(change,))]))
+    lines = verdict_lines(config, advised, NAME, None)
+    assert f"change       {change.text}" in lines
     assert not [line for line in lines if line.startswith("note")]
 
 
