@@ -65,32 +65,22 @@ def progress(number: int, step: int) -> Progress:
     return Progress(number, step, (number - 1) * 44 + step, step / 10, {"loss": 0.5})
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Journal:
     """Feeds a printer with events through the journal's own encoding."""
 
     def __init__(self, path: Path) -> None:
-        self.clock = Clock()
-        self.printer = PlainPrinter(RunDirectory(path), self.clock)
+        self.now = 1000.0
+        self.printer = PlainPrinter(RunDirectory(path), lambda: self.now)
 
     def feed(self, *events: Event, apart_s: float = 0.0) -> list[str]:
         records = []
         for event in events:
-            record = decode(encode(event, self.clock.now))
-            assert record is not None
-            records.append(record)
-            self.clock.now += apart_s
+            records.append(decode(encode(event, self.now)) or pytest.fail("an event that cannot be read"))
+            self.now += apart_s
         return self.printer.feed(records)
 
     def idle(self, after_s: float) -> list[str]:
-        self.clock.now += after_s
+        self.now += after_s
         return self.printer.idle()
 
 
@@ -112,13 +102,8 @@ def test_an_epoch_line_holds_every_figure_of_the_epoch_and_no_compilation() -> N
 
 
 def test_validation_is_said_once_it_takes_much_of_the_time(journal: Journal) -> None:
-    epochs = [epoch(number, seconds=2.0, validation_s=1.0) for number in (1, 2, 3)]
-    lines = [journal.feed(one) for one in epochs]
-    assert [[line.split()[:4] for line in said if line.startswith("time")] for said in lines] == [
-        [],
-        [["time", "validation", "takes", "50%"]],
-        [],
-    ]
+    lines = [journal.feed(epoch(number, seconds=2.0, validation_s=1.0)) for number in (1, 2, 3)]
+    assert [["50%" in line for line in said if line.startswith("time")] for said in lines] == [[], [True], []]
 
 
 def test_star_marks_only_epochs_that_are_the_best_so_far(journal: Journal) -> None:
@@ -128,17 +113,12 @@ def test_star_marks_only_epochs_that_are_the_best_so_far(journal: Journal) -> No
 
 
 def test_each_phase_before_training_gets_one_line_when_it_ends(journal: Journal) -> None:
+    replicas = Replica(0, "a", "CPU", "h"), Replica(1, "b", "CPU", "h")
     lines = journal.feed(
         STARTED,
         PhaseStarted(Phase.IMPORTING),
         PhaseStarted(Phase.CONNECTING),
-        AcceleratorReady(
-            "sim:2",
-            "asked for",
-            "MirroredStrategy",
-            (Replica(0, "a", "CPU", "h"), Replica(1, "b", "CPU", "h")),
-            {"keras": "3.15.1"},
-        ),
+        AcceleratorReady("sim:2", "asked for", "MirroredStrategy", replicas, {"keras": "3.15.1"}),
         PhaseStarted(Phase.LOADING, "digits"),
         PhaseStarted(Phase.LOADING, "fetching more"),
         DataReady(1437, 360, (8, 8, 1), 10, 29),
@@ -149,14 +129,16 @@ def test_each_phase_before_training_gets_one_line_when_it_ends(journal: Journal)
         PhaseStarted(Phase.TRAINING),
         apart_s=1.0,
     )
-    assert lines[1:] == [
-        "importing    1.00 s",
-        "connecting   2.00 s  sim:2, 2 replicas (asked for), keras 3.15.1",
-        "loading data 3.00 s  1,437 training examples, 360 for validation, 8×8×1, 10 classes",
-        "building     3.00 s  cnn: 35,914 parameters in 10 layers, 144 kB",
-        "compiling    1.00 s  first execution, not counted in epoch 1",
-        "training     30 epochs of 44 steps, batch 32, 44 steps per execution: auto: fits",
+    assert [(line[:13].strip(), line[13:21].strip()) for line in lines[1:]] == [
+        ("importing", "1.00 s"),
+        ("connecting", "2.00 s"),
+        ("loading data", "3.00 s"),
+        ("building", "3.00 s"),
+        ("compiling", "1.00 s"),
+        ("training", "30 epoch"),
     ]
+    for line, text in zip(lines[2:], ("2 replicas (asked", "8×8×1, 10", "35,914", "epoch 1", "44 steps"), strict=True):
+        assert text in line
 
 
 def test_the_pause_between_progress_lines_grows_and_restarts_each_epoch(journal: Journal) -> None:
@@ -224,18 +206,11 @@ def test_plan_says_how_long_it_takes(
     assert [text.strip() for text in lines if " 2026-" in text] == ([line] if line else [])
 
 
-def test_plan_says_batch_steps_learning_rate_and_warnings() -> None:
+def test_a_plan_has_the_batch_of_all_replicas_the_steps_and_warnings() -> None:
     config = RunConfig(dataset="digits", model="cnn", batch_size=12, epochs=2, accelerator="sim:2")
-    assert plan_lines(config, make_plan(config, Hardware())) == [
-        "preset       custom",
-        "             digits → cnn, 2 epochs, on 2 simulated replicas on the CPU",
-        "plan         batch 24 (12 × 2 replicas), 59 steps per epoch (1,416 examples)",
-        "             adam, learning rate 0.001 (constant), float32",
-        (
-            "warning      A batch of 12 per replica is not a multiple of 8; a TPU pads it to 16. "
-            "Multiples of 128 are best."
-        ),
-    ]
+    lines = plan_lines(config, make_plan(config, Hardware()))
+    assert "batch 24 (12 × 2 replicas), 59 steps" in lines[2]
+    assert [line.split()[0] for line in lines] == ["preset", "digits", "plan", "adam,", "warning"]
 
 
 def end_epoch(run: FakeTpu, number: int) -> None:
@@ -287,7 +262,7 @@ def test_backend_topology_slow_and_lost_hosts_are_lines(tmp_path: Path) -> None:
     assert lines[-1].endswith(" 12 s")
 
 
-def test_show_reports_the_same(tmp_path: Path, call: Call) -> None:
+def test_show_reports_the_same_and_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Call) -> None:
     run = FakeTpu(tmp_path, 2, 4)
     run.begin()
     run.second(rates=[12_000, 9_000], disk=False)
@@ -296,21 +271,18 @@ def test_show_reports_the_same(tmp_path: Path, call: Call) -> None:
     for text in (
         "JAX (a TPU is here and JAX is ready for it); DataParallel; mesh 2×4",
         "0: TPU v5 lite, TPU:0 at 0,0,0",
-        "lost         host 1 (tpu-vm-1) is lost: no heartbeat for 12 s",
-        "tpu-vm-0: cpu 64%, memory 20.1/188.0 GiB, disk n/a (the container hides its disks), examples/s 12,000",
+        "lost         host 1 (tpu-vm-1) ",
+        "memory 20.1/188.0 GiB, disk n/a (the container hides its disks), examples/s 12,000",
         "tpu-vm-1: cpu n/a (the host is lost)",
-        "input-bound (38% waiting for data). Cache the decoded examples in memory",
+        "input-bound (38% waiting for data). Cache ",
     ):
         assert text in out
     shown = call.json("show", str(run.run.path))
     assert (shown["input"]["limit"], shown["lost"][0]["process"]) == ("input", 1)
     assert [host["examples_per_s"] for host in shown["hosts"]] == [12_000, 9_000]
-
-
-def test_show_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Call) -> None:
-    run = FakeTpu(tmp_path, 16, 8)
-    run.begin()
-    out = call("show", str(run.run.path))[1]
+    large = FakeTpu(tmp_path, 16, 8)
+    large.begin()
+    out = call.out("show", str(large.run.path))
     assert "(tpu-vm-15): 8 × TPU" in out
     assert "TPU:127" not in out
 

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import shutil
 import threading
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine
+from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import Liveness
 from tpu_console.tui.following.follow import FASTEST_S, SLOWEST_S, RunWatcher
 from tpu_console.tui.text.outcome import outcome_of
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tpu_console.engine.runs.follower import Snapshot
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 
@@ -97,26 +98,28 @@ def test_an_unreadable_journal_is_reported_and_read_later(tmp_path: Path, watch:
     assert not updates.wait(lambda update: update.state.fit is not None).trouble
 
 
-def test_a_long_journal_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpu_console.engine.runs.journal._READ_BYTES", 64 << 10)
+def test_a_long_journal_comes_in_parts(tmp_path: Path) -> None:
     engine = FakeEngine(tmp_path)
-    engine.begin()
-    for epoch in range(1, 400):
-        engine.train(epoch)
-    ticks = iter(range(0, 10**6, 1))
-    updates: list[Snapshot] = []
-    watcher = RunWatcher(engine.run, updates.append, clock=lambda: float(next(ticks)))
-    watcher._look()
+    engine.begin(1)
+    engine.append(*["no event " * 1000] * 200)  # the journal is read by half a megabyte
+    engine.train(2)
+    ticks, updates = count(), list[Snapshot]()
+
+    def take(update: Snapshot) -> None:
+        updates.append(update)
+        if not update.is_reading:
+            watcher.stop()
+
+    watcher = RunWatcher(engine.run, take, clock=lambda: float(next(ticks)))
+    watcher.run()
     assert [update.is_reading for update in updates] == [True] * (len(updates) - 1) + [False]
-    assert len(updates) > 2
-    assert len(updates[-1].state.epochs) == 399
+    assert [len(update.state.epochs) for update in (updates[0], updates[-1])] == [1, 2]
 
 
 @pytest.mark.parametrize(("cost_s", "interval_s"), [(0.001, FASTEST_S), (0.02, 1.0), (0.3, SLOWEST_S)])
 def test_drawing_is_brought_to_a_fiftieth_of_a_core(tmp_path: Path, cost_s: float, interval_s: float) -> None:
-    engine, spent = FakeEngine(tmp_path), iter(cost_s * number for number in range(100))
+    engine, spent = FakeEngine(tmp_path), count(step=cost_s)
     engine.begin()
-    watcher = RunWatcher(engine.run, lambda update: None, drawing_s=lambda: next(spent))
-    watcher._look()
+    watcher = RunWatcher(engine.run, lambda _: watcher.stop(), drawing_s=lambda: next(spent))
+    watcher.run()
     assert watcher.interval_s == pytest.approx(interval_s)
-    watcher.stop()  # it never started
