@@ -71,16 +71,16 @@ def test_a_narrow_table_drops_the_least_important_column() -> None:
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({}, True),
-        ({"LANG": "en_US.UTF-8"}, True),
-        ({"LC_CTYPE": "C.utf8", "LANG": "C"}, True),
-        ({"LC_ALL": "C", "LANG": "en_US.UTF-8"}, False),
-        ({"LANG": "de_DE.ISO-8859-1"}, False),
-        ({"LC_ALL": "", "LANG": "C.UTF-8"}, True),
+        ("", True),
+        ("LANG=en_US.UTF-8", True),
+        ("LC_CTYPE=C.utf8 LANG=C", True),
+        ("LC_ALL=C LANG=en_US.UTF-8", False),
+        ("LANG=de_DE.ISO-8859-1", False),
+        ("LC_ALL= LANG=C.UTF-8", True),
     ],
 )
-def test_locale(environment: dict[str, str], expected: bool) -> None:
-    assert speaks_utf8(environment) is expected
+def test_locale(environment: str, expected: bool) -> None:
+    assert speaks_utf8(dict(variable.split("=") for variable in environment.split())) is expected
 
 
 def test_lines_survive_an_encoding_that_lacks_their_characters() -> None:
