@@ -116,7 +116,7 @@ class ChartedScreen(Screen[None]):
         self._followed_share = _FOLLOWED_SHARES[-1]
         self._filter = ""
         self._preset = ""
-        self._has_chosen = False  # whether the user changed the look
+        self._chosen: set[str] = set()  # the parts of the `ChartView` that the user changed
         self._kept_marker: Marker = "braille"  # the terminal's own one, or that of an option, is not remembered
 
     def on_mount(self) -> None:
@@ -278,7 +278,7 @@ class ChartedScreen(Screen[None]):
         if part == "marker":
             self._kept_marker = self.marker
         if part in {"marker", "axis"}:
-            self.keep_view()
+            self._keep_view(part)
 
     def watch_marker(self, marker: Marker) -> None:
         console_of(self).draw_with(marker)
@@ -289,7 +289,7 @@ class ChartedScreen(Screen[None]):
     def action_move_chart(self, places: int) -> None:
         if isinstance(chart := self.focused, ChartPane):
             self.grid.move(chart.title, places)
-            self.keep_view()
+            self._keep_view("order")
 
     def action_filter(self) -> None:
         self.cursor = None
@@ -363,24 +363,30 @@ class ChartedScreen(Screen[None]):
             self.app.push_screen(RunsScreen(is_first=True))
 
     @on(PaneTabs.Chosen)
-    def keep_view(self) -> None:
+    def _keep_pane(self) -> None:
+        self._keep_view("pane")
+
+    def _keep_view(self, *changed: str) -> None:
         """Keep the look for the next run of this preset, without delay: the terminal may close."""
-        self._has_chosen = True
+        self._chosen.update(changed)
         if self._preset:
             tabs = self.query_one(PaneTabs)
             VIEWS.put(self._preset, ChartView(self.axis.value, self._kept_marker, self.grid.order, tabs.current))
 
     def use_view(self, preset: str, view: ChartView | None) -> None:
-        """Take over the look kept for a preset, unless the user has changed something already."""
+        """Take over the look kept for a preset, except for what the user has changed already."""
         self._preset = preset
-        if self._has_chosen:
-            self.keep_view()
-        elif view is not None and view.axis in {axis.value for axis in Axis}:  # else another version has written it
-            self.axis = Axis(view.axis)
-            self.grid.reorder(view.order)
-            if view.marker in _MARKERS:
+        if view is not None and view.axis in {axis.value for axis in Axis}:  # else another version has written it
+            if "axis" not in self._chosen:
+                self.axis = Axis(view.axis)
+            if "order" not in self._chosen:
+                self.grid.reorder(view.order)
+            if view.marker in _MARKERS and "marker" not in self._chosen:
                 self._kept_marker = view.marker
                 self.marker = view.marker if self.marker == "braille" else self.marker  # the terminal's choice
             tabs = self.query_one(PaneTabs)
-            if view.pane in tabs.panes and not self.has_class("-failed"):  # then the log is seen
+            # After a failure, the log is seen.
+            if view.pane in tabs.panes and "pane" not in self._chosen and not self.has_class("-failed"):
                 tabs.current = view.pane
+        if self._chosen:
+            self._keep_view()

@@ -285,6 +285,18 @@ async def test_a_terminal_that_needs_ascii_does_not_change_the_remembered_marker
     assert kept.marker == "block"
 
 
+async def test_a_key_before_the_remembered_view_is_read_changes_only_its_own_part(tmp_path: Path) -> None:
+    VIEWS.put("digits-cnn", ChartView(marker="block", order=("accuracy",), pane="replicas"))
+    engine = FakeEngine(tmp_path / "more")
+    async with ConsoleApp(run=engine.run).run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
+        await pilot.press("x")
+        await until(pilot, lambda: live(pilot).axis is Axis.EPOCH)
+        engine.begin(1)
+        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
+        assert VIEWS.get("digits-cnn") == ChartView("epoch", "block", ("accuracy",), "replicas")
+
+
 async def test_keys_zoom_and_pan_the_vertical_axis_in_small_steps(engine: FakeEngine) -> None:
     async with opened(engine) as pilot:
         await until_read(pilot)
