@@ -108,8 +108,8 @@ def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> 
 class JobDialog(Asking[JobOutcome]):
     """Runs jobs one after the other; escape or leaving the console cancels, and what a job has finished is kept.
 
-    Returns the outcome of the last one. `jobs` are their names and options, and `limits` what else each `JobProcess`
-    takes.
+    Returns the outcome of the last one, or None if it was cancelled before that began. `jobs` are their names and
+    options, and `limits` what else each `JobProcess` takes.
     """
 
     HINT = "escape: cancel"
@@ -134,6 +134,9 @@ class JobDialog(Asking[JobOutcome]):
         outcome: JobOutcome = None
         try:
             for name, options in self._jobs:
+                if self._is_cancelled or worker.is_cancelled:
+                    outcome = None
+                    break
                 progress = JobProgress()
                 with JobProcess(name, options, **self._limits) as job:
                     for record in job.records():

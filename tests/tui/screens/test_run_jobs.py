@@ -61,16 +61,21 @@ while True:
 """
 
 
-async def test_a_job_shows_its_progress_and_keeps_what_it_has_done_when_cancelled() -> None:
-    def start(_name: str, _options: Any, _log: Path) -> subprocess.Popen[bytes]:
+@pytest.mark.parametrize(("jobs", "outcome"), [(1, {"rows": 7}), (2, None)])
+async def test_a_cancelled_job_keeps_what_it_has_done_and_no_other_begins(jobs: int, outcome: object) -> None:
+    started: list[str] = []
+
+    def start(name: str, _options: Any, _log: Path) -> subprocess.Popen[bytes]:
+        started.append(name)
         return subprocess.Popen([sys.executable, "-c", JOB], cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True)
 
     app = ConsoleApp()
     outcomes: list[object] = []
     async with app.run_test(size=(80, 24)) as pilot:
-        app.push_screen(JobDialog("Predicting", "Will be saved.", [("predict", {})], start=start), outcomes.append)
+        dialog = JobDialog("Predicting", "Will be saved.", [("predict", {})] * jobs, start=start)
+        app.push_screen(dialog, outcomes.append)
         await until(pilot, lambda: "7 of 100 examples" in screen_text(pilot))
         await pilot.press("f1")  # over it, the end of the job is not lost
         await pilot.press("escape", "escape")
         await until(pilot, lambda: outcomes)
-        assert outcomes == [{"rows": 7}]
+        assert (outcomes, started) == ([outcome], ["predict"])
