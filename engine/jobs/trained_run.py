@@ -124,7 +124,7 @@ class TrainedRun(TrainedModel):
 
     def translations_of(self, model: Any, sentences: Sequence[str], reporter: Reporter) -> Iterator[str]:
         """Yield a sentence in the other language for each sentence."""
-        from ..training.translations import Translator
+        from ..training.outputs import Translator
 
         translator = Translator(model, self.record)
         for start in range(0, len(sentences), BATCH):

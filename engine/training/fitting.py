@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from msgspec.structs import replace
 
-from ..accelerators.backend import is_installed
 from ..config.catalog import is_user_reference
-from ..config.run_config import compared_values
 from ..data.examples import label_of
 from ..errors import ConsoleError, DataError, DiskFullError, UserCodeError
 from ..input.augment import with_augmentation
 from ..input.pipeline import largest_pixel
-from ..machine.install import install_line
 from ..machine.resources import find_resources
 from ..machine.sources import this_machine
 from ..models import build as models
@@ -38,15 +38,13 @@ from ..storage.files import sync, write_whole
 from .bridge import BridgeCallback, watch
 from .checkpoints import Checkpoints, OwnCallbacks, ValidatedEpochs, placed
 from .class_scoring import report_classes
-from .outputs import BestCheckpoint, EpochSummaries, NewestCheckpoint, save_model
+from .outputs import BestCheckpoint, epoch_end_callbacks, save_model
 from .profiling import Profiler
 from .steering import SteeringCallback
-from .steps_per_execution import choose_execution
 from .summary import summary_of
-from .translations import TranslationSamples
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from ..accelerators.framework import Accelerator
     from ..config.run_config import RunConfig
@@ -57,6 +55,13 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
     from ..runs.run_history import Stopwatch
     from .checkpoints import Arrays
+
+# Steps per execution: enough to hide Python's time, few enough for curves to move and stops to be quick.
+TARGET_S = 0.3
+_LONGEST_S = 3.0  # only reached when an epoch's length has no divisor nearer to the target
+_FEWEST_STEPS, _TIMED_STEPS = 2, 20
+_TIMED_S = 0.1
+_LARGEST_STATE = 1 << 28  # values, a gigabyte of float32
 
 
 class Fitting:
@@ -259,33 +264,6 @@ class Fitting:
             raise DiskFullError(error.what, why=error.why, remedy=f"{kept} {again}") from error
 
 
-def epoch_end_callbacks(
-    recorder: Recorder,
-    config: RunConfig,
-    monitor: str,
-    record: Mapping[str, Any],
-    *,
-    has_tensorboard: bool | None = None,
-) -> list[Any]:
-    """Return the callbacks that write files or report samples at an epoch's end."""
-    if not recorder.is_leader:
-        return []
-    callbacks: list[Any] = [BestCheckpoint(recorder, monitor)] if config.checkpoint.monitor != "none" else []
-    if "tensorboard" in config.sinks:
-        if is_installed("tensorboard") if has_tensorboard is None else has_tensorboard:
-            callbacks.append(EpochSummaries(recorder, compared_values(config)))
-        else:
-            line = install_line("tensorboard")
-            recorder.notice(f"TensorBoard is not installed: no files for it. To install it: {line}")
-    if recorder.team is not None:
-        callbacks.append(NewestCheckpoint(recorder))
-    if "samples" in record and recorder.team is not None:
-        recorder.notice("There are no sample translations: one host alone cannot run a model spread over all hosts.")
-    elif "samples" in record:
-        callbacks.append(TranslationSamples(recorder, record))
-    return callbacks
-
-
 def check_model(
     recorder: Recorder, config: RunConfig, data: Pipeline, model: Any
 ) -> tuple[RunConfig, Activation, tuple[ClassOutput, ...] | None, dict[str, Any]]:
@@ -333,3 +311,71 @@ def check_model(
     count = data.examples.signature.classes
     record = {"activation": activation, "class_outputs": [output.name for output in classes], "class_count": count}
     return config, activation, classes, record
+
+
+def steps_for(step_s: float, steps_per_epoch: int) -> tuple[int, str]:
+    """Choose a divisor of the epoch's length by the time of one step: Keras always runs whole executions."""
+    wanted = TARGET_S / max(step_s, 1e-6)
+    divisors = [n for n in range(1, steps_per_epoch + 1) if steps_per_epoch % n == 0]
+    allowed = [n for n in divisors if n * step_s <= _LONGEST_S] or [1]
+    steps = min(allowed, key=lambda n: abs(math.log(n / wanted)))
+    together = f", {steps} steps take {steps * step_s:.2f} s" if steps > 1 else ""
+    return steps, f"auto: a step takes {step_s * 1e3:.1f} ms{together}"
+
+
+def choose_execution(
+    model: Any,
+    asked: int | str,
+    steps_per_epoch: int,
+    batches: Any,
+    variables: Sequence[Any],
+    one_step_reason: str = "",
+) -> tuple[int, str]:
+    """Choose the steps per execution, and say why; for "auto", the compiled model is timed on a few steps and restored.
+
+    `batches` is an endless dataset of training batches; `variables` are those that `build_ahead` returned.
+    `one_step_reason` says why the framework runs a single step whatever is asked for.
+    """
+    if one_step_reason:
+        ignored = asked not in {"auto", 1}
+        return 1, f"{one_step_reason}, so {asked} is ignored" if ignored else f"auto: {one_step_reason}"
+    if isinstance(asked, int):
+        ran = -(-steps_per_epoch // asked) * asked
+        if asked > steps_per_epoch:
+            return steps_per_epoch, f"asked for {asked}, more than the {steps_per_epoch} steps of an epoch"
+        uneven = f"; {steps_per_epoch} steps do not divide by {asked}, so Keras runs {ran} per epoch"
+        return asked, f"asked for{uneven if ran != steps_per_epoch else ''}"
+    if steps_per_epoch == 1:
+        return 1, "auto: an epoch has a single step"
+    if model.run_eagerly:
+        return 1, "auto: the model runs eagerly"
+    if sum(math.prod(variable.shape) for variable in variables) > _LARGEST_STATE:
+        return 1, "auto: a step of a model this large takes long enough"
+    steps, reason = steps_for(_time_step(model, batches, variables), steps_per_epoch)
+    if steps > 1:
+        model.train_function = None  # it was traced for one step at a time
+    return steps, reason
+
+
+def _time_step(model: Any, batches: Any, variables: Sequence[Any]) -> float:
+    """Time real training steps, then restore every variable, so that the run starts unchanged."""
+
+    def wait_for(logs: Any) -> None:  # until the device has computed them
+        for value in keras.tree.flatten(logs):
+            keras.ops.convert_to_numpy(value)
+
+    before = [variable.numpy() for variable in variables]
+    model.make_train_function()
+    step = model.train_function
+    iterator = iter(batches)
+    wait_for(step(iterator))
+    began, done = time.perf_counter(), 0
+    while done < _FEWEST_STEPS or (done < _TIMED_STEPS and time.perf_counter() - began < _TIMED_S):
+        logs = step(iterator)
+        done += 1
+    wait_for(logs)
+    seconds = (time.perf_counter() - began) / done
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(value)
+    model.reset_metrics()
+    return seconds

@@ -1,4 +1,4 @@
-"""The files that a run writes: model, checkpoints, history, summary, TensorBoard files."""
+"""What a run leaves at the end of an epoch: its model, TensorBoard files, translations of a few sentences."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from ..accelerators.backend import is_installed
+from ..accelerators.table import loaded_framework
+from ..config.run_config import compared_values
+from ..data.vocabulary import PADDING, START, Vocabulary
 from ..errors import ConsoleError, one_line
+from ..machine.install import install_line
 from ..models.build import bytes_of
 from ..models.compile import metrics_of
 from ..models.saved_code import remember_own
-from ..runs.events import CheckpointSaved, Phase
+from ..runs.events import CheckpointSaved, Phase, Sample, Translated
 from ..runs.metrics import best_of, loss_beside, metric_called
 from ..storage.disk_space import disk_full
 from ..storage.files import inside, is_disk_full, whole_file
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ..config.run_config import RunConfig
     from ..runs.recorder import Recorder
 
 
@@ -165,3 +172,77 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             with suppress(Exception):  # every epoch was flushed
                 writer.close()
         self._writers.clear()
+
+
+class Translator:
+    """Translates with a model from ``source`` and ``target`` to chances of each next word: always the likeliest one."""
+
+    def __init__(self, model: Any, record: Mapping[str, Any]) -> None:
+        self._source, self._target = Vocabulary(record["source"]), Vocabulary(record["target"])
+        self._length = int(record["length"])
+
+        def likeliest(chances: Any, place: Any) -> Any:  # fetching a chance for each word would take much longer
+            return keras.ops.argmax(keras.ops.take(chances, place, axis=1), axis=-1)
+
+        self._next_words = loaded_framework().compiled(model, likeliest)  # once for all places
+
+    def translate(self, sentences: Sequence[str]) -> list[str]:
+        """Translate sentences as one batch, word by word; shapes stay the same."""
+        source = self._source.encode(sentences, self._length)
+        said = np.full((len(sentences), self._length + 1), PADDING, np.int32)
+        said[:, 0] = START
+        for place in range(self._length):
+            said[:, place + 1] = self._next_words({"source": source, "target": said[:, :-1]}, np.int32(place))
+        return [self._target.decode(numbers[1:]) for numbers in said]
+
+
+class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Reports translations of the record's sentences after each epoch, until the model cannot translate them."""
+
+    def __init__(self, recorder: Recorder, record: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._recorder, self._record = recorder, record
+        self._translator: Translator | None = None
+        self._has_failed = False
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Translate the sentences."""
+        if self._has_failed:
+            return
+        pairs = self._record["samples"]
+        try:
+            self._translator = self._translator or Translator(self.model, self._record)
+            said = self._translator.translate([source for source, _ in pairs])
+        except Exception as error:  # noqa: BLE001  whatever it is, a run does not end for its samples
+            self._has_failed = True
+            self._recorder.notice(f"Sample translations are turned off: {one_line(error, 200)}")
+            return
+        samples = tuple(Sample(source, expected, text) for (source, expected), text in zip(pairs, said, strict=True))
+        self._recorder.emit(Translated(epoch + 1, samples))
+
+
+def epoch_end_callbacks(
+    recorder: Recorder,
+    config: RunConfig,
+    monitor: str,
+    record: Mapping[str, Any],
+    *,
+    has_tensorboard: bool | None = None,
+) -> list[Any]:
+    """Return the callbacks that write files or report samples at an epoch's end."""
+    if not recorder.is_leader:
+        return []
+    callbacks: list[Any] = [BestCheckpoint(recorder, monitor)] if config.checkpoint.monitor != "none" else []
+    if "tensorboard" in config.sinks:
+        if is_installed("tensorboard") if has_tensorboard is None else has_tensorboard:
+            callbacks.append(EpochSummaries(recorder, compared_values(config)))
+        else:
+            line = install_line("tensorboard")
+            recorder.notice(f"TensorBoard is not installed: no files for it. To install it: {line}")
+    if recorder.team is not None:
+        callbacks.append(NewestCheckpoint(recorder))
+    if "samples" in record and recorder.team is not None:
+        recorder.notice("There are no sample translations: one host alone cannot run a model spread over all hosts.")
+    elif "samples" in record:
+        callbacks.append(TranslationSamples(recorder, record))
+    return callbacks

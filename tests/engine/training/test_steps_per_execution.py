@@ -9,7 +9,7 @@ import pytest
 
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.models.compile import build_ahead
-from tpu_console.engine.training.steps_per_execution import TARGET_S, choose_execution, steps_for
+from tpu_console.engine.training.fitting import TARGET_S, choose_execution, steps_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

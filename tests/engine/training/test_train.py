@@ -38,7 +38,7 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
-from tpu_console.engine.training.fitting import epoch_end_callbacks
+from tpu_console.engine.training.outputs import epoch_end_callbacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

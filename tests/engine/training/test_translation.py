@@ -18,7 +18,7 @@ from tpu_console.engine.runs.events import Noticed, Sample, Translated
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
-from tpu_console.engine.training.translations import TranslationSamples, Translator
+from tpu_console.engine.training.outputs import TranslationSamples, Translator
 
 if TYPE_CHECKING:
     from pathlib import Path
