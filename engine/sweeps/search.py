@@ -7,6 +7,7 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..compat.optuna import continued_trial
 from ..config.reading import with_changes
 from ..errors import ConfigError, ConsoleError
 from ..machine.install import install_line
@@ -76,7 +77,7 @@ class Trials:
         """Return the next run: one that was interrupted, or a new one; None if there are enough."""
         for trial in self._study.get_trials(deepcopy=False, states=[self._optuna.trial.TrialState.RUNNING]):
             if trial.user_attrs.get(_OURS) == self._sweep.name and trial.number not in self._attempted:
-                return self._cell(self._optuna.trial.Trial(self._study, trial._trial_id))  # noqa: SLF001  no public name
+                return self._cell(continued_trial(self._study, trial))
         most = self._definition.trials
         if self._definition.search == "grid":
             most = min(most, math.prod(len(axis.values) for axis in self._axes))
