@@ -129,23 +129,26 @@ class JobDialog(Asking[JobOutcome]):
         self._follow()
 
     @work(thread=True, name="job")
-    def _follow(self) -> None:
+    def _follow(self) -> None:  # noqa: C901  one loop and its ends
         worker = get_current_worker()
         outcome: JobOutcome = None
+
+        def is_cancelled() -> bool:
+            return self._is_cancelled or worker.is_cancelled
+
         try:
             for name, options in self._jobs:
-                if self._is_cancelled or worker.is_cancelled:
+                if is_cancelled():
                     outcome = None
                     break
                 progress = JobProgress()
                 with JobProcess(name, options, **self._limits) as job:
                     for record in job.records():
-                        is_cancelled = self._is_cancelled or worker.is_cancelled
-                        if is_cancelled and not job.was_asked_to_end:
+                        if is_cancelled() and not job.was_asked_to_end:
                             job.ask_to_end()
                         if record.get("kind") == "progress":
                             progress.feed(Step.of(record))
-                        if progress.step is not None and not is_cancelled:
+                        if progress.step is not None and not is_cancelled():
                             self.app.call_from_thread(self._say, progress.running())
                     outcome = job.result()
         except ConsoleError as error:
