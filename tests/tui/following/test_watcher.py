@@ -101,7 +101,7 @@ def test_an_unreadable_journal_is_reported_and_read_later(tmp_path: Path, watch:
 def test_a_long_journal_comes_in_parts(tmp_path: Path) -> None:
     engine = FakeEngine(tmp_path)
     engine.begin(1)
-    engine.append(*["no event " * 1000] * 200)  # the journal is read by half a megabyte
+    engine.append(*[f'{{"v":1,"t":1.0,"type":"Other","text":"{"x" * 9000}"}}'] * 200)  # two parts are a megabyte
     engine.train(2)
     ticks, updates = count(), list[Snapshot]()
 
