@@ -212,7 +212,7 @@ def _size_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _step_findings(config: RunConfig, examples: int | None, devices: int) -> Iterator[Finding]:
-    """Check the steps of an epoch, and `steps_per_execution` by the rules of `training.steps_per_execution`."""
+    """Check the steps of an epoch, and `steps_per_execution` by the rules of `training.fitting`."""
     steps, asked, key = config.steps_in_epoch(examples, devices), config.steps_per_execution, "steps_per_execution"
     if not steps:
         return
