@@ -16,7 +16,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
-from tpu_console.engine.storage.paths import user_path, user_presets_folder
+from tpu_console.engine.storage.paths import refusal_of, user_path, user_presets_folder
 
 from ..text.keys import bind
 from ..text.plan_text import PlanLine, laid_out
@@ -233,8 +233,7 @@ def show_error(
     `what` says what an `OSError` prevented.
     """
     if isinstance(error, OSError):
-        place = f"{user_path(Path(error.filename))}: " if isinstance(error.filename, str) else ""
-        error = ConsoleError(what, why=f"{place}{error.strerror or error}.")
+        error = ConsoleError(what, why=f"{refusal_of(error)}.")
     if when_trusted is not None and isinstance(error, UntrustedCodeError):
         explanation = f"{error.what}\n\n{error.why}".strip()
         question = Confirmation("Allow it to run?", explanation, yes="Allow", no="Leave it", is_careful=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import shutil
+import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +13,8 @@ import pytest
 
 from tests.helpers import run_host, small_config
 from tests.hostile_models import lambda_run
+from tests.tui.forked_program import FORKED, forking
+from tests.tui.terminal_driver import Terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,3 +112,17 @@ def test_code_in_a_foreign_model_runs_only_with_trust(call: Call, scans: Path, t
     call.out(*command, "--trust")
     assert marker.exists()
     assert len(out.read_text().splitlines()) == 4
+
+
+def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(scans: Path, tmp_path: Path, private_home: Path) -> None:
+    marker, out = tmp_path / "marker", tmp_path / "out.csv"
+    run = lambda_run(tmp_path / "run", marker)
+    command = [*FORKED, "predict", str(run.path), "--data", str(scans), "--out", str(out)]
+    forked = Terminal(*command, home=private_home, size=(120, 40), program=sys.executable, environment=forking())
+    with closing(forked) as terminal:
+        terminal.wait_for("Allow it to run? [y/N]")
+        assert "layer 'innocent' in" in terminal.flat
+        terminal.press("n", "enter")
+        assert terminal.wait() == 1
+    assert not marker.exists()
+    assert not out.exists()
