@@ -23,7 +23,7 @@ REPLACEMENT = "\ufffd"
 LONGEST_TEXT = 20_000  # longer texts are cut off; this program writes none
 DEEPEST = 64  # values nested more deeply are refused; this program writes none
 # Compiled when they are first needed, which for most commands is never.
-_COLOUR = r"\x1b\[[0-9;:]*m"
+_COLOR = r"\x1b\[[0-9;:]*m"
 _SPACE = r"[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]"
 _LINE_END = r"\r\n?|[\v\f\x85\u2028\u2029]"
 _UNSAFE = (
@@ -41,7 +41,7 @@ def printable(text: str) -> str:
     """Return a text, also one with lone surrogates, as one line that is safe to show."""
     if text.isprintable():
         return text
-    return re.sub(_UNSAFE, REPLACEMENT, re.sub(_SPACE, " ", re.sub(_COLOUR, "", text)))
+    return re.sub(_UNSAFE, REPLACEMENT, re.sub(_SPACE, " ", re.sub(_COLOR, "", text)))
 
 
 def printable_lines(text: str) -> str:

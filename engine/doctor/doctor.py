@@ -35,7 +35,7 @@ ok, note, warning, problem, unknown = (
 _GB = 1e9
 _LITTLE_BYTES, _TOO_LITTLE_BYTES = 2 * _GB, 0.5 * _GB
 _SMALL_SHM_BYTES = 512e6
-_MANY_COLOURS = 256
+_MANY_COLORS = 256
 _WITH_CUDA = ("tensorflow", "tf-nightly")
 _METADATA = ("metadata of the installed packages",)
 _OPEN_FILES = ("/proc/*/fd", "/proc/locks")
@@ -381,18 +381,18 @@ def _encoding(facts: Environment) -> Finding:
 
 
 @_check("Terminal", "colours", "Colors")
-def _colours(facts: Environment) -> Finding | None:
+def _colors(facts: Environment) -> Finding | None:
     shell = facts.shell
     if not shell.is_terminal:
-        return None  # nothing is coloured in a pipe or a notebook cell
-    evidence = (shell.colour_evidence,)
-    if shell.colours >= _MANY_COLOURS:
-        return ok(f"{shell.colours:,} colors.", evidence=evidence)
-    if shell.colour_evidence.startswith("NO_COLOR"):
+        return None  # nothing is colored in a pipe or a notebook cell
+    evidence = (shell.color_evidence,)
+    if shell.colors >= _MANY_COLORS:
+        return ok(f"{shell.colors:,} colors.", evidence=evidence)
+    if shell.color_evidence.startswith("NO_COLOR"):
         text = "Colors are turned off; curves differ only in their lines and labels."
         return note(text, remedy="unset NO_COLOR", evidence=evidence)
-    text = f"The terminal reports {shell.colours} colors; most support 256, which makes curves easier to tell apart."
-    found = note if shell.colours else warning
+    text = f"The terminal reports {shell.colors} colors; most support 256, which makes curves easier to tell apart."
+    found = note if shell.colors else warning
     return found(text, remedy="export TERM=xterm-256color", evidence=evidence)
 
 

@@ -163,10 +163,10 @@ def _built_in(run: ExportedRun, shape: tuple[int | None, ...], augmentation: lis
 
 
 def unfrozen(first: int) -> list[str]:
-    """Return the lines that train the layers of a base from one on; batch normalisation keeps its statistics."""
+    """Return the lines that train the layers of a base from one on; batch normalization keeps its statistics."""
     frozen = [f"for layer in base.layers[:{first}]:", "    layer.trainable = False"] if first else []
-    normalisation = "    if isinstance(layer, keras.layers.BatchNormalization):"
-    kept = ["for layer in base.layers:", normalisation, "        layer.trainable = False"]
+    normalization = "    if isinstance(layer, keras.layers.BatchNormalization):"
+    kept = ["for layer in base.layers:", normalization, "        layer.trainable = False"]
     return ["base.trainable = True", *frozen, *kept]
 
 

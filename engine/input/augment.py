@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..config.options import Augmentation
 
-HUE_SHARE = 0.1  # largest change of hue for ``color = 1``, in turns of the colour circle
+HUE_SHARE = 0.1  # largest change of hue for ``color = 1``, in turns of the color circle
 ERASED_AREA = (0.02, 0.33)  # fraction of the image that is erased (random erasing, Zhong et al. 2017)
 
 
@@ -72,7 +72,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def recolor(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
-    """Change the colours of images, floats between 0 and `top`, each by its own row of `Draw`."""
+    """Change the colors of images, floats between 0 and `top`, each by its own row of `Draw`."""
 
     def factor(reach: float, row: Draw) -> Any:
         return per_image(between(-reach, reach, uniform[row]))

@@ -62,7 +62,7 @@ def predict_with_run(
     trained = open_trained(run, checkpoint, trust=trust, takes_function=is_function)
     import tensorflow as tf
 
-    with suppress(RuntimeError):  # TensorFlow is initialised already
+    with suppress(RuntimeError):  # TensorFlow is initialized already
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)  # a run may be using it
     request = NewData(tuple(data), images, skip_bad, arrays)

@@ -87,7 +87,7 @@ def convert_dataset(
     Returns where the shards are, how many there are and how many were written, images, bytes and class counts. Raises
     `ConsoleError` if the source cannot be used, or the destination cannot be written or belongs to another source.
     """
-    with suppress(RuntimeError):  # TensorFlow is initialised already
+    with suppress(RuntimeError):  # TensorFlow is initialized already
         tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
     source, items, label = read_images(dataset, options, reporter)
     shard_bytes, about = round(shard_mb * 1e6), {"classes": source.class_names, "label": label}

@@ -173,7 +173,7 @@ def _user(sources: Sources, uid: int) -> str:
     return next((entry[0] for entry in entries if entry[2:3] == [str(uid)]), f"user {uid}")
 
 
-_TRUE_COLOURS, _MANY, _FEW = 1 << 24, 256, 8
+_TRUE_COLORS, _MANY, _FEW = 1 << 24, 256, 8
 
 
 class Shell(Struct, frozen=True):
@@ -182,8 +182,8 @@ class Shell(Struct, frozen=True):
     is_terminal: bool
     locale: str  # the variable that decides the encoding, such as ``LANG=C.UTF-8``; empty if none is set
     is_utf8: bool  # whether the encoding is UTF-8, which Python also uses without a locale
-    colours: int
-    colour_evidence: str  # the variable that decides the colours
+    colors: int
+    color_evidence: str  # the variable that decides the colors
     ssh: str  # the variable that shows an SSH connection; empty for none
     multiplexer: str  # ``tmux`` or ``screen`` when running inside one
     installed: tuple[str, ...]  # which of the two are installed
@@ -195,19 +195,19 @@ def find_shell(sources: Sources) -> Shell:
     deciding = next((name for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "")
     value = environ.get(deciding, "C.UTF-8").lower()
     term, has_all = environ.get("TERM", ""), environ.get("COLORTERM", "") in ("truecolor", "24bit")
-    colours = _TRUE_COLOURS if has_all else _MANY if "256" in term or "direct" in term else _FEW
+    colors = _TRUE_COLORS if has_all else _MANY if "256" in term or "direct" in term else _FEW
     evidence = f"COLORTERM={environ['COLORTERM']}" if has_all else f"TERM={term}" if term else "TERM is not set"
     if environ.get("NO_COLOR"):
-        colours, evidence = 0, f"NO_COLOR={environ['NO_COLOR']}"
+        colors, evidence = 0, f"NO_COLOR={environ['NO_COLOR']}"
     elif term in ("", "dumb"):
-        colours = 0
+        colors = 0
     multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
     return Shell(
         is_terminal=sources.is_terminal,
         locale=f"{deciding}={environ[deciding]}" if deciding else "",
         is_utf8="utf-8" in value or "utf8" in value,
-        colours=colours,
-        colour_evidence=evidence,
+        colors=colors,
+        color_evidence=evidence,
         ssh=next((name for name in ("SSH_CONNECTION", "SSH_TTY") if environ.get(name)), ""),
         multiplexer=multiplexer,
         installed=tuple(name for name in ("tmux", "screen") if sources.which(name)),

@@ -76,7 +76,7 @@ def find_place(sources: Sources, metadata: Mapping[str, str]) -> ThisMachine:
 
 
 def find_service(environ: Mapping[str, str]) -> ThisMachine | None:
-    """Recognise Kaggle and Colab. Kaggle first: its images are built from Colab's and have Colab's variables."""
+    """Recognize Kaggle and Colab. Kaggle first: its images are built from Colab's and have Colab's variables."""
     if _KAGGLE & environ.keys():
         run_type = environ.get("KAGGLE_KERNEL_RUN_TYPE", "")
         return ThisMachine(Kind.KAGGLE, {"Interactive": "interactive", "Batch": "committed"}.get(run_type, ""))

@@ -104,7 +104,7 @@ class Application(BuiltinModel):
         inputs = keras.Input(shape)
         pixels = inputs if shape[2] == 3 else keras.layers.Concatenate()([inputs] * 3)
         prepared = preprocessed(pixels, self.name, 255.0 if config.data.pixels == "unit" else 1.0)
-        # Batch normalisation of pretrained layers keeps its statistics: those of a small dataset would destroy what the
+        # Batch normalization of pretrained layers keeps its statistics: those of a small dataset would destroy what the
         # layers learnt (Keras transfer learning guide). False stays in the graph, also in a later phase.
         features = base(prepared) if self.trainable == "all" else base(prepared, training=False)
         for layer in head(signature.classes, dropout=self.dropout):
@@ -199,5 +199,5 @@ def unfreeze_layers(base: Any, from_layer: int, key: str) -> None:
         raise DataError(what, remedy=f"Choose a number from {-count} to {count - 1}.")
     base.trainable = True
     for number, layer in enumerate(base.layers):
-        is_normalisation = isinstance(layer, keras.layers.BatchNormalization)
-        layer.trainable = number >= from_layer % count and not is_normalisation
+        is_normalization = isinstance(layer, keras.layers.BatchNormalization)
+        layer.trainable = number >= from_layer % count and not is_normalization

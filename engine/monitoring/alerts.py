@@ -88,7 +88,7 @@ def overfitting(state: RunState) -> Advice | None:
     if is_recent or lowest <= 0 or now < WORSE * lowest or loss >= best.logs["loss"]:
         return None
     what = f"val_loss was {lowest:.4g} in epoch {best.epoch} and about {now:.3g} by epoch {both[-1].epoch}"
-    return f"The model is overfitting: {what}.", "Stop the run, or add regularisation, augmentation or data."
+    return f"The model is overfitting: {what}.", "Stop the run, or add regularization, augmentation or data."
 
 
 def slow_epoch(state: RunState) -> Advice | None:

@@ -92,7 +92,7 @@ class Program(Struct, frozen=True):
     flops: float  # operations on one device, as the compiler counts them
     bytes_accessed: float  # bytes that its operations read and write on one device, fast memory included
     memory: Memory  # HBM of one device
-    hlo: HloProgram  # the optimised program
+    hlo: HloProgram  # the optimized program
     seconds: float  # seconds that compiling took
 
 

@@ -5,7 +5,7 @@ exchange at the peak of the interconnect, even if all three overlap and nothing 
 Waterman, Patterson 2009). The peak is that of bf16, in which a TPU by default also multiplies float32 numbers.
 
 Bytes moved many times, changes of layout and calls to the host are avoidable. The instructions of the compiler's
-optimised HLO name the Keras layers they come from; those that name none are skipped.
+optimized HLO name the Keras layers they come from; those that name none are skipped.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Moved(Struct):
 
 
 def program_findings(program: HloProgram, model: Any, replica_batch: int) -> tuple[Finding, ...]:
-    """Return what to know about the optimised program of a training step, the most severe first."""
+    """Return what to know about the optimized program of a training step, the most severe first."""
     layers = {layer.name: layer for layer in all_layers(model)}
     moved = moved_by(program, frozenset(layers))
     total = sum(moved.by_layer.values())

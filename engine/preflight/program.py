@@ -1,6 +1,6 @@
 """Reads a compiled program: how often a step executes each computation, its operations, and the bytes that it moves.
 
-The text is the compiler's optimised HLO for one device: every device runs the same. Shapes are written as
+The text is the compiler's optimized HLO for one device: every device runs the same. Shapes are written as
 ``f32[128,64]{1,0:T(8,128)S(1)}``; ``S(1)`` means that the array is in the chip's own fast memory instead of HBM.
 
 The compiler counts the body of a loop once. A loop over a sequence, such as an LSTM's, counts a number up to a

@@ -162,7 +162,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Count the epoch, or save the state within it if training was stopped there."""
         if self._has_cut_validation and logs is not None:
-            self._recorder.notice(f"Epoch {epoch + 1} has no validation: the run was asked to stop during a long one.")
+            self._recorder.notice(f"Epoch {epoch + 1} was not validated: the run was stopped.")
             for name in [name for name in logs if name.startswith("val_")]:
                 del logs[name]
         if self.is_stopped_within_epoch():

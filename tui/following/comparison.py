@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 MARKS = "ABCDEFGHIJKLMNOPQRST"
-"""Each run of a comparison has a letter, by which its curve can be recognised without colour, too."""
+"""Each run of a comparison has a letter, by which its curve can be recognized without color, too."""
 
 MOST_RUNS = len(MARKS)
 _BEST = "★"

@@ -291,7 +291,7 @@ class PlainPrinter:
                     lines.append(labelled("training", settled(fit)))
                 return lines
             case AcceleratorReady():
-                why = f"{backend_name(event)}: {event.backend_reason}" if event.backend_reason else ""
+                why = f"{backend_name(event)} ({event.backend_reason})" if event.backend_reason else ""
                 return labelled_lines([("backend", why), ("topology", event.topology)])
             case InputMeasured() if self.state.epochs and event.epoch <= self.state.epochs[-1].epoch:
                 return self._verdict()  # the rest of an ended epoch arrives after its end

@@ -21,7 +21,7 @@ class ReportLine(Struct, frozen=True):
 
     text: str
     label: str = ""  # what it begins with, padded to a column
-    look: str = ""  # what its label, or a line without one, is coloured by: the severity's word, or `GROUP`
+    look: str = ""  # what its label, or a line without one, is colored by: the severity's word, or `GROUP`
 
     def __str__(self) -> str:
         return f"{self.label}{self.text}"

@@ -1,4 +1,4 @@
-"""Draws small pictures as terminal characters: two pixels per cell in colour, or one in shades of grey.
+"""Draws small pictures as terminal characters: two pixels per cell in color, or one in shades of grey.
 
 The upper half block ``▀`` shows one pixel in its foreground and the one below in its background.
 """
@@ -31,15 +31,15 @@ _RESET = "\x1b[0m"
 
 
 class Depth(StrEnum):
-    """How many colours a terminal shows."""
+    """How many colors a terminal shows."""
 
     TRUE = "24 bit"
-    INDEXED = "256 colours"
+    INDEXED = "256 colors"
     GREY = "shades in ASCII"
 
 
 def depth_of(environment: Mapping[str, str], *, is_terminal: bool, is_utf8: bool) -> Depth:
-    """Return how many colours pictures can be drawn with; `NO_COLOR` is honoured, and half blocks need UTF-8."""
+    """Return how many colors pictures can be drawn with; `NO_COLOR` is honored, and half blocks need UTF-8."""
     term = environment.get("TERM", "")
     if not is_terminal or not is_utf8 or environment.get("NO_COLOR") or term in {"", "dumb"}:
         return Depth.GREY

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.planning.plan import Plan
 
 MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
-"""The mark before each piece of advice, so that its severity does not depend on colour."""
+"""The mark before each piece of advice, so that its severity does not depend on color."""
 
 _STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
 _LABEL = 10

@@ -202,7 +202,7 @@ def _decode(contents: Any, way: Any, other: Callable[[], Any]) -> Any:
 
 
 def _on_white(image: Any) -> Any:
-    """Lay an RGBA image over white, as a viewer does; transparent pixels can have any colour."""
+    """Lay an RGBA image over white, as a viewer does; transparent pixels can have any color."""
 
     def mixed() -> Any:
         color, alpha = tf.cast(image[..., :3], tf.int32), tf.cast(image[..., 3:], tf.int32)

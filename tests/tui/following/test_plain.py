@@ -253,7 +253,7 @@ def test_backend_topology_slow_and_lost_hosts_are_lines(tmp_path: Path) -> None:
         end_epoch(run, epoch)
     run.lose(1)
     lines = said(run)
-    assert any(line.startswith("backend      JAX: ") for line in lines)
+    assert any(line.startswith("backend      JAX (") for line in lines)
     assert any(line.startswith("topology     mesh 2×4, ") for line in lines)
     (slow,) = (line for line in lines if line.startswith("slow "))
     assert "host 1 " in slow
