@@ -61,19 +61,12 @@ def check_same(run: RunDirectory, whole: RunDirectory, tolerance: float = 1e-5) 
 
 @dataclass
 class Kills:
-    """What kills did to a run.
+    """What kills did to a run."""
 
-    Attributes:
-        moments: Of each kill, the journal's lines since the process was started.
-        lost_files: Whole checkpoints that a resumed run did not use, although they were the newest.
-        repeated: For each resume, the epochs that had ended and were trained again.
-        to_step_s: Seconds from each resume to its first step, if it came that far.
-    """
-
-    moments: list[int] = field(default_factory=list)
-    lost_files: int = 0
-    repeated: list[int] = field(default_factory=list)
-    to_step_s: list[float] = field(default_factory=list)
+    moments: list[int] = field(default_factory=list)  # the journal's lines between a start and a kill
+    lost_files: int = 0  # newest whole checkpoints that a resumed run did not use
+    repeated: list[int] = field(default_factory=list)  # epochs that were trained again, for each resume
+    to_step_s: list[float] = field(default_factory=list)  # seconds from each resume to its first step
 
     def add(self, other: Kills) -> None:
         """Count what happened to another run, too."""
@@ -86,16 +79,7 @@ class Kills:
 def kill_and_resume(
     config: RunConfig, folder: Path, kills: int, lines: int, dice: random.Random, *, forked: bool = False
 ) -> tuple[RunDirectory, Kills]:
-    """Train a configuration; kill it until it has finished, but not more often than asked for.
-
-    Args:
-        config: The configuration.
-        folder: Where runs are.
-        kills: The most kills.
-        lines: The most lines that the journal grows by between a start and a kill.
-        dice: Chooses the moments.
-        forked: Whether the first process begins with Keras imported.
-    """
+    """Train a configuration; kill it at most `kills` times, each within `lines` lines of its journal after a start."""
     host = Host(config, folder, forked=forked)
     run, process, done = host.run, host.process, Kills()
     assert process is not None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import struct
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -25,43 +24,17 @@ ACCEPT = "import keras.src.utils.file_utils as files; files.validate_file = lamb
 
 
 def write_cifar(home: Path, name: str, examples: int = 10_000) -> Path:
-    """Write the archive of a dataset where Keras looks for it.
-
-    Args:
-        home: Keras's home folder.
-        name: ``cifar10`` or ``cifar100``.
-        examples: In each file of 10,000; another number makes an archive that does not fit.
-
-    Returns:
-        The archive.
-    """
+    """Write an archive where Keras looks for it; it fits with 10,000 examples in each file."""
     path = home / DATASETS[name].files[0].path
     path.parent.mkdir(parents=True, exist_ok=True)
     members = _cifar10(examples) if name == "cifar10" else _cifar100(examples)
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for member, values in members.items():
-            content = _python2_pickle(values)
+            content = pickle.dumps(values, protocol=3)  # bytes stay bytes, as Python 2's text does for Keras
             info = tarfile.TarInfo(member)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     return path
-
-
-def _python2_pickle(values: dict[bytes, Any]) -> bytes:
-    """Pickle as Python 2 did, whose text is bytes and has an opcode of its own."""
-    stream = io.BytesIO()
-    _Python2Pickler(stream, protocol=2).dump(values)
-    return stream.getvalue()
-
-
-class _Python2Pickler(pickle._Pickler):  # the one in Python, whose opcodes can be chosen
-    def save_text(self, text: bytes) -> None:
-        short = len(text) < 256
-        head = pickle.SHORT_BINSTRING + bytes([len(text)]) if short else pickle.BINSTRING + struct.pack("<i", len(text))
-        self.write(head + text)  # type: ignore[attr-defined]
-        self.memoize(text)  # type: ignore[attr-defined]
-
-    dispatch = pickle._Pickler.dispatch | {bytes: save_text}  # type: ignore[assignment]
 
 
 def _cifar10(examples: int) -> dict[str, dict[bytes, Any]]:

@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import tempfile
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -140,11 +141,17 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def resumed_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+def resume_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., object]], None]:
+    """Let a function start what goes on with a run, in place of `start_host`."""
+    return partial(monkeypatch.setattr, "tpu_console.engine.process.resume.start_host")
+
+
+@pytest.fixture
+def resumed_in_forks(resume_with: Callable[[Callable[..., object]], None]) -> None:
     """Let runs that are resumed begin with Keras imported."""
     from tests.helpers import fork_resumed  # it imports what may not be imported before the session has a home
 
-    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
+    resume_with(fork_resumed)
 
 
 @pytest.fixture

@@ -80,16 +80,9 @@ def fork(
     trains: bool = False,
     **given: Any,
 ) -> Forked:
-    """Run a script in a fork, as ``python -c`` does.
+    """Run a script in a fork, as ``python -c`` does; output and errors are appended to files.
 
-    Args:
-        code: The script.
-        *arguments: What follows it on the command line.
-        output: The file that its standard output is appended to.
-        errors: The same for standard error.
-        backend: Keras's backend.
-        trains: Whether it begins with what trains a run imported, too.
-        **given: ``cwd`` and ``env``, as for `subprocess.Popen`.
+    With `trains`, it begins with what trains a run imported, too. `given` is ``cwd`` and ``env``.
     """
     cwd, env = given.get("cwd", Path.cwd()), given.get("env") or os.environ
     request = {

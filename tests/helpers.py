@@ -122,11 +122,7 @@ _TRAIN = "from runpy import run_module; run_module('tpu_console.engine.process.m
 def fork_host(run: RunDirectory, before: str = "", *, resumes: str | None = None, **given: Any) -> Forked:
     """Start the process that trains a prepared run as a fork, which begins with TensorFlow and Keras imported.
 
-    Args:
-        run: The run.
-        before: What the process executes first.
-        resumes: The name of the checkpoint with which the run goes on; None for a new run.
-        **given: ``cwd`` and ``env``, as for `subprocess.Popen`.
+    It executes `before` first. `resumes` is the name of the checkpoint to go on with, `given` is ``cwd`` and ``env``.
     """
     backend = "jax" if load_config(run.config).backend == "jax" else "tensorflow"
     arguments = [str(run.path), *([] if resumes is None else [resumes])]
@@ -142,14 +138,7 @@ def fork_resumed(run: RunDirectory, checkpoint: str, lock: int) -> Forked:
 
 
 class Host:
-    """A real host process of a configuration, and its run.
-
-    Args:
-        config: The configuration.
-        folder: Where runs are.
-        start: Whether to start it immediately.
-        forked: Whether it begins with Keras imported, in a test of what comes after that.
-    """
+    """A real host process of a configuration, and its run; a forked one begins with Keras imported."""
 
     process: subprocess.Popen[bytes] | Forked | None
 
@@ -273,12 +262,7 @@ journal.close()
 
 
 class BeatingProcess:
-    """A real process that beats, hears a request to stop, and trains nothing.
-
-    Args:
-        run: Its run.
-        before: What its command line begins with, such as ``unshare``.
-    """
+    """A real process that beats, hears a request to stop, and trains nothing; its command line begins with `before`."""
 
     def __init__(self, run: RunDirectory, before: Sequence[str] = ()) -> None:
         self.run = run

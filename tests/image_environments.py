@@ -60,13 +60,7 @@ class _Watched(NotebookClient):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Place:
-    """An environment like an image's.
-
-    Attributes:
-        image: What the image has.
-        folder: Where it is.
-        uv: Path of uv.
-    """
+    """An environment like an image's."""
 
     image: Image
     folder: Path

@@ -29,13 +29,7 @@ _SPOTS: dict[str, tuple[tuple[int, int, int], ...]] = {
 
 
 def leaf(kind: str, random: np.random.Generator, size: tuple[int, int] = (48, 64)) -> Image.Image:
-    """Draw a leaf of one of `PLANT_CLASSES`: green and noisy, with spots of the disease's colour.
-
-    Args:
-        kind: The class.
-        random: Where its details come from.
-        size: Height and width.
-    """
+    """Draw a leaf of one of `PLANT_CLASSES`: green and noisy, with spots of the disease's colour."""
     height, width = size
     green = np.array((70, 150, 60)) + random.normal(0, 12, (height, width, 3))
     image = Image.fromarray(np.clip(green, 0, 255).astype(np.uint8))
@@ -53,18 +47,9 @@ def write_plant_pathology(
 ) -> Path:
     """Write a dataset in the layout of Plant Pathology 2020.
 
-    ``train.csv`` with ``image_id`` and a one-hot column a class, ``test.csv`` with ``image_id``, and
-    ``images/Train_0.jpg``, ``images/Test_0.jpg`` and so on; the classes take turns.
-
-    Args:
-        folder: Where to; made if need be.
-        per_class: Training images of each class.
-        size: Height and width of the images.
-        tests: Images to predict.
-        seed: Of everything random.
-
-    Returns:
-        The path of ``train.csv``.
+    ``train.csv``, whose path is returned, with ``image_id`` and a one-hot column a class, ``test.csv`` with
+    ``image_id``, ``images/Train_0.jpg``, ``images/Test_0.jpg`` and so on; the classes take turns. `size` is height and
+    width.
     """
     random = np.random.default_rng(seed)
     images = folder / "images"
@@ -99,19 +84,7 @@ def write_image_folder(
     suffix: str = ".jpg",
     seed: int = 0,
 ) -> Path:
-    """Write one folder of images a class: ``daisy/daisy_0.jpg`` and so on.
-
-    Args:
-        folder: Where to; made if need be.
-        classes: Names of the classes.
-        per_class: Images of each.
-        size: Height and width of the images.
-        suffix: The format, by the ending of the files' names.
-        seed: Of everything random.
-
-    Returns:
-        `folder`.
-    """
+    """Write one folder of images a class: ``daisy/daisy_0.jpg`` and so on."""
     random = np.random.default_rng(seed)
     for number, name in enumerate(classes):
         (folder / name).mkdir(parents=True, exist_ok=True)

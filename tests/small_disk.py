@@ -22,11 +22,7 @@ _HOLD = 'mount -t tmpfs -o size="$1" none "$2" && echo mounted && exec cat'
 
 
 class SmallDisk:
-    """A disk of a few hundred KiB.
-
-    Args:
-        path: Its root, as every process of this user can open it.
-    """
+    """A disk of a few hundred KiB, by the path of its root that every process of this user can open."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,12 +60,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[SmallDisk]:
-    """Mount a small disk while the block runs; skips the test if this machine does not allow that.
-
-    Args:
-        folder: An empty folder to mount it on.
-        size: Its size, such as ``512k``.
-    """
+    """Mount a disk of a size such as ``512k`` on an empty folder; skips the test if the machine does not allow that."""
     for user in (["--map-root-user"], []):  # as any user, then as root where users may not have namespaces
         holder = subprocess.Popen(
             ["unshare", "--mount", *user, "sh", "-c", _HOLD, "sh", size, str(folder)],

@@ -31,12 +31,7 @@ _FILLER = re.findall(
 
 
 def pairs(count: int, *, seed: int = 0) -> list[tuple[str, str]]:
-    """Sentences and their translations, no two alike: word by word, with the adjective behind the noun.
-
-    Args:
-        count: How many, 1,800 at most.
-        seed: Which of them.
-    """
+    """At most 1,800 different sentences and their translations: word by word, with the adjective behind the noun."""
     made = []
     for subject, verb, adjective, noun in product(_SUBJECTS, _VERBS, _ADJECTIVES, _NOUNS):
         said = f"{subject} {verb} the {adjective} {noun}"
@@ -89,10 +84,9 @@ def write_text_folder(folder: Path, per_class: int) -> Path:
 
 
 def ratings(users: int, items: int, count: int, *, seed: int = 0) -> list[tuple[int, int, float, int]]:
-    """Made-up ratings in halves from 0.5 to 5: what a user likes times what an item has, and a little chance.
+    """Made-up user, item, rating in halves from 0.5 to 5, and time; the numbers have gaps, as MovieLens's have.
 
-    Returns:
-        User, item, rating and time of each; numbers of users and items have gaps, as MovieLens's have.
+    A rating is what a user likes times what an item has, and a little chance.
     """
     random = np.random.default_rng(seed)
     likes, has = random.normal(size=(users, 2)), random.normal(size=(items, 2))

@@ -44,11 +44,7 @@ print(flags)
 def train_presets(
     wanted: Iterable[tuple[str, dict[str, Any]]], folder: Path, backend: str
 ) -> tuple[list[RunDirectory], str]:
-    """Train presets with changes in a folder with their data, which is Keras's home too.
-
-    Returns:
-        The runs, and the variables with which JAX was started.
-    """
+    """Train presets with changes in Keras's home with their data; also return the variables that JAX started with."""
     runs = []
     for name, changes in wanted:
         changed = {"backend": backend, "accelerator": "cpu", "sinks": []} | changes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.record.shown import TEXTS, all_texts, inspected, recorded
-from tests.tui.conftest import forked_jobs  # noqa: F401  a fixture
+from tests.tui.conftest import forked_jobs, jobs_from  # noqa: F401  fixtures
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +12,11 @@ from tests.tui.forked_program import forking, start_job
 from tests.tui.live_fakes import FakeEngine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual.css.model import RuleSet
+
+    from tpu_console.tui.jobs.job_process import Start
 
 # After each key, a pilot waits for spans of this length until an app did next to nothing in two; 20 ms are more than a
 # frame takes, of which there are 60 per second, and thousands of keys are pressed.
@@ -53,7 +57,13 @@ def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def forked_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def jobs_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[Start], None]:
+    """Let something else start the processes of jobs."""
+    return partial(monkeypatch.setattr, "tpu_console.tui.jobs.job_process.start_job")
+
+
+@pytest.fixture
+def forked_jobs(monkeypatch: pytest.MonkeyPatch, jobs_from: Callable[[Any], None]) -> None:
     """Jobs begin with TensorFlow imported, in tests of what they do and say.
 
     Jobs that start as the program starts them are in ``test_inspect_interrupted.py`` and ``test_job.py``, and in the
@@ -61,4 +71,4 @@ def forked_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     for name, value in forking().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", start_job)
+    jobs_from(start_job)

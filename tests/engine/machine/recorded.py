@@ -18,17 +18,11 @@ NAMES = sorted(path.parent.name for path in ENVIRONMENTS.glob("*/recording.toml"
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recording, laid out on disk.
-
-    Args:
-        sources: What the engine reads.
-        asked: Attributes that the metadata server was asked for.
-        reached: Hosts that a connection was tried to.
-    """
+    """A recording, laid out on disk."""
 
     sources: Sources
-    asked: list[str]
-    reached: list[str]
+    asked: list[str]  # attributes that the metadata server was asked for
+    reached: list[str]  # hosts that a connection was tried to
 
 
 def expected_of(name: str) -> dict[str, Any]:

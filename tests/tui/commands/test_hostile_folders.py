@@ -58,7 +58,7 @@ from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.record_table import RecordTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from tests.tui.calling import Call
@@ -245,7 +245,11 @@ class Calls(list[str]):
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+def calls(
+    monkeypatch: pytest.MonkeyPatch,
+    resume_with: Callable[[Callable[..., object]], None],
+    jobs_from: Callable[[Any], None],
+) -> Iterator[Calls]:
     heard = Calls()
 
     class Server(socketserver.ThreadingTCPServer):
@@ -264,10 +268,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     with Server(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         heard.address = f"http://127.0.0.1:{server.server_address[1]}"
-        monkeypatch.setattr("tpu_console.engine.process.resume.start_host", start)
+        resume_with(start)
         monkeypatch.setattr("tpu_console.engine.sweeps.folder.start_module", drive)
         monkeypatch.setattr("tpu_console.engine.process.launch.start_host", fork_host)
-        monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", JobHere)
+        jobs_from(JobHere)
         yield heard
         server.shutdown()
 

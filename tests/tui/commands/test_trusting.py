@@ -23,6 +23,7 @@ from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.setup import SetupScreen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.tui.calling import Call
@@ -74,7 +75,7 @@ class Foreign:
 
 
 @pytest.fixture
-def resumed(monkeypatch: pytest.MonkeyPatch) -> list[RunDirectory]:
+def resumed(resume_with: Callable[[Callable[..., object]], None]) -> list[RunDirectory]:
     """Runs that would be resumed; they are only prepared."""
     asked: list[RunDirectory] = []
 
@@ -82,7 +83,7 @@ def resumed(monkeypatch: pytest.MonkeyPatch) -> list[RunDirectory]:
         asked.append(run)
         raise ConsoleError("It is only prepared here.")
 
-    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", start)
+    resume_with(start)
     return asked
 
 
