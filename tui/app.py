@@ -80,6 +80,7 @@ class ConsoleApp(App[int]):
         marker: str = "braille",
         theme_name: str | None = None,
         launcher: Callable[..., HostedRun | InProcessRun] | None = None,
+        prewarmer: Prewarmer | None = None,
     ) -> None:
         super().__init__()
         self.farewell = ""  # what to print on the terminal after the console has closed
@@ -92,7 +93,7 @@ class ConsoleApp(App[int]):
         self._form: SetupScreen | None = None
         self._hosted: list[HostedRun | InProcessRun] = []
         self._is_launching = False
-        self._prewarmer = Prewarmer()
+        self._prewarmer = prewarmer or Prewarmer()
         self._keyed: Screen[Any] | None = None  # the screen that got the last key
         self.add_mode(_FIRST_MODE, lambda: self._first_screen(run, compared, metric, sweep))
         self.register_theme(DARK)

@@ -168,7 +168,7 @@ def test_the_report_as_json_has_evidence_and_commands_and_a_summary(tmp_path: Pa
     assert (shown["ok"], shown["environment"]["where"]) == (False, "TPU VM")
     (lock,) = [finding for finding in shown["findings"] if finding["check"] == "tpu-lock"]
     assert (lock["group"], lock["verdict"]) == ("Accelerator", "problem")
-    assert lock["command"] == "sudo rm /tmp/libtpu_lockfile"
+    assert lock["command"].endswith("rm /tmp/libtpu_lockfile")
     assert any(line.startswith("/proc/locks: ") for line in lock["evidence"])
     report = examine(look_around(lay_out("tpu-vm-v4-8", tmp_path / "vm").sources))
-    assert report.summary == "2 problems, 4 warnings, 2 notes, 1 unknown, 6 ok."
+    assert re.findall(r"\d+ \w+", report.summary) == ["2 problems", "4 warnings", "2 notes", "1 unknown", "6 ok"]

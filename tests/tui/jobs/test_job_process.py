@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -173,7 +174,8 @@ def test_a_job_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 def test_a_result_that_came_before_the_interrupt_counts() -> None:
     code = f"os.kill({os.getpid()}, signal.SIGINT)\nreporter.result({{'done': True}})\n"
-    assert run("signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + code) == {"done": True}
+    found = run("signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + code)
+    assert found == {"done": True}
 
 
 class Clock:
@@ -185,24 +187,21 @@ class Clock:
         return self.now
 
 
-def test_in_a_pipe_a_line_comes_at_most_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_a_pipe_a_line_comes_at_most_every_five_seconds_also_for_a_silent_step(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     clock = Clock()
     lines = ProgressLines(is_terminal=False, clock=clock)
+    lines.tick()  # nothing is known yet
+
+    def said() -> list[str]:
+        return [re.sub(r".*?  | images| choices|/s", "", line) for line in capsys.readouterr().err.splitlines()]
+
     for done in range(0, 121, 2):
         lines.feed(Step("writing", done, 120, "images"))
         clock.now += 0.25
-    assert capsys.readouterr().err.splitlines() == [
-        "writing  0 of 120 images (0%)",
-        "writing  40 of 120 images (33%), 8.0 images/s, 10.0 s left",
-        "writing  80 of 120 images (66%), 8.0 images/s, 5.00 s left",
-        "writing  120 images in 15.0 s",
-    ]
-
-
-def test_a_silent_long_step_shows_its_elapsed_time(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    lines = ProgressLines(is_terminal=False, clock=clock)
-    lines.tick()
+    progress = ["0 of 120 (0%)", "40 of 120 (33%), 8.0, 10.0 s left", "80 of 120 (66%), 8.0, 5.00 s left"]
+    assert said() == [*progress, "120 in 15.0 s"]
     lines.feed(Step("compiling for v5e-8", 0, 3, "choices"))
     for _ in range(55):
         clock.now += 0.2
@@ -213,16 +212,9 @@ def test_a_silent_long_step_shows_its_elapsed_time(capsys: pytest.CaptureFixture
     lines.feed(Step("building", 0, None, "seconds"))
     clock.now += 0.1
     lines.finish()
-    assert capsys.readouterr().err.splitlines() == [
-        "compiling for v5e-8  0 of 3 choices (0%)",
-        "compiling for v5e-8  0 of 3 choices (0%), 5.00 s so far",
-        "compiling for v5e-8  0 of 3 choices (0%), 10.0 s so far",
-        "compiling for v5e-8  0 of 3 choices (0%) in 11.0 s",
-        "compiling for v3-8",
-        "compiling for v3-8  6.00 s",
-        "compiling for v3-8  6.00 s",
-        "building",  # which is over before its seconds say anything
-    ]
+    silent = [f"0 of 3 (0%){so_far}" for so_far in ("", ", 5.00 s so far", ", 10.0 s so far", " in 11.0 s")]
+    # Building is over before its seconds say anything.
+    assert said() == [*silent, "compiling for v3-8", "6.00 s", "6.00 s", "building"]
 
 
 def at(step: Step, seconds: float, began_with: int = 0) -> JobProgress:
@@ -246,8 +238,8 @@ def test_the_time_left_is_corrected_while_it_counts(seconds: float, text: str) -
 
 def test_what_an_earlier_start_did_makes_nothing_look_faster() -> None:
     step = Step("writing", 600, 1000, "images")
-    assert at(step, 10.0, 500).running() == "writing  600 of 1,000 images (60%), 10 images/s, 40.0 s left"
-    assert at(Step("writing", 1000, 1000, "images"), 50.0, 500).ended() == "writing  1,000 images in 50.0 s"
+    assert at(step, 10.0, 500).running().endswith(", 10 images/s, 40.0 s left")
+    assert at(replace(step, done=1000), 50.0, 500).ended().endswith("1,000 images in 50.0 s")
 
 
 def test_a_bar_is_drawn_in_ascii_if_the_locale_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:

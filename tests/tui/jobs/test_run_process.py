@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -90,10 +90,9 @@ def test_start_hands_the_run_to_it(prewarmer: Prewarmer, started: list[WarmHost]
 
 
 async def test_a_form_that_stays_the_same_has_one_ready_and_the_console_ends_it() -> None:
-    app = ConsoleApp()
     asked: list[RunConfig] = []
-    prewarmer = SimpleNamespace(want=lambda config, hardware: asked.append(config), close=asked.clear)
-    app._prewarmer = prewarmer  # type: ignore[assignment]  # the part of it that the console uses here
+    prewarmer: Any = SimpleNamespace(want=lambda config, hardware: asked.append(config), close=asked.clear)
+    app = ConsoleApp(prewarmer=prewarmer)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: asked)
         assert [config.name for config in asked] == ["digits-cnn"]
