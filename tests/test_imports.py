@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.helpers import run_forked
 
 FRAMEWORKS = ("tensorflow", "keras", "jax", "torch", "pandas", "sklearn", "tensorflow_hub")
@@ -41,29 +39,20 @@ def loaded(modules: list[str], names: tuple[str, ...]) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.split())
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "tpu_console.tui.cli",
-        "tpu_console.tui.app",
-        "tpu_console.tui.screens.setup",
-        "tpu_console.tui.screens.live",
-        "tpu_console",
-        "tpu_console.presets",
-        "tpu_console.engine.process.thread",
-    ],
-)
-def test_the_console_loads_no_training_framework(module: str) -> None:
-    assert loaded([module], FRAMEWORKS) == set()
+CONSOLE = ["cli", "app", "screens.setup", "screens.live"]
 
 
-def test_the_console_s_side_of_the_engine_loads_no_training_framework() -> None:
+def test_the_console_loads_no_training_framework() -> None:
+    modules = ["tpu_console", "tpu_console.presets", *(f"tpu_console.tui.{name}" for name in CONSOLE)]
+    assert loaded(modules, FRAMEWORKS) == set()
+
+
+def test_the_console_s_side_of_the_engine_loads_neither_a_framework_nor_the_terminal() -> None:
     assert modules_of("engine/runs")[0] in LIGHT
-    assert loaded(LIGHT, FRAMEWORKS) == set()
+    assert loaded(LIGHT, FRAMEWORKS + TERMINAL) == set()
 
 
-def test_no_engine_module_loads_the_terminal(tmp_path: Path) -> None:
-    assert loaded(LIGHT, TERMINAL) == set()
+def test_no_other_module_of_the_engine_loads_the_terminal(tmp_path: Path) -> None:
     trains = [name for name in modules_of("engine") if name not in LIGHT]
     found = run_forked(importing(trains, TERMINAL), cwd=tmp_path).splitlines()[-1].split()
     assert set(found) - {"rich"} == set()  # Keras itself loads it

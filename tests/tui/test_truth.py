@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 
 RECORDED = Path(__file__).parent.parent / "record" / "runs"
+ADVICE = re.compile(r"Stop the run|Lower the")
 STEPS, STEP_S, VALIDATION_S = 4, 0.5, 1.5
 
 
@@ -329,9 +330,11 @@ class Checked:
                 assert epoch <= journal.epoch
             if "has not improved" in text:
                 number, name, value = journal.best or (0, "", 0.0)
-                assert text.startswith(f"{name} has not improved for {max(journal.epochs) - number} epochs")
+                waited = max(journal.epochs) - number
+                assert text.startswith(f"{name} ")
+                assert f" for {waited} epochs" in text
                 assert f"{value:.4g} in epoch {number}." in text
-            assert not (snapshot.is_over and text not in old and re.search(r"Stop the run|Lower the", text))
+            assert not (snapshot.is_over and text not in old and ADVICE.search(text))
         overfits = [text for text in said if "overfitting" in text]
         since = journal.overfits_since
         assert len(overfits) == (since is not None) or not is_whole
