@@ -192,6 +192,11 @@ def told(app: App[Any]) -> list[str]:
     return [f"{one.title}\n{one.message}" for one in app._notifications]
 
 
+def says(pilot: Pilot[Any], part: str) -> Callable[[], bool]:
+    """Return whether a message has a text, also one that has no room for some seconds yet."""
+    return lambda: any(part in text for text in told(pilot.app))
+
+
 def screen_text(pilot: Pilot[Any]) -> str:
     """What is on the screen, as plain lines."""
     strips = pilot.app.screen._compositor.render_strips()

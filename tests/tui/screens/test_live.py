@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.tui.live_fakes import FakeEngine, each_size, live, resize, screen_text, shows, until
+from tests.tui.live_fakes import FakeEngine, each_size, live, resize, says, screen_text, shows, until
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.control import STOP, is_waiting, take_requests
@@ -216,16 +216,16 @@ async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(eng
         engine.write(Steered("checkpoint", "me", 1, 20, 1.0, request=first))
         await shows(pilot, "Checkpoint saved.")
         engine.write(Steered("epochs", "me", 1, 20, 1.0, 10.0, 15.0, request=second))
-        await shows(pilot, "Epochs 10 → 15.")
+        await until(pilot, says(pilot, "Epochs 10 → 15."))
         several = "several hosts train this run together, and they can only be stopped"
         engine.write(Steered("learning_rate", "me", 1, 20, 1.0, refused=several, request=third))
-        await shows(pilot, "Learning rate refused")
+        await until(pilot, says(pilot, "Learning rate refused"))
         await pilot.press("T")
         await shows(pilot, "A new one takes effect")
         engine.finish()
         await until(pilot, lambda: live(pilot).is_over)
         await pilot.press(*"1e-4", "enter")
-        await shows(pilot, "The run has ended;")
+        await until(pilot, says(pilot, "The run has ended;"))
         assert not take_requests(engine.run)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets import Input, Static
 
-from tests.tui.live_fakes import each_size, screen_text, told, until
+from tests.tui.live_fakes import each_size, says, screen_text, until
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.runs.events import DataReady
@@ -38,10 +38,6 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Screens look for news five times a second, instead of once in several seconds."""
     for module in ("screens.runs", "screens.sweep", "widgets.setup_parts"):
         monkeypatch.setattr(f"tpu_console.tui.{module}._LOOK_S", 0.2)
-
-
-def says(pilot: Pilot[Any], part: str) -> Callable[[], bool]:
-    return lambda: any(part in text for text in told(pilot.app))
 
 
 async def shown(pilot: Pilot[Any]) -> SweepScreen:
