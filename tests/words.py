@@ -6,14 +6,18 @@ import csv
 import gzip
 import re
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from tpu_console.engine.config.reading import parse_config
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from tpu_console.engine.config.run_config import RunConfig
 
 _SUBJECTS = {"I": "yo", "you": "tú", "the dog": "el perro", "the woman": "la mujer", "my brother": "mi hermano"}
 _VERBS = {"see": "mira", "eat": "come", "buy": "compra", "find": "encuentra", "love": "ama", "draw": "dibuja"}
@@ -28,6 +32,19 @@ _FILLER = re.findall(
     "the film was about a man who went to the sea with his friend and it has an ending that i did not see coming "
     "while music and light of that night made their story seem real",
 )
+
+
+MODELS = {"text-pairs": "transformer", "text-csv": "text", "ratings-csv": "recommender"}
+"""The kinds of the files that are written here, and what trains on them."""
+
+
+def config(dataset: str, path: Path | str, options: dict[str, Any] | None = None, **changes: Any) -> RunConfig:
+    """A configuration of one of `MODELS`."""
+    values: dict[str, Any] = {"model": MODELS[dataset], "batch_size": 4, "epochs": 1, "accelerator": "cpu"}
+    if dataset == "ratings-csv":
+        values |= {"loss": "mean_squared_error", "metrics": ["root_mean_squared_error"]}
+    data = {"options": {"path": str(path), **(options or {})}}
+    return parse_config(values | {"dataset": dataset, "data": data} | changes)
 
 
 def pairs(count: int, *, seed: int = 0) -> list[tuple[str, str]]:

@@ -34,7 +34,6 @@ MOST_PIXELS = 100_000_000
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 _MISSING = "is not there"
 _GRAY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "F"}  # Pillow's modes
-_REPORT_EVERY_S = 2.0
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 _ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held, from 1 (upright) to 8
 
@@ -57,7 +56,11 @@ class ImageFacts(Struct, frozen=True):
 
 
 def check_images(
-    paths: Sequence[str], on_progress: Callable[[str], None], check: Callable[[str], T], doing: str = "checking"
+    paths: Sequence[str],
+    on_progress: Callable[[str], None],
+    check: Callable[[str], T],
+    doing: str = "checking",
+    every_s: float = 2.0,
 ) -> list[T]:
     """Check image files as `check_all` does; `on_progress`, called every few seconds, may raise to end the check."""
     on_progress(f"{doing} {len(paths):,} images")
@@ -65,7 +68,7 @@ def check_images(
 
     def report(done: int) -> None:
         nonlocal reported_s
-        if time.monotonic() - reported_s > _REPORT_EVERY_S:
+        if time.monotonic() - reported_s > every_s:
             reported_s = time.monotonic()
             on_progress(f"{doing} images: {done:,} of {len(paths):,}")
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engine.data.test_text_files import config
-from tests.words import ratings, write_ratings
+from tests.words import config, ratings, write_ratings
 from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.kinds.ratings_csv import packed, unpacked
 from tpu_console.engine.data.kinds.table import load_examples

@@ -1,47 +1,43 @@
-"""The input pipeline: cached before anything random, shuffled and augmented anew in every epoch."""
+"""The input pipeline: cached before anything random, shuffled and augmented differently in every epoch."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import private_mode, replace, small_config
+from tests.helpers import private_mode, replace, run_forked, run_host, small_config, the
 from tpu_console.engine.accelerators.framework import Share
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input.pipeline import Room, build_pipeline, validation_batch
+from tpu_console.engine.input.pipeline import Room, build_pipeline, choose_cache, validation_batch
+from tpu_console.engine.runs.events import DataReady, RunFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tpu_console.engine.config.run_config import RunConfig
+ROTATED = {"flip": "both", "rotation": 30.0, "translation": 0.2}
 
 
 def image_signature(shape: tuple[int, ...], classes: int) -> Signature:
-    """The signature of examples with one input and class numbers."""
     return Signature(Task.CLASSES, {"image": Input(shape)}, classes)
-
-
-ROTATED = {"flip": "both", "rotation": 30.0, "translation": 0.2}
 
 
 class Source:
     """Images that count how often they are read; image i is filled with i, label i."""
 
-    def __init__(self, count: int, *, known: bool = True, pixel_range: float = 0.0) -> None:
-        self.reads = 0
-        self.validation_reads = 0
+    def __init__(self, count: int, *, known: bool = True) -> None:
+        self.reads = self.validation_reads = 0
         self.examples = Examples(
             train=self._dataset(count, "reads", known),
             validation=self._dataset(7, "validation_reads", known),
             train_count=count if known else None,
             validation_count=7 if known else None,
             signature=image_signature((6, 6, 1), max(10, count)),
-            pixel_range=pixel_range,
         )
 
     def _dataset(self, count: int, counter: str, known: bool) -> Any:
@@ -79,36 +75,31 @@ def test_every_epoch_holds_the_whole_dataset_once_in_another_order() -> None:
     assert first != second
 
 
-def test_a_remainder_is_dropped_and_batches_have_one_static_shape() -> None:
+def test_a_remainder_is_dropped_batches_have_one_shape_and_other_epochs_have_what_one_drops() -> None:
     pipeline = build_pipeline(Source(26).examples, small_config(batch_size=4), 2)
     assert (pipeline.steps_per_epoch, pipeline.global_batch, pipeline.remainder) == (3, 8, 2)
     assert pipeline.train.element_spec[0].shape.as_list() == [8, 6, 6, 1]
-    assert {len(batch) for _, batch in epochs_of(pipeline.train, 9, 1)[0]} == {8}
+    epochs = epochs_of(pipeline.train, 3, 6)
+    assert {len(batch) for epoch in epochs for _, batch in epoch} == {8}
+    assert {label for epoch in epochs for label in labels(epoch)} == set(range(26))
 
 
-def test_examples_that_one_epoch_drops_appear_in_another() -> None:
-    pipeline = build_pipeline(Source(26).examples, small_config(batch_size=8), 1)
-    seen = {label for epoch in epochs_of(pipeline.train, 3, 6) for label in labels(epoch)}
-    assert seen == set(range(26))
-
-
-def test_the_data_is_read_once_and_then_cached() -> None:
-    source = Source(12)
-    pipeline = build_pipeline(source.examples, small_config(batch_size=4), 1)
-    epochs_of(pipeline.train, 3, 4)
-    list(pipeline.validation)
-    list(pipeline.validation)
-    assert (source.reads, source.validation_reads) == (12, 7)
-
-
-def test_without_a_cache_every_epoch_reads_again() -> None:
-    source = Source(12)
-    pipeline = build_pipeline(source.examples, small_config(batch_size=4, data={"cache": "off"}), 1)
-    epochs_of(pipeline.train, 3, 4)
-    list(pipeline.validation)
-    list(pipeline.validation)
-    assert source.reads >= 4 * 12
-    assert source.validation_reads == 14
+@pytest.mark.parametrize(("cache", "passes"), [("memory", 1), ("disk", 1), ("off", 4)])
+def test_the_data_is_read_once_unless_it_is_not_cached(tmp_path: Path, cache: str, passes: int) -> None:
+    source, folder = Source(12), tmp_path / "cache"
+    pipeline = build_pipeline(
+        source.examples, small_config(batch_size=4, data={"cache": cache}), 1, cache_folder=folder
+    )
+    held = build_pipeline(Source(12).examples, small_config(batch_size=4), 1)
+    assert [*map(labels, epochs_of(pipeline.train, 3, 4))] == [*map(labels, epochs_of(held.train, 3, 4))]
+    assert all(labels(list(pipeline.validation)) == list(range(7)) for _ in range(2))
+    assert source.reads >= 12 * passes
+    assert (source.reads == 12, source.validation_reads) == (passes == 1, 7 if passes == 1 else 14)
+    if cache == "disk":
+        assert sum(file.stat().st_size for file in folder.iterdir()) > 12 * 6 * 6 * 4
+        assert private_mode(folder) == 0o700
+    else:
+        assert not folder.exists()
 
 
 def test_every_epoch_sees_the_same_cached_images_changed_differently() -> None:
@@ -124,10 +115,10 @@ def test_validation_images_are_never_changed() -> None:
     pipeline = build_pipeline(Source(8).examples, small_config(batch_size=4, augmentation=ROTATED), 1)
     plain = build_pipeline(Source(8).examples, small_config(batch_size=4), 1)
     changed_batches, plain_batches = list(pipeline.validation), list(plain.validation)
-    assert sum(len(batch) for _, batch in changed_batches) == 7
-    for (image, label), (same, also) in zip(changed_batches, plain_batches, strict=True):
-        assert np.array_equal(image, same)
-        assert label.numpy().tolist() == also.numpy().tolist()
+    assert labels(changed_batches) == labels(plain_batches) == list(range(7))
+    assert all(
+        np.array_equal(image, same) for (image, _), (same, _) in zip(changed_batches, plain_batches, strict=True)
+    )
 
 
 def test_two_runs_of_one_seed_see_the_same_batches() -> None:
@@ -176,21 +167,6 @@ def test_examples_of_different_sizes_are_refused(shape: tuple[int | None, ...] |
     )
     with pytest.raises(DataError, match=r"sizes differ.*tf\.image\.resize"):
         build_pipeline(replace(Source(8).examples, train=vague), small_config(batch_size=4), 1)
-
-
-def test_a_file_keeps_examples_as_memory_does(tmp_path: Path) -> None:
-    source = Source(12)
-    config = small_config(batch_size=4, data={"cache": "disk"})
-    pipeline = build_pipeline(source.examples, config, 1, cache_folder=tmp_path / "cache")
-    held = build_pipeline(Source(12).examples, small_config(batch_size=4), 1)
-    assert [labels(epoch) for epoch in epochs_of(pipeline.train, 3, 4)] == [
-        labels(epoch) for epoch in epochs_of(held.train, 3, 4)
-    ]
-    for _ in range(2):
-        assert labels(list(pipeline.validation)) == list(range(7))
-    assert (source.reads, source.validation_reads) == (12, 7)
-    assert sum(file.stat().st_size for file in (tmp_path / "cache").iterdir()) > 12 * 6 * 6 * 4
-    assert private_mode(tmp_path / "cache") == 0o700
 
 
 def test_the_shuffle_buffer_fits_in_memory() -> None:
@@ -307,8 +283,8 @@ def test_batches_from_the_middle_of_a_run_are_those_of_the_run(
 
 def test_several_hosts_go_over_the_same_passes() -> None:
     count = 31
+    whole = build_pipeline(Source(count).examples, small_config(batch_size=8), 1)
     config = small_config(batch_size=4)
-    whole = build_pipeline(Source(count).examples, replace_batch(config, 8), 1)
     parts = [build_pipeline(Source(count).examples, config, 2, share=Share(index, 2)) for index in range(2)]
     steps = 3 * whole.steps_per_epoch
     (expected,) = epochs_of(whole.train, steps, 1)
@@ -318,5 +294,103 @@ def test_several_hosts_go_over_the_same_passes() -> None:
             assert set(labels([batch])) == set(labels(halves))
 
 
-def replace_batch(config: RunConfig, size: int) -> RunConfig:
-    return config.model_copy(update={"batch_size": size})
+MEGABYTE = 1_000_000
+COUNT, EACH = 1000, MEGABYTE - 256  # 1 GB with what TensorFlow needs beside
+HUGE = Room(10**12, 10**12)
+
+
+@pytest.mark.parametrize(
+    ("asked", "memory", "disk", "kind"),
+    [
+        ("auto", 2000, 0, "memory"),
+        ("auto", 1900, 1200, "disk"),
+        ("auto", 1900, 1100, "off"),
+        ("auto", 1900, 0, "off"),
+        ("memory", 100, 64_000, "memory"),
+        ("disk", 64_000, 64_000, "disk"),
+        ("off", 64_000, 64_000, "off"),
+    ],
+)
+def test_the_cache_is_the_configured_one_or_the_fastest_with_room(
+    asked: str, memory: int, disk: int, kind: str
+) -> None:
+    cache = choose_cache(asked, COUNT, EACH, Room(memory * MEGABYTE, disk * MEGABYTE))
+    assert cache.kind == kind
+    assert ("1,000 examples (1.0 GB)" in cache.reason) == (asked == "auto")
+    assert bool(cache.notice) == (asked == "auto" and kind == "off")
+    assert cache.shuffle_most == (None if kind == "memory" else memory // 8)
+
+
+@pytest.mark.parametrize(("count", "each", "is_fixed"), [(None, EACH, True), (COUNT, None, True), (COUNT, EACH, False)])
+def test_examples_of_unknown_size_or_that_may_change_are_cached_only_on_request(
+    count: int | None, each: int | None, is_fixed: bool
+) -> None:
+    cache = choose_cache("auto", count, each, HUGE, is_fixed=is_fixed)
+    assert (cache.kind, "data.cache=" in cache.notice) == ("off", is_fixed)
+    assert choose_cache("memory", count, each, HUGE, is_fixed=is_fixed).kind == "memory"
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_refused() -> None:
+    with pytest.raises(DataError, match=r"1,000 examples .* 500 MB"):
+        choose_cache("disk", COUNT, EACH, Room(64_000 * MEGABYTE, 500 * MEGABYTE))
+
+
+@pytest.mark.slow
+def test_a_failed_run_removes_its_cache_file(tmp_path: Path) -> None:
+    code = """
+def fails(input_shape, classes):
+    import keras, tensorflow as tf
+
+    class Breaks(keras.layers.Layer):
+        def call(self, x, training=False):
+            with tf.control_dependencies([tf.debugging.assert_less(tf.reduce_max(x), -1.0)]):
+                return tf.identity(x)
+
+    return keras.Sequential([keras.Input(input_shape), keras.layers.Flatten(), Breaks(), keras.layers.Dense(10)])
+"""
+    (tmp_path / "broken.py").write_text(code, encoding="utf-8")
+    config = small_config(data={"cache": "disk"}, model=f"{tmp_path / 'broken.py'}:fails", model_options={})
+    run = run_host(config, tmp_path / "runs")
+    assert the(run, RunFailed).what
+    assert "data.cache=disk" in the(run, DataReady).cache
+    assert not run.cache.exists()
+
+
+_PEAK = """
+import json, sys
+from pathlib import Path
+import tensorflow as tf
+from tpu_console.engine.input.pipeline import Room
+from tpu_console.engine.data.examples import Examples, Input, Signature, Task
+from tpu_console.engine.input.pipeline import build_pipeline
+from tests.helpers import small_config
+
+folder, memory, count = Path(sys.argv[1]), int(sys.argv[2]), 2000
+def peak():  # of this process: what getrusage tells begins with that of whoever started it
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+def decode(number):  # a quarter of a megabyte each, half a gigabyte in all
+    return tf.fill((256, 341, 3), tf.cast(number % 255, tf.uint8)), tf.cast(number % 10, tf.int32)
+
+data = tf.data.Dataset.range(count).map(decode, num_parallel_calls=2)
+examples = Examples(data, None, count, 0, Signature(Task.CLASSES, {"image": Input((256, 341, 3))}, 10), 255.0)
+config = small_config(batch_size=8, augmentation={"flip": "horizontal"})
+pipeline = build_pipeline(examples, config, 1, cache_folder=folder, room=Room(memory, 10**12))
+Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+before, sums = peak(), []
+batches = iter(pipeline.train)
+for epoch in range(2):
+    sums.append(sum(int(tf.reduce_sum(next(batches)[1])) for _ in range(pipeline.steps_per_epoch)))
+print(json.dumps({"kind": pipeline.cache.kind, "bytes": peak() - before, "sums": sums, "notices": pipeline.notices}))
+"""
+
+
+@pytest.mark.slow
+def test_memory_stays_bounded_if_the_data_is_larger_than_its_share(tmp_path: Path) -> None:
+    data, memory = 2000 * 256 * 341 * 3, 400_000_000
+    figures = json.loads(run_forked(_PEAK, str(tmp_path / "cache"), str(memory), cwd=tmp_path))
+    assert figures["kind"] == "disk"
+    assert figures["sums"] == [9000, 9000]  # each epoch has every example once
+    assert figures["bytes"] < 1.2 * memory < data  # the allocator keeps some of what was freed
+    assert "examples instead of 2,000" in figures["notices"][0]

@@ -8,9 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.engine.data.test_text_files import config
 from tests.helpers import small_config
-from tests.words import ratings
+from tests.words import config, ratings
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.export.keras_code import object_code

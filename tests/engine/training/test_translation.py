@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.engine.data.test_text_files import config
 from tests.helpers import events_of
+from tests.words import config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.data.vocabulary import SENTENCES, Vocabulary
 from tpu_console.engine.models.build import build_model
