@@ -23,12 +23,13 @@ from tests.forks import Forked, fork
 from tpu_console.engine.config.reading import load_config, parse_config
 from tpu_console.engine.machine.process_identity import identify
 from tpu_console.engine.process.launch import prepare_run, start_host
+from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalReader
 from tpu_console.engine.storage.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.events import Event
@@ -81,6 +82,26 @@ def replace(value: E, **changes: Any) -> E:
     change: Any = structs.replace if isinstance(value, msgspec.Struct) else dataclasses.replace
     changed: E = change(value, **changes)
     return changed
+
+
+def epoch_ended(
+    epoch: int, logs: Mapping[str, float] | None = None, *, steps: int = 4, seconds: float = 1.0, **changes: Any
+) -> EpochEnded:
+    """The end of an epoch of some steps and seconds; other fields have usual values unless they are changed."""
+    values: dict[str, Any] = {
+        "epoch": epoch,
+        "step": steps * epoch,
+        "epoch_steps": steps,
+        "elapsed_s": seconds * epoch,
+        "seconds": seconds,
+        "compile_s": 0.0,
+        "validation_s": 0.0,
+        "step_ms": 2.0,
+        "examples_per_s": 500.0,
+        "learning_rate": 1e-3,
+        "logs": dict(logs or {}),
+    }
+    return EpochEnded(**values | changes)
 
 
 def timed_events_of(run: RunDirectory) -> list[tuple[float, Event]]:

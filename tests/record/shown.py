@@ -26,7 +26,7 @@ from tpu_console.engine.sweeps.folder import list_sweeps
 from tpu_console.presets.catalog import all_presets
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.cli import main
-from tpu_console.tui.text.run_lines import plan_lines
+from tpu_console.tui.text.plan_text import plan_lines
 from tpu_console.tui.widgets.setup_parts import PresetList
 
 if TYPE_CHECKING:

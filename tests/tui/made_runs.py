@@ -1,8 +1,10 @@
-"""Writes finished, running and damaged runs in a moment, for tests of lists and comparisons."""
+"""Makes finished, running and damaged runs in a moment, and curves."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tests.helpers import leave_dead
 from tpu_console.engine.config.run_config import RunConfig, journal_values, to_toml
@@ -18,12 +20,16 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.metrics import metric_called
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.presets.catalog import find_preset
+from tpu_console.tui.charts.curve import Curve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from tpu_console.tui.charts.curve import FloatArray
 
 
 DONE = RunFinished("completed", "All epochs are done.", {})
@@ -85,3 +91,12 @@ def made_run(
         leave_dead(run)
     journal.close()
     return run
+
+
+def made_curve(
+    name: str, values: Sequence[float] | FloatArray, steps: Sequence[float] | None = None, *, running: bool = False
+) -> Curve:
+    """A curve with a sample at each step, or at some of them; an epoch has 100 steps, and each takes 2 seconds."""
+    step = np.arange(1.0, len(values) + 1) if steps is None else np.array(steps, dtype=np.float64)
+    value, is_validation = np.array(values, dtype=np.float64), name.startswith("val_")
+    return Curve(name, step, step / 100, step * 2, value, is_validation, running, metric_called(name))

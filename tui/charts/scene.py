@@ -11,6 +11,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..text.cells import BEST
 from .curve import Line
 from .scale import Scale, Tick, few, format_value, full_range, robust_range, x_scale, x_ticks, y_scale, y_ticks
 
@@ -31,7 +32,7 @@ _SMALLEST = (6, 2)  # columns and rows inside the axes
 _TINY, _LARGEST = 1e-290, 1e300
 _MOST_CUT = 4096
 _MANY = 8  # validations
-_BEST, _GRID = "★", "·"
+_GRID = "·"
 _ROUNDING = 1e-9  # of a step: a sample on the edge of the range is no spike
 _APART = 2  # columns between two spikes that each have a mark
 _ABOVE = {"ascii": "^"}  # the triangle's replacement, !, would look like a warning
@@ -267,7 +268,7 @@ def _curves(drawn: Sequence[DrawnCurve], scene: Scene) -> list[Layer]:
         points = scene.cells(one.line)
         if one.pen.has_points and len(set(points)) * _POINT_SPACING <= scene.x.cells:
             layers.append(Layer(dict.fromkeys(points, one.pen.glyph), one.pen.color))
-    layers += [Layer(dict.fromkeys(scene.cells(one.best), _BEST), one.pen.color) for one in drawn]
+    layers += [Layer(dict.fromkeys(scene.cells(one.best), BEST), one.pen.color) for one in drawn]
     taken = _cells_of(layers)
     return layers + [_letters(one, scene, taken) for one in drawn if one.pen.has_letters]
 

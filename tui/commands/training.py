@@ -130,7 +130,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     """Return the plan's lines; raise `ConfigError` if the run would fail, with the source of the files it misses."""
     from tpu_console.engine.planning.plan import make_plan
 
-    from ..text.run_lines import plan_lines
+    from ..text.plan_text import plan_lines
 
     plan = make_plan(config, detect_hardware())
     refused = [item for item in plan.advice if item.severity is Severity.ERROR]

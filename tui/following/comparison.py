@@ -20,6 +20,7 @@ from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.runs.state import RunState
 
 from ..text import tables
+from ..text.cells import BEST
 from ..text.names import setting_text, to_text
 from ..text.numbers import NONE, count, duration
 from ..text.numbers import metric as number
@@ -34,7 +35,6 @@ MARKS = "ABCDEFGHIJKLMNOPQRST"
 """Each run of a comparison has a letter, by which its curve can be recognized without color, too."""
 
 MOST_RUNS = len(MARKS)
-_BEST = "★"
 _MOST_NOTES = 6
 _MOST_NAMED = 2  # settings in the label of a run
 _LIKELY = 0.05  # a difference that chance gives more often says nothing
@@ -326,7 +326,7 @@ def as_text(comparison: Comparison, width: int | None) -> list[str]:
     columns = columns_of(comparison)
     if width is not None:
         columns = [replace(one, value=lambda run: run.name) if one.key == "run" else one for one in columns]
-    star = Column("", 12, value=lambda run: _BEST if run is comparison.best else "")
+    star = Column("", 12, value=lambda run: BEST * (run is comparison.best))
     results = tables.as_lines([*columns, star], comparison.runs, width)
     notes = [line for note in notes_of(comparison) for line in (textwrap.wrap(note, width) if width else [note])]
     return paragraphs([results, difference_lines(comparison, width), notes])
@@ -367,7 +367,7 @@ def as_csv(comparison: Comparison) -> str:
 def as_markdown(comparison: Comparison) -> list[str]:
     """Write both tables as Markdown."""
     columns = columns_of(comparison)
-    stars = replace(columns[0], value=lambda run: run.mark + f" {_BEST}" * (run is comparison.best))
+    stars = replace(columns[0], value=lambda run: run.mark + f" {BEST}" * (run is comparison.best))
     lines = tables.as_markdown([stars, *columns[1:]], comparison.runs)
     if differences := comparison.differences:
         lines += ["", *tables.as_markdown(settings_of(comparison), differences.items())]

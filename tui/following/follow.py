@@ -13,30 +13,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.control import ask
-from tpu_console.engine.runs.events import (
-    PREPARATION,
-    AcceleratorReady,
-    Alerted,
-    BudgetSet,
-    EpochEnded,
-    Event,
-    HostLost,
-    InputMeasured,
-    MirrorReported,
-    Noticed,
-    Phase,
-    PhaseStarted,
-    Progress,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    Steered,
-    Steering,
-    StopRequested,
-    Translated,
-)
+from tpu_console.engine.runs.events import Phase
 from tpu_console.engine.runs.facts import conclude_killed
 from tpu_console.engine.runs.follower import LogTail, RunFollower, Snapshot, StateReader, stall_of
 from tpu_console.engine.runs.heartbeat import BEAT_S, HeartbeatWatch, Life, Liveness
@@ -46,30 +25,9 @@ from tpu_console.engine.runs.state import RunState, best_epoch, fold
 from tpu_console.engine.storage.paths import user_path
 
 from ..terminal.output import complain, interrupts_call, say
-from ..text.hosts import backend_name, hosts_of, input_verdict, lost_text, slow_text, validating_text
+from ..text import hosts, run_lines, steering
 from ..text.numbers import duration, plural, waiting_text
 from ..text.outcome import resume_command
-from ..text.run_lines import (
-    crashed_lines,
-    epoch_line,
-    failed_lines,
-    finished_lines,
-    found,
-    progress_line,
-    resumed_text,
-    settled,
-    waiting_line,
-)
-from ..text.steering import (
-    STOP_PENDING,
-    WHY_SILENT,
-    budget_text,
-    mirror_text,
-    silent_text,
-    stall_text,
-    steered_text,
-    stop_text,
-)
 from ..text.tables import labelled, labelled_lines
 
 if TYPE_CHECKING:
@@ -101,7 +59,7 @@ def follow(  # noqa: C901  one loop and its end
     resumed; what it did before the last time is not printed.
     """
     heard, most_heard = list[int](), 0 if kill is None else 1
-    end: RunFinished | RunFailed | None = None
+    end: events.RunFinished | events.RunFailed | None = None
     printer, reader = PlainPrinter(run), JournalReader(run.journal)
     heartbeat, next_look = HeartbeatWatch(run), 0.0
     with interrupts_call(lambda number: _hear(heard, number, run, kill)):
@@ -120,8 +78,8 @@ def follow(  # noqa: C901  one loop and its end
             elif not resumed:
                 say([*printer.feed(records), *printer.disk(life.waiting), *printer.idle(life)])
             for record in records:
-                if isinstance(record.event, RunFinished | RunFailed | RunResumed):
-                    end = None if isinstance(record.event, RunResumed) else record.event
+                if isinstance(record.event, events.RunFinished | events.RunFailed | events.RunResumed):
+                    end = None if isinstance(record.event, events.RunResumed) else record.event
             if read:
                 continue
             if end is not None or life.liveness is Liveness.DEAD:
@@ -129,19 +87,19 @@ def follow(  # noqa: C901  one loop and its end
             time.sleep(POLL_S)
     if len(heard) > most_heard:
         return INTERRUPTED
-    if not isinstance(end, RunFinished):
+    if not isinstance(end, events.RunFinished):
         lines = [f"{run.run_id} was created but never started."]
         if end is not None:
-            lines = failed_lines(end, run)
+            lines = run_lines.failed_lines(end, run)
         elif run.heartbeat.exists() or is_removed(run):
             conclude_killed(run, StateReader(run).catch_up())
-            lines = crashed_lines(run, LogTail(run).read())
+            lines = run_lines.crashed_lines(run, LogTail(run).read())
         complain([f"Error: {lines[0]}", *lines[1:]])
     if reader.newer:
         complain(["Note: a newer tpu-console wrote this run; some of it is not shown. Update to see everything."])
     if reader.skipped:
         complain([f"Note: {plural(reader.skipped, 'line')} of the journal could not be read."])
-    return INTERRUPTED if heard else FINISHED if isinstance(end, RunFinished) else FAILED
+    return INTERRUPTED if heard else FINISHED if isinstance(end, events.RunFinished) else FAILED
 
 
 def _hear(heard: list[int], number: int, run: RunDirectory, kill: Callable[[], object] | None) -> None:
@@ -156,7 +114,7 @@ def _hear(heard: list[int], number: int, run: RunDirectory, kill: Callable[[], o
         complain([f"Killed {run.run_id}. To continue: {resume_command(run)}"])
     else:
         try:
-            ask(run, Steering.STOP, "requested with Ctrl-C")
+            ask(run, events.Steering.STOP, "requested with Ctrl-C")
             complain(["Stopping after the current steps, then saving. Press Ctrl-C again to kill the run."])
         except OSError as error:
             complain([f"Cannot ask the run to stop: {error.strerror}. Press Ctrl-C again to kill it."])
@@ -165,7 +123,7 @@ def _hear(heard: list[int], number: int, run: RunDirectory, kill: Callable[[], o
 def _since_resumed(records: Records, times: int) -> tuple[Records, Records, int]:
     """Split records where the run was resumed so many times; return the rest of `times` too."""
     for place, record in enumerate(records if times else ()):
-        times -= isinstance(record.event, RunResumed)
+        times -= isinstance(record.event, events.RunResumed)
         if not times:
             return records[:place], records[place:], 0
     return (records, [], times) if times else ([], records, 0)
@@ -198,7 +156,7 @@ class PlainPrinter:
         self._clock = clock
         self._quiet_since, self._silence_s = clock(), FIRST_SILENCE_S
         self._earlier_s: Mapping[str, float] = {}  # in each phase before the run was resumed
-        self._best: EpochEnded | None = None
+        self._best: events.EpochEnded | None = None
         self._wait_s = self._span_s = 0.0  # of the current epoch
         self._silent_s = 0  # how long the run has not responded; 0 if it does
         self._slow: set[int] = set()  # hosts
@@ -212,7 +170,7 @@ class PlainPrinter:
     def feed(self, records: Sequence[Record]) -> list[str]:
         """Take journal records; return the lines to print."""
         lines = self._responding() if records else []
-        for is_progress, group in groupby(records, lambda record: isinstance(record.event, Progress)):
+        for is_progress, group in groupby(records, lambda record: isinstance(record.event, events.Progress)):
             batch = list(group)
             if is_progress:
                 self.state = fold(self.state, batch)
@@ -242,10 +200,10 @@ class PlainPrinter:
             return []
         progress = self.state.progress
         if life is not None and (stalled := stall_of(self.state, life)) is not None:
-            return [labelled("stalled", stall_text(stalled))]
+            return [labelled("stalled", steering.stall_text(stalled))]
         if self.state.phase == Phase.TRAINING and progress is not None and self._is_news("step", progress.step):
-            return [progress_line(self.state)]
-        return [waiting_line(self.state, self._clock())]
+            return [run_lines.progress_line(self.state)]
+        return [run_lines.waiting_line(self.state, self._clock())]
 
     def _is_due(self) -> bool:
         """Return whether nothing was said for a while; then the next pause is twice as long."""
@@ -257,14 +215,14 @@ class PlainPrinter:
 
     def _silent(self, life: Life) -> list[str]:
         """Say now and then that the run does not respond, and once that it was asked to stop."""
-        lines, why = [], "" if self._silent_s else f". {WHY_SILENT}"
+        lines, why = [], "" if self._silent_s else f". {steering.WHY_SILENT}"
         if not self._silent_s:
             self._quiet_since, self._silence_s = -math.inf, FIRST_SILENCE_S / 2
         self._silent_s = life.silent_s
         if self._is_due():
-            lines.append(labelled("silent", f"{silent_text(life.silent_s)}{why}"))
+            lines.append(labelled("silent", f"{steering.silent_text(life.silent_s)}{why}"))
         if (life.stop_waits or self.state.stop is not None) and self._is_news("stop", True):
-            lines.append(labelled("stopping", STOP_PENDING))
+            lines.append(labelled("stopping", steering.STOP_PENDING))
         return lines
 
     def _responding(self) -> list[str]:
@@ -275,75 +233,75 @@ class PlainPrinter:
         self._quiet_since, self._silence_s = self._clock(), FIRST_SILENCE_S
         return [labelled("responding", f"again, after {duration(seconds)}")]
 
-    def _lines(self, event: Event, before: RunState) -> list[str]:  # noqa: C901  one case an event
+    def _lines(self, event: events.Event, before: RunState) -> list[str]:  # noqa: C901  one case an event
         """Return the lines for one event."""
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 return [labelled("run", f"{self._run.run_id} in {user_path(self._run.path)}")]
-            case RunResumed():
+            case events.RunResumed():
                 self._known["training"] = None
                 self._earlier_s, self._best = self.state.phase_s, self.state.best_epoch()
-                return [labelled("resumed", resumed_text(event))]
-            case PhaseStarted():
+                return [labelled("resumed", run_lines.resumed_text(event))]
+            case events.PhaseStarted():
                 lines = self._phase_ended(before) if event.phase != before.phase else []
                 fit = self.state.fit if event.phase == Phase.TRAINING else None
                 if fit is not None and self._is_news("training", True):
-                    lines.append(labelled("training", settled(fit)))
+                    lines.append(labelled("training", run_lines.settled(fit)))
                 return lines
-            case AcceleratorReady():
-                why = f"{backend_name(event)} ({event.backend_reason})" if event.backend_reason else ""
+            case events.AcceleratorReady():
+                why = f"{hosts.backend_name(event)} ({event.backend_reason})" if event.backend_reason else ""
                 return labelled_lines([("backend", why), ("topology", event.topology)])
-            case InputMeasured() if self.state.epochs and event.epoch <= self.state.epochs[-1].epoch:
+            case events.InputMeasured() if self.state.epochs and event.epoch <= self.state.epochs[-1].epoch:
                 return self._verdict()  # the rest of an ended epoch arrives after its end
-            case InputMeasured():
+            case events.InputMeasured():
                 self._wait_s += event.wait_s
                 self._span_s += event.span_s
                 return []
-            case HostLost():
-                return [labelled("lost", lost_text(event))]
-            case EpochEnded():
+            case events.HostLost():
+                return [labelled("lost", hosts.lost_text(event))]
+            case events.EpochEnded():
                 so_far = [self._best, event] if self._best is not None else [event]
                 monitor = self.state.metric(self.state.monitor)
                 self._best = best_epoch(so_far, self.state.monitor, lowest=monitor.lower_is_better)
                 waited = 100 * self._wait_s / self._span_s if self._span_s > 0 else None
                 self._wait_s = self._span_s = 0.0
-                line = epoch_line(event, self.state.fit, is_best=self._best is event, waited_percent=waited)
+                line = run_lines.epoch_line(event, self.state.fit, is_best=self._best is event, waited_percent=waited)
                 return [line, *self._verdict()]
-            case Translated():
+            case events.Translated():
                 pairs = [(f"{one.source} → {one.predicted or '…'}", one.expected) for one in event.samples]
                 return [labelled("sample", f"{text}  (expected: {expected})") for text, expected in pairs]
-            case Noticed():
+            case events.Noticed():
                 return [labelled("note", event.message)]
-            case StopRequested():
-                return [labelled("stopping", stop_text(event))]
-            case Steered():
-                return [labelled("steered", steered_text(event))]
-            case Alerted():
+            case events.StopRequested():
+                return [labelled("stopping", steering.stop_text(event))]
+            case events.Steered():
+                return [labelled("steered", steering.steered_text(event))]
+            case events.Alerted():
                 return [labelled("alert", event.text)]
-            case BudgetSet():
-                return [labelled("budget", budget_text(event, self._clock()))]
-            case MirrorReported() if self._is_news("mirror", (event.problem, event.left)):
-                return [labelled("mirror", mirror_text(self.state))]
-            case RunFinished():
-                return [*self._phase_ended(before), *finished_lines(self.state, self._run, event)]
+            case events.BudgetSet():
+                return [labelled("budget", steering.budget_text(event, self._clock()))]
+            case events.MirrorReported() if self._is_news("mirror", (event.problem, event.left)):
+                return [labelled("mirror", steering.mirror_text(self.state))]
+            case events.RunFinished():
+                return [*self._phase_ended(before), *run_lines.finished_lines(self.state, self._run, event)]
             case _:
                 return []
 
     def _phase_ended(self, before: RunState) -> list[str]:
-        if before.phase not in (*PREPARATION, Phase.SAVING):
+        if before.phase not in (*events.PREPARATION, Phase.SAVING):
             return []
         seconds = self.state.phase_s[before.phase] - self._earlier_s.get(before.phase, 0.0)
-        return [labelled(before.phase, f"{duration(seconds):>6}  {found(before.phase, self.state)}")]
+        return [labelled(before.phase, f"{duration(seconds):>6}  {run_lines.found(before.phase, self.state)}")]
 
     def _verdict(self) -> list[str]:
         """Say what limits the run if that has changed, whether much of it is validation, and which hosts are slow."""
         lines, measured = [], self.state.input
         if measured is not None and measured.limit and self._is_news("limit", measured.limit):
-            lines.append(labelled("input", input_verdict(measured)))
-        if (text := validating_text(self.state, least=0.2)) and self._is_news("validating", True):
+            lines.append(labelled("input", hosts.input_verdict(measured)))
+        if (text := hosts.validating_text(self.state, least=0.2)) and self._is_news("validating", True):
             lines.append(labelled("time", text))
-        slow = [host for host in hosts_of(self.state).values() if host.behind]
-        lines += [labelled("slow", slow_text(host)) for host in slow if host.process not in self._slow]
+        slow = [host for host in hosts.hosts_of(self.state).values() if host.behind]
+        lines += [labelled("slow", hosts.slow_text(host)) for host in slow if host.process not in self._slow]
         self._slow = {host.process for host in slow}
         return lines
 

@@ -19,6 +19,7 @@ from tpu_console.engine.runs.plausible import MOST_METRICS
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path
 
+from ..text.cells import BEST
 from ..text.confusion import MISTAKES, headline, matrix_lines, mistake_text, score_lines
 from ..text.hosts import WAITS, account_of, gauges_of, hosts_of, lost_text, slow_text, topology_text
 from ..text.names import Status
@@ -161,7 +162,7 @@ def _epochs(state: RunState) -> list[str]:
     names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))[: 2 * MOST_METRICS]
     best = state.best_epoch()
     columns = [replace(column, **_IN_FULL.get(column.key, {})) for column in epoch_columns(names)]
-    return as_lines([*columns, Column("", 0, value=lambda epoch: "★" * (epoch is best))], state.epochs, None)
+    return as_lines([*columns, Column("", 0, value=lambda epoch: BEST * (epoch is best))], state.epochs, None)
 
 
 def _classes(run: RunDirectory, width: int | None) -> list[str]:

@@ -14,19 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.sweeps.axes import (
-    Cell,
-    SweptKey,
-    cells_of,
-    combination,
-    parse_axes,
-    parse_baseline,
-    shown,
-)
+from tpu_console.engine.sweeps.axes import Cell, SweptKey, cells_of, combination, parse_axes, parse_baseline, shown
 from tpu_console.engine.sweeps.driver import refusal
 from tpu_console.engine.sweeps.search import is_pruned
 
 from ..text import tables
+from ..text.cells import BEST
 from ..text.names import Status
 from ..text.numbers import count, duration, metric, plural
 from ..text.tables import Bar, Column, bar_chart, in_markdown, paragraphs
@@ -348,7 +341,7 @@ def cell_columns(view: SweepView, best: ComparedRun | None) -> list[Column]:
     """Return the columns of a table of such rows; `best` is the run to mark."""
 
     def score(row: Row) -> str | None:
-        return None if row.best is None else f"{'★ ' * (best in row.runs)}{metric(row.best.mid)}"
+        return None if row.best is None else f"{f'{BEST} ' * (best in row.runs)}{metric(row.best.mid)}"
 
     def run(row: Row) -> Overview | None:
         return row.runs[0].overview if row.runs else None

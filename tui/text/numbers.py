@@ -6,14 +6,10 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.config.catalog import is_user_reference
 from tpu_console.engine.storage import disk_space
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.planning.plan import Plan
 
 NONE = "–"  # shown in place of a missing figure
 
@@ -90,24 +86,6 @@ def shape(sides: tuple[int | None, ...]) -> str:
     return "×".join("?" if side is None else str(side) for side in sides)
 
 
-def input_speed(plan: Plan) -> str:
-    """Say how fast the input pipeline is; empty if that is unknown."""
-    if (speed := plan.input_speed) is None:
-        return ""
-    later = "" if speed.later is None else f", then {speed.later:,.0f}"
-    return f"{speed.first:,.0f} examples/s in the first epoch{later} (measured on this machine)"
-
-
-def time_ahead(plan: Plan, config: RunConfig) -> str:
-    """Say how long a run will take and what the estimate is based on; empty if there is no estimate."""
-    if plan.seconds is None or plan.took is None:
-        return ""
-    is_same = plan.took.batch == plan.replica_batch
-    about = f"{'about' if is_same else 'roughly'} {whole_duration(max(1.0, plan.seconds))}"
-    most, batch = "at most " * bool(config.early_stopping.patience), "" if is_same else f" with batch {plan.took.batch}"
-    return f"{most}{about}, from a similar run here on {plan.took.day}{batch}"
-
-
 def waiting_text(waiting: int) -> str:
     """Say that a run's disk is full, and how many events wait in memory."""
     return f"disk full: {plural(waiting, 'event')} waiting for space"
@@ -118,11 +96,6 @@ def learning_rate(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.3g}" if value >= 1e-3 or not value else f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
-
-
-def as_compiled(configured: str, config: RunConfig) -> str:
-    """Return the optimizer or rate of the configuration, which a model that the user's function compiles ignores."""
-    return f"{configured}, unless {config.model} compiles its model" if is_user_reference(config.model) else configured
 
 
 def percent(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Formats a plan as lines of a given width. Does not depend on Textual widgets."""
+"""Formats a plan: as lines of plain text, and as entries that are wrapped to a width on the screen."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from textual.content import Content
 
+from tpu_console.engine.config.catalog import is_user_reference
 from tpu_console.engine.findings import Finding, Severity
 
 from .names import BACKENDS
-from .numbers import as_compiled, input_speed, learning_rate, plural, time_ahead
+from .numbers import learning_rate, plural, whole_duration
+from .tables import labelled_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from textual.content import Content
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.errors import Problem
@@ -62,6 +65,55 @@ def figures(plan: Plan, config: RunConfig) -> tuple[list[PlanLine], list[PlanLin
     return shown(what), shown(time)
 
 
+def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
+    """Describe what a run will do, with advice."""
+    steps = "one epoch = the whole dataset"
+    if plan.steps_per_epoch is not None:
+        examples = "" if plan.images_per_epoch is None else f" ({plan.images_per_epoch:,} examples)"
+        steps = f"{plural(plan.steps_per_epoch, 'step')} per epoch{examples}"
+    batch = f"batch {plan.global_batch:,}"
+    if plan.replicas > 1:
+        batch += f" ({plan.replica_batch:,} × {plan.replicas} replicas)"
+    optimizer, rate, speed = config.optimizer, learning_rate(plan.learning_rate), input_speed(plan)
+    trains_with = as_compiled(f"{optimizer.name}, learning rate {rate} ({optimizer.schedule})", config)
+    facts = [
+        ("preset", config.name),
+        ("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),
+        ("plan", f"{batch}, {steps}"),
+        ("", time_ahead(plan, config)),
+        ("", f"{trains_with}, {config.precision}"),
+        ("", f"input {speed}" if speed else ""),
+        *(("", item.text) for item in plan.advice if item.key in {"structure", "outputs"}),
+        *(("budget", item.text) for item in plan.advice if item.key == "budget"),
+        ("mirror", config.mirror),
+        *(("warning", one.text) for one in plan.advice if one.severity is Severity.WARNING and one.key != "budget"),
+    ]
+    return labelled_lines(facts)
+
+
+def as_compiled(configured: str, config: RunConfig) -> str:
+    """Return the optimizer or rate of the configuration, which a model that the user's function compiles ignores."""
+    return f"{configured}, unless {config.model} compiles its model" if is_user_reference(config.model) else configured
+
+
+def input_speed(plan: Plan) -> str:
+    """Say how fast the input pipeline is; empty if that is unknown."""
+    if (speed := plan.input_speed) is None:
+        return ""
+    later = "" if speed.later is None else f", then {speed.later:,.0f}"
+    return f"{speed.first:,.0f} examples/s in the first epoch{later} (measured on this machine)"
+
+
+def time_ahead(plan: Plan, config: RunConfig) -> str:
+    """Say how long a run will take and what the estimate is based on; empty if there is no estimate."""
+    if plan.seconds is None or plan.took is None:
+        return ""
+    is_same = plan.took.batch == plan.replica_batch
+    about = f"{'about' if is_same else 'roughly'} {whole_duration(max(1.0, plan.seconds))}"
+    most, batch = "at most " * bool(config.early_stopping.patience), "" if is_same else f" with batch {plan.took.batch}"
+    return f"{most}{about}, from a similar run here on {plan.took.day}{batch}"
+
+
 def advice_entries(advice: Iterable[Finding]) -> list[PlanLine]:
     """Return pieces of advice with their marks."""
     return [PlanLine(f"{MARKS[item.severity]} ", item.text, _STYLES[item.severity]) for item in advice]
@@ -80,6 +132,8 @@ def counts(advice: Iterable[Finding]) -> str:
 
 def laid_out(entries: Iterable[PlanLine], width: int) -> Content:
     """Wrap entries to a width, with each text indented beside its lead, or under it if there is little room."""
+    from textual.content import Content  # plain text does without it
+
     lines: list[Content] = []
     for entry in entries:
         lead = entry.lead if width >= _NARROW or entry.lead.strip() else entry.lead[:2]

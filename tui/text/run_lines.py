@@ -8,37 +8,14 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.findings import Severity
-from tpu_console.engine.runs.events import (
-    EpochEnded,
-    FitStarted,
-    Phase,
-    RunFailed,
-    RunFinished,
-    RunOutcome,
-    RunResumed,
-    RunSource,
-    RunStarted,
-)
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.heartbeat import HeartbeatWatch
 from tpu_console.engine.runs.metrics import MetricKind
 from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
-from .numbers import (
-    NONE,
-    as_compiled,
-    count,
-    duration,
-    input_speed,
-    learning_rate,
-    metric,
-    milliseconds,
-    plural,
-    shape,
-    size,
-    time_ahead,
-)
+from .cells import BEST
+from .numbers import NONE, count, duration, learning_rate, metric, milliseconds, plural, shape, size
 from .outcome import best_text, crash_of, efficiency_line, next_commands, output_pairs
 from .steering import mirror_facts
 from .tables import Column, labelled, labelled_lines
@@ -46,74 +23,46 @@ from .tables import Column, labelled, labelled_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.planning.plan import Plan
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
 _SOURCES: dict[str, str] = {
-    RunSource.PROCESS: "started by tpu-console",
-    RunSource.IN_PROCESS: "inside the console",
-    RunSource.NOTEBOOK: "a notebook or script",
-    RunSource.IMPORTED: "another tool",
+    events.RunSource.PROCESS: "started by tpu-console",
+    events.RunSource.IN_PROCESS: "inside the console",
+    events.RunSource.NOTEBOOK: "a notebook or script",
+    events.RunSource.IMPORTED: "another tool",
 }
 
 
-def trained_by(started: RunStarted) -> str:
+def trained_by(started: events.RunStarted) -> str:
     """Say what trained a run; one that was imported has no process."""
     source = _SOURCES.get(started.source, started.source)
     return f"process {started.pid} on {started.host}, {source}" if started.pid else source
 
 
-def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
-    """Describe what a run will do, with advice."""
-    steps = "one epoch = the whole dataset"
-    if plan.steps_per_epoch is not None:
-        examples = "" if plan.images_per_epoch is None else f" ({plan.images_per_epoch:,} examples)"
-        steps = f"{plural(plan.steps_per_epoch, 'step')} per epoch{examples}"
-    batch = f"batch {plan.global_batch:,}"
-    if plan.replicas > 1:
-        batch += f" ({plan.replica_batch:,} × {plan.replicas} replicas)"
-    optimizer, rate, speed = config.optimizer, learning_rate(plan.learning_rate), input_speed(plan)
-    trains_with = as_compiled(f"{optimizer.name}, learning rate {rate} ({optimizer.schedule})", config)
-    facts = [
-        ("preset", config.name),
-        ("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),
-        ("plan", f"{batch}, {steps}"),
-        ("", time_ahead(plan, config)),
-        ("", f"{trains_with}, {config.precision}"),
-        ("", f"input {speed}" if speed else ""),
-        *(("", item.text) for item in plan.advice if item.key in {"structure", "outputs"}),
-        *(("budget", item.text) for item in plan.advice if item.key == "budget"),
-        ("mirror", config.mirror),
-        *(("warning", one.text) for one in plan.advice if one.severity is Severity.WARNING and one.key != "budget"),
-    ]
-    return labelled_lines(facts)
-
-
 def found(phase: str, state: RunState) -> str:
     """Describe what a phase found: devices, data or the model; empty if it finds nothing."""
-    if phase == Phase.CONNECTING and (ready := state.accelerator) is not None:
+    if phase == events.Phase.CONNECTING and (ready := state.accelerator) is not None:
         replicas = "" if len(ready.replicas) == 1 else f", {len(ready.replicas)} replicas"
         versions = ", ".join(f"{name} {version}" for name, version in ready.versions.items())
         return f"{ready.accelerator}{replicas} ({ready.reason.rstrip('.')}), {versions}"
-    if phase == Phase.LOADING and state.data is not None:
+    if phase == events.Phase.LOADING and state.data is not None:
         data = state.data
         classes = plural(data.classes, "class", "classes") if data.classes else ""
         train = "" if data.train_examples is None else f"{data.train_examples:,} training examples"
         validation = "" if data.validation_examples is None else f"{data.validation_examples:,} for validation"
         # Several inputs have no single shape, and not every task has classes.
         return ", ".join(part for part in (train, validation, shape(data.input_shape or ()), classes) if part)
-    if phase == Phase.BUILDING and state.model is not None:
+    if phase == events.Phase.BUILDING and state.model is not None:
         model = state.model
         parameters, layers = plural(model.parameters, "parameter"), plural(model.layers, "layer")
         return f"{model.name}: {parameters} in {layers}, {size(model.weight_bytes)}"
-    if phase == Phase.COMPILING:
+    if phase == events.Phase.COMPILING:
         return "first execution, not counted in epoch 1"
     return ""
 
 
-def settled(fit: FitStarted) -> str:
+def settled(fit: events.FitStarted) -> str:
     """Describe the setup of training: epochs, steps, batch and steps per execution."""
     steps = "" if fit.steps_per_epoch is None else f" of {plural(fit.steps_per_epoch, 'step')}"
     batch = "" if fit.global_batch is None else f", batch {fit.global_batch:,}"
@@ -122,7 +71,9 @@ def settled(fit: FitStarted) -> str:
     return f"{plural(fit.epochs, 'epoch')}{steps}{batch}, {executions}"
 
 
-def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, waited_percent: float | None = None) -> str:
+def epoch_line(
+    event: events.EpochEnded, fit: events.FitStarted | None, *, is_best: bool, waited_percent: float | None = None
+) -> str:
     """Describe an ended epoch, whose time excludes compilation; `waited_percent` of it was spent waiting for data."""
     epochs = fit.epochs if fit is not None else event.epoch
     step = NONE if event.step_ms is None else f"{event.step_ms:.1f}"
@@ -136,7 +87,7 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, wait
         f"waits {waited_percent:>2.0f}%" if waited_percent is not None else "",
         *_metrics(event.logs),
     ]
-    return "  ".join(filter(None, parts)) + (" ★" if is_best else "")
+    return "  ".join(filter(None, parts)) + f" {BEST}" * is_best
 
 
 def _metrics(logs: dict[str, float]) -> list[str]:
@@ -180,7 +131,7 @@ def waiting_line(state: RunState, now: float) -> str:
     return labelled(state.phase, f"{duration(seconds):>6}  so far{detail}")
 
 
-def resumed_text(event: RunResumed) -> str:
+def resumed_text(event: events.RunResumed) -> str:
     """Say where a run goes on, and why it went back if nobody resumed it."""
     if event.why:
         return f"from step {event.step:,}: {event.why}"
@@ -191,9 +142,9 @@ def resumed_text(event: RunResumed) -> str:
     return f"{place} ({duration(event.elapsed_s)} of training so far)"
 
 
-def finished_lines(state: RunState, run: RunDirectory, end: RunFinished) -> list[str]:
+def finished_lines(state: RunState, run: RunDirectory, end: events.RunFinished) -> list[str]:
     """Describe how a saved run ended, its result, and what to do next."""
-    ended = "stopped" if end.outcome == RunOutcome.STOPPED else "finished"
+    ended = "stopped" if end.outcome == events.RunOutcome.STOPPED else "finished"
     facts = [
         (ended, f"{end.reason or end.outcome} (total {duration(state.took_s)})"),
         ("best", best_text(state)),
@@ -207,7 +158,7 @@ def finished_lines(state: RunState, run: RunDirectory, end: RunFinished) -> list
     return labelled_lines(facts)
 
 
-def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
+def failed_lines(end: events.RunFailed, run: RunDirectory) -> list[str]:
     """Say why a run failed and what to do."""
     log = f"Log: {user_path(run.log)}" if run.log.exists() else ""
     return [part for part in (end.what, end.why, end.remedy, log) if part]
@@ -228,7 +179,7 @@ METRIC = 9  # importance of the metrics
 def epoch_columns(names: Iterable[str]) -> list[Column]:
     """Return the columns of a table of epochs with these metrics."""
 
-    def logged(name: str) -> Callable[[EpochEnded], float | None]:
+    def logged(name: str) -> Callable[[events.EpochEnded], float | None]:
         return lambda epoch: epoch.logs.get(name)
 
     return [

@@ -14,7 +14,7 @@ from tpu_console.engine.planning.plan import Plan, make_plan
 from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.run_history import PastRun, Stopwatch
 from tpu_console.engine.runs.state import RunState
-from tpu_console.tui.text.run_lines import plan_lines
+from tpu_console.tui.text.plan_text import plan_lines
 
 if TYPE_CHECKING:
     from pathlib import Path

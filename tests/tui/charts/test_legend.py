@@ -13,7 +13,8 @@ from rich.cells import cell_len
 from rich.style import Style
 from textual.color import Color
 
-from tpu_console.tui.charts.curve import Axis, Curve
+from tests.tui.made_runs import made_curve
+from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.legend import ALARM, SLOTS, Entry, Tone, header_line, legends_of, pen_for, reading_line
 
 if TYPE_CHECKING:
@@ -53,42 +54,31 @@ def test_the_header_fits_any_width(width: int) -> None:
     assert header_line("loss", legends_of(ENTRIES, "loss"), NOTES, width).cell_len == width
 
 
-def test_the_header_gives_up_the_axis_then_words_of_the_legend_then_notes() -> None:
-    def header(width: int) -> str:
-        return header_line("loss", legends_of(ENTRIES, "loss"), NOTES, width).plain
-
-    assert header(80).endswith("● val 0.1532 ★ 0.1500 (24)              ! 3 NaN  log  step")
-    assert header(63).endswith("(24)   ! 3 NaN  log")
-    assert header(44).endswith("val .153   ! 3 NaN  log")
-    assert header(38).endswith("val .153  ! 3 NaN")
-    assert header(29).endswith("● val .153")
-
-
-def test_the_epoch_so_far_is_marked() -> None:
-    entry = Entry("auc", ENTRIES[0].pen, 0.9, running=True)
-    assert legend("auc", 60, entry) == "─ train~ 0.9000"
+@pytest.mark.parametrize(
+    ("width", "end"),
+    [
+        (80, "★ 0.1500 (24)              ! 3 NaN  log  step"),
+        (63, "(24)   ! 3 NaN  log"),
+        (44, "val .153   ! 3 NaN  log"),
+        (38, "val .153  ! 3 NaN"),
+        (29, "● val .153"),
+    ],
+)
+def test_the_header_gives_up_the_axis_then_words_of_the_legend_then_notes(width: int, end: str) -> None:
+    assert header_line("loss", legends_of(ENTRIES, "loss"), NOTES, width).plain.endswith(end)
 
 
-def test_a_metric_without_a_finite_value_is_named_so() -> None:
+def test_the_legend_marks_the_epoch_so_far_and_names_a_metric_without_a_finite_value() -> None:
+    assert legend("auc", 60, Entry("auc", ENTRIES[0].pen, 0.9, running=True)) == "─ train~ 0.9000"
     assert legend("loss", 60, Entry("loss", ENTRIES[0].pen, math.nan)) == "─ train NaN"
 
 
-def curve(name: str, steps: list[float], values: list[float] | None = None, *, running: bool = False) -> Curve:
-    step = np.array(steps, dtype=np.float64)
-    value = step / 10 if values is None else np.array(values)
-    return Curve(name, step, step / 100, step * 2, value, name.startswith("val_"), running)
-
-
-LOSS = curve("loss", [10.0, 20.0, 30.0, 45.0])
-VAL = curve("val_loss", [20.0, 40.0], [0.5, math.nan])
-
-
 READ = [
-    curve("loss", [2136.0], [0.01372]),
-    curve("val_loss", [2136.0, 2400.0], [0.0416, 0.5]),
-    curve("auc", [2400.0], [0.9], running=True),
-    curve("accuracy", [12.0, 2100.0], [0.5, 0.9965]),
-    curve("learning_rate", [2136.0], [1.3e-4]),
+    made_curve("loss", [0.01372], [2136.0]),
+    made_curve("val_loss", [0.0416, 0.5], [2136.0, 2400.0]),
+    made_curve("auc", [0.9], [2400.0], running=True),
+    made_curve("accuracy", [0.5, 0.9965], [12.0, 2100.0]),
+    made_curve("learning_rate", [1.3e-4], [2136.0]),
 ]
 
 
@@ -98,20 +88,13 @@ def reading(width: int) -> str:
     return line.plain
 
 
-def test_every_curve_is_read_at_its_newest_sample() -> None:
-    assert reading(120) == (
-        "step 2,136 · epoch 21.36 · 1:11:12  loss 0.01372 val 0.04160  auc~ n/a  accuracy 0.9965  lr 1.30e-4"
-    )
-    last = reading_line([LOSS, VAL], Axis.STEP, 45.0, 80, "dark")
-    assert last is not None
-    assert "val NaN" in last.plain
-    assert reading_line([], Axis.STEP, 1.0, 80, "dark") is None
-
-
-def test_a_reading_says_less_the_narrower_it_is() -> None:
+def test_every_curve_is_read_at_its_newest_sample_with_fewer_words_if_there_is_less_room() -> None:
+    whole = "step 2,136 · epoch 21.36 · 1:11:12  loss 0.01372 val 0.04160  auc~ n/a  accuracy 0.9965  lr 1.30e-4"
+    assert reading(120) == whole
     short = "step 2,136 ep 21.36 1:11:12  loss 0.0137 val 0.0416  auc~ n/a  acc 0.997  lr 1.3e-4"
     assert reading(len(short)) == short
     assert reading(len(short) - 1) == short.removesuffix("  lr 1.3e-4")
+    assert reading_line([], Axis.STEP, 1.0, 80, "dark") is None
 
 
 @given(width=st.integers(1, 150))
@@ -146,9 +129,9 @@ def test_training_and_validation_differ_for_people_who_are_colour_blind(tone: To
     assert np.linalg.norm(seen[0] - seen[1]) > 25
 
 
-def test_without_colours_validation_is_dashed() -> None:
-    assert pen_for(0, "braille", "dark", is_validation=True, has_color=False).is_dashed
-    assert not pen_for(0, "braille", "dark", is_validation=False, has_color=False).is_dashed
+def test_without_colours_only_validation_is_dashed() -> None:
+    pens = [pen_for(0, "braille", "dark", is_validation=held, has_color=False) for held in (False, True)]
+    assert [pen.is_dashed for pen in pens] == [False, True]
 
 
 # Machado, Oliveira and Fernandes (2009): what people who lack one kind of cone see, in linear RGB.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.style import Style
 
 from tests.helpers import replace
-from tpu_console.tui.charts.curve import Axis, Line, Place
+from tpu_console.tui.charts.curve import Axis, Extent, Line, Place
 from tpu_console.tui.charts.frame import Mark, MarkKind, framed
 from tpu_console.tui.charts.legend import pen_for
 from tpu_console.tui.charts.scale import y_scale
@@ -28,10 +28,6 @@ MARKERS: list[Marker] = ["braille", "block", "ascii"]
 
 def line(ys: list[float], xs: list[float] | None = None) -> Line:
     return Line(np.array(xs if xs is not None else range(len(ys)), dtype=np.float64), np.array(ys))
-
-
-def mark(kind: MarkKind, x: float, label: str) -> Mark:
-    return Mark(kind, Place(x, x, x), label)
 
 
 def trace(ys: list[float], *, held_out: bool = False, marker: Marker = "braille") -> DrawnCurve:
@@ -57,42 +53,35 @@ def built(*args: DrawnCurve, look: View | None = None) -> Scene:
     return scene
 
 
+VIEWS = st.builds(
+    view,
+    st.integers(1, 120),
+    st.integers(1, 40),
+    axis=st.sampled_from(Axis),
+    log=st.booleans(),
+    marker=st.sampled_from(MARKERS),
+    ends=st.tuples(st.floats(-5, 30), st.floats(-5, 30)).map(sorted).map(tuple),
+)
+
+
 @given(
     ys=st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=50),
-    width=st.integers(1, 120),
-    height=st.integers(1, 40),
-    marker=st.sampled_from(MARKERS),
-    axis=st.sampled_from(list(Axis)),
-    log=st.booleans(),
+    look=VIEWS,
     held_out=st.booleans(),
-    ends=st.tuples(st.floats(-5, 30), st.floats(-5, 30)).map(sorted).map(tuple),
     begin=st.floats(-10, 40),
 )
-def test_everything_drawn_lies_on_the_canvas(
-    ys: list[float],
-    width: int,
-    height: int,
-    marker: Marker,
-    axis: Axis,
-    log: bool,
-    held_out: bool,
-    ends: tuple[float, float],
-    begin: float,
-) -> None:
-    scene = build_scene(
-        [trace(ys, held_out=held_out, marker=marker)], view(width, height, axis=axis, log=log, marker=marker, ends=ends)
-    )
+def test_everything_drawn_lies_on_the_canvas(ys: list[float], look: View, held_out: bool, begin: float) -> None:
+    scene = build_scene([trace(ys, held_out=held_out, marker=look.marker)], look)
     if scene is None:
         return
     for layer in scene.layers:
         assert all(0 <= column < scene.x.cells and 0 <= row < scene.y.cells for column, row in layer.cells)
     assert all(0 <= tick.cell < scene.x.cells for tick in scene.x_ticks)
     assert all(0 <= tick.cell < scene.y.cells for tick in scene.y_ticks)
-    marks = [mark(kind, begin, "label") for kind in MarkKind]
-    rows = framed(scene, marks, Style(), Style())
-    assert len(rows) == height
-    assert all(row.cell_length == width for row in rows[:-1])
-    assert rows[-1].cell_length <= width
+    rows = framed(scene, [Mark(kind, Place(begin, begin, begin), "label") for kind in MarkKind], Style(), Style())
+    assert len(rows) == look.height
+    assert all(row.cell_length == look.width for row in rows[:-1])
+    assert rows[-1].cell_length <= look.width
 
 
 @given(width=st.integers(38, 200), last=st.floats(9.0, 2e6), axis=st.sampled_from(Axis))
@@ -104,14 +93,12 @@ def test_labels_along_the_bottom_do_not_touch(width: int, last: float, axis: Axi
     assert below.split() == [tick.label for tick in scene.x_ticks]
 
 
-def test_a_curve_that_does_not_move_runs_through_the_middle() -> None:
-    scene = built(trace([0.7] * 20))
+@pytest.mark.parametrize("values", [[0.7] * 20, [0.5] * 300, [0.5]])
+def test_a_curve_that_does_not_move_runs_through_the_middle_of_round_numbers(values: list[float]) -> None:
+    scene = built(trace(values), look=view(ends=(0, len(values))))
     (row,) = {row for _, row in scene.layers[1].cells}
     assert abs(row - scene.y.cells / 2) <= 1
     assert len({tick.label for tick in scene.y_ticks}) == len(scene.y_ticks) >= 2
-
-
-def test_a_constant_rate_is_labelled_with_round_numbers() -> None:
     rate = float(np.float32(0.001))
     labels = [tick.label for tick in built(trace([rate] * 20), look=view(40, 8)).y_ticks]
     assert labels == ["0.0009", "0.0010", "0.0011"]
@@ -132,13 +119,11 @@ def rows_of(scene: Scene) -> list[str]:
     return ["".join(row) for row in cells]
 
 
-def test_validation_is_a_line_with_points_while_they_are_far_apart() -> None:
-    few = built(trace([1.0, 2.0, 3.0], held_out=True), look=view(ends=(0, 2)))
-    assert sum(row.count("●") for row in rows_of(few)) == 3
-    assert BRAILLE & set("".join(rows_of(few)))
-    many = built(trace([1.0, 2.0, 3.0] * 7, held_out=True), look=view(ends=(0, 20)))
-    assert "●" not in "".join(rows_of(many))
-    assert BRAILLE & set("".join(rows_of(many)))
+@pytest.mark.parametrize(("values", "points"), [([1.0, 2.0, 3.0], 3), ([1.0, 2.0, 3.0] * 7, 0)])
+def test_validation_is_a_line_with_points_while_they_are_far_apart(values: list[float], points: int) -> None:
+    drawn = "".join(rows_of(built(trace(values, held_out=True), look=view(ends=(0, len(values) - 1)))))
+    assert drawn.count("●") == points
+    assert BRAILLE & set(drawn)
 
 
 @pytest.mark.parametrize("marker", MARKERS)
@@ -169,26 +154,19 @@ def test_spikes_are_marked_in_rows_of_their_own(marker: Marker, above: str) -> N
     assert scene.y.ends[1] < 3
 
 
-STEEP = [60.0, *np.linspace(2.2, 1, 30), *np.linspace(1, 0.5, 200)]
-
-
 @pytest.mark.parametrize(
-    ("ys", "mark"),
+    ("ys", "y_ends", "mark"),
     [
-        ([1.9, 0.7, *np.linspace(0.35, 0.03, 14)], "▲ 1.90"),  # a steep start of few samples is one spike
-        (STEEP, "▲ 60.0"),
-        ([1.0, 2.0] * 49 + [60.0, 2.0], "60.0 ▲"),
+        ([1.9, 0.7, *np.linspace(0.35, 0.03, 14)], None, "▲ 1.90"),  # a steep start of few samples is one spike
+        ([60.0, *np.linspace(2.2, 1, 30), *np.linspace(1, 0.5, 200)], None, "▲ 60.0"),
+        ([1.0, 2.0] * 49 + [60.0, 2.0], None, "60.0 ▲"),
+        ([1.0, 2.0, 30.0], (0.0, 3.0), "30.0 ▲"),  # outside of a zoomed range
     ],
 )
-def test_a_spike_has_its_value_beside_it_wherever_it_is(ys: list[float], mark: str) -> None:
-    scene = built(trace(ys), look=view(60, 12, ends=(0, len(ys) - 1)))
+def test_a_spike_has_its_value_beside_it_wherever_it_is(ys: list[float], y_ends: Extent | None, mark: str) -> None:
+    scene = built(trace(ys), look=replace(view(60, 12, ends=(0, len(ys) - 1)), y_ends=y_ends))
     assert mark in rows_of(scene)[0]
-
-
-def test_a_zoomed_range_marks_what_lies_outside() -> None:
-    scene = built(trace([1.0, 2.0, 30.0]), look=replace(view(ends=(0, 2)), y_ends=(0.0, 3.0)))
-    assert scene.y == y_scale(0.0, 3.0, 10)
-    assert "30.0 ▲" in rows_of(scene)[0]
+    assert y_ends is None or scene.y == y_scale(*y_ends, 10)
 
 
 def test_without_colors_validation_carries_beads_to_its_end() -> None:
@@ -281,14 +259,15 @@ POINTS = st.lists(st.tuples(st.integers(0, 29), st.integers(0, 19)), min_size=1,
 
 
 @given(points=POINTS)
-def test_a_line_passes_its_points_and_has_no_gap(points: list[tuple[int, int]]) -> None:
+def test_a_line_passes_its_points_without_a_gap_and_stays_between_them(points: list[tuple[int, int]]) -> None:
     xs, ys = (np.array(part, dtype=np.int64) for part in zip(*points, strict=True))
     dots = draw_line(xs, ys, 30, 20)
     assert dots[ys, xs].all()
+    rows, columns = np.nonzero(dots)
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (ys.min(), ys.max(), xs.min(), xs.max())
     # Everything set can be reached from the first point in steps of one dot.
-    reached = {points[0]}
-    border = [points[0]]
-    lit = {(int(x), int(y)) for y, x in zip(*np.nonzero(dots), strict=True)}
+    lit = {(int(x), int(y)) for y, x in zip(rows, columns, strict=True)}
+    reached, border = {points[0]}, [points[0]]
     while border:
         x, y = border.pop()
         around = {(x + i, y + j) for i in (-1, 0, 1) for j in (-1, 0, 1)} & lit - reached
@@ -297,38 +276,25 @@ def test_a_line_passes_its_points_and_has_no_gap(points: list[tuple[int, int]]) 
     assert reached == lit
 
 
-@given(points=POINTS)
-def test_a_line_stays_between_its_lowest_and_highest_point(points: list[tuple[int, int]]) -> None:
-    xs, ys = (np.array(part, dtype=np.int64) for part in zip(*points, strict=True))
-    rows, columns = np.nonzero(draw_line(xs, ys, 30, 20))
-    assert (rows.min(), rows.max()) == (ys.min(), ys.max())
-    assert (columns.min(), columns.max()) == (xs.min(), xs.max())
+@pytest.mark.parametrize(
+    ("marker", "shape", "corner", "cell"),
+    [
+        ("braille", (4, 2), (0, 0), {(0, 0): "⡀"}),
+        ("braille", (4, 2), (3, 1), {(0, 0): "⠈"}),
+        ("braille", (8, 6), (7, 5), {(2, 1): "⠈"}),  # cells are counted from the bottom left
+        ("block", (2, 2), (0, 0), {(0, 0): "▖"}),
+        ("block", (2, 2), (1, 1), {(0, 0): "▝"}),
+        ("ascii", (1, 1), (0, 0), {(0, 0): "*"}),
+    ],
+)
+def test_a_dot_lands_in_its_corner_of_the_glyph(
+    marker: Marker, shape: tuple[int, int], corner: tuple[int, int], cell: dict[tuple[int, int], str]
+) -> None:
+    dots = np.zeros(shape, dtype=np.bool_)
+    dots[corner] = True
+    assert glyphs_of(dots, marker, "*") == cell
 
 
 def test_no_points_are_no_dots() -> None:
     none = np.array([], dtype=np.int64)
     assert not draw_line(none, none, 4, 4).any()
-
-
-@pytest.mark.parametrize(
-    ("marker", "shape", "corner", "glyph"),
-    [
-        ("braille", (4, 2), (0, 0), "⡀"),
-        ("braille", (4, 2), (3, 1), "⠈"),
-        ("block", (2, 2), (0, 0), "▖"),
-        ("block", (2, 2), (1, 1), "▝"),
-        ("ascii", (1, 1), (0, 0), "*"),
-    ],
-)
-def test_a_dot_lands_in_its_corner_of_the_glyph(
-    marker: Marker, shape: tuple[int, int], corner: tuple[int, int], glyph: str
-) -> None:
-    dots = np.zeros(shape, dtype=np.bool_)
-    dots[corner] = True
-    assert glyphs_of(dots, marker, "*") == {(0, 0): glyph}
-
-
-def test_cells_are_counted_from_the_bottom_left() -> None:
-    dots = np.zeros((8, 6), dtype=np.bool_)
-    dots[7, 5] = True
-    assert [*glyphs_of(dots, "braille", "*")] == [(2, 1)]

@@ -32,7 +32,8 @@ from tpu_console.engine.runs.journal import JournalReader, decode, encode
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.run_history import PastRun
 from tpu_console.tui.following.follow import FIRST_SILENCE_S, LONGEST_SILENCE_S, PlainPrinter
-from tpu_console.tui.text.run_lines import crashed_lines, epoch_line, plan_lines
+from tpu_console.tui.text.plan_text import plan_lines
+from tpu_console.tui.text.run_lines import crashed_lines, epoch_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
