@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from tests.helpers import small_config
+from tests.made_verdicts import CASES
 from tests.tui.live_fakes import screen_text, until
+from tests.tui.tpu_fakes import made_states
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConfigError
 from tpu_console.engine.machine.devices import Hardware
@@ -26,7 +29,10 @@ from tpu_console.engine.sweeps.folder import list_sweeps
 from tpu_console.presets.catalog import all_presets
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.cli import main
+from tpu_console.tui.text.hosts import account_of, gauges_of, hosts_of, kinds_text, lost_text, slow_text
 from tpu_console.tui.text.plan_text import plan_lines
+from tpu_console.tui.text.verdicts import verdict_lines
+from tpu_console.tui.widgets.replica_panel import table_of
 from tpu_console.tui.widgets.setup_parts import PresetList
 
 if TYPE_CHECKING:
@@ -91,6 +97,7 @@ def all_texts(home: Path) -> dict[str, str]:
         "checkpoint.json": json.dumps(_checkpoint(), indent=1),
         "doctor.json": json.dumps(_shape(json.loads(_call("doctor", "--json"))), indent=1),
     }
+    texts |= {"verdicts.txt": verdict_texts(), "hosts.txt": host_texts(home / "made")}
     for width, _ in SIZES:
         texts[f"runs-{width}.txt"] = _call("runs", width=width)
         texts[f"compare-{width}.txt"] = _call("compare", *_COMPARED, width=width)
@@ -102,6 +109,53 @@ def inspected(home: Path) -> str:
     """Return what `inspect --json` prints of a table of texts."""
     (home / "reviews.csv").write_text(REVIEWS)
     return _normal(_call("inspect", str(home / "reviews.csv"), "--json"), home)
+
+
+def verdict_texts() -> str:
+    """Return what is written of verdicts, for a pipe and for a terminal."""
+    cases = [*((name, None) for name in CASES), (next(iter(CASES)), 80)]
+    return _of_each(
+        {
+            f"{name}, {width or 'no'} columns": "\n".join(
+                verdict_lines(small_config(), CASES[name], "digits-cnn", width)
+            )
+            for name, width in cases
+        }
+    )
+
+
+def host_texts(folder: Path) -> str:
+    """Return what is written of hosts and replicas, for terminals of several widths."""
+    texts = {}
+    for name, (state, width, chosen) in made_states(folder).items():
+        table = table_of(state, width, chosen)
+        rows = [[column.cell(line.cells[column.title]) for column in table.columns] for line in table.lines]
+        lines = [" ".join(row) for row in [[column.cell(column.title) for column in table.columns], *rows]]
+        lines += [f"{gauge.name}: {gauge.value or gauge.why_not}" for gauge in gauges_of(state, chosen)]
+        lines += map(slow_text, (host for host in hosts_of(state).values() if host.behind))
+        lines += [*map(lost_text, state.lost), *account_of(state)]
+        lines += [kinds_text(state.accelerator)] if state.accelerator is not None else []
+        texts[f"{name}, {width} columns"] = "\n".join([*lines, *table.remarks])
+    return _of_each(texts)
+
+
+def same_text(name: str, text: str) -> None:
+    """Compare a text with the recorded one; JSON may have gained keys."""
+    before = (TEXTS / name).read_text(encoding="utf-8")
+    if name.endswith(".json"):
+        values = json.loads(before)
+        assert _known(json.loads(text), values) == values
+    else:
+        assert text.rstrip("\n") == before.rstrip("\n")
+
+
+def _known(now: Any, before: Any) -> Any:
+    """Return JSON values without the keys that were not there before."""
+    if isinstance(now, dict) and isinstance(before, dict):
+        return {key: _known(value, before[key]) for key, value in now.items() if key in before}
+    if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
+        return [_known(*values) for values in zip(now, before, strict=True)]
+    return now
 
 
 _COMPARED = [NAMES[short] for short in ("finished", "diverged-on", "resumed", "notebook") if short in NAMES]

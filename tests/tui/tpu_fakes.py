@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs.events import (
@@ -23,10 +23,13 @@ from tpu_console.engine.runs.events import (
     ReplicaMemory,
     RunStarted,
 )
+from tpu_console.engine.runs.follower import StateReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from tpu_console.engine.runs.state import RunState
 
 GIB = 1 << 30
 REMEDY = "Cache the decoded examples in memory (data.cache = memory)."
@@ -123,3 +126,37 @@ class FakeTpu(FakeEngine):
         """One host is heard of no more."""
         self.clock += 12
         self.write(HostLost(process, f"tpu-vm-{process}", 12.4))
+
+
+def state_of(run: FakeTpu) -> RunState:
+    """What the run's journal says."""
+    return StateReader(run.run).catch_up()
+
+
+def trained(folder: Path, hosts: int = 1, chips: int = 8, seconds: int = 3, **values: Any) -> FakeTpu:
+    """A run that trained for some seconds; `values` are those of `FakeTpu.second`."""
+    run = FakeTpu(folder, hosts, chips)
+    run.begin()
+    for _ in range(seconds):
+        run.second(**values)
+    return run
+
+
+def made_states(folder: Path) -> dict[str, tuple[RunState, int, int]]:
+    """Runs whose hosts and replicas tests write, each with the columns of the terminal and the chosen host."""
+    memory = [
+        ReplicaMemory(0, 3 * GIB, None, 16 * GIB, "", None, NO_DUTY),
+        ReplicaMemory(1, None, None, None, "JAX does not report", None, NO_DUTY),
+        ReplicaMemory(2, None, None, 16 * GIB, "only the limit is known", None, NO_DUTY),
+    ]
+    lost, two = trained(folder, 2, 4), state_of(trained(folder, 2, 4))
+    lost.lose(1)
+    return {
+        "one host": (state_of(trained(folder, rates=[12_000.0])), 120, 0),
+        "before training": (state_of(trained(folder, seconds=0)), 120, 0),
+        "missing figures": (state_of(trained(folder, 1, 4, memory=memory, rates=[None], disk=False)), 120, 0),
+        "a lost host": (state_of(lost), 120, 1),
+        "a slow host": (state_of(trained(folder, 3, 2, 9, rates=[12_000, 12_000, 9_000], limit="accelerator")), 80, 2),
+        "two hosts": (two, 36, 0),
+        "many hosts": (state_of(trained(folder, 64, 8, 1, rates=[12_000] * 5 + [9_000])), 100, 5),
+    }
