@@ -222,7 +222,7 @@ def test_few_samples_of_a_long_curve_hold_its_extremes() -> None:
     assert (series.highest, series.lowest, series.nonfinite_count) == (50.0, -50.0, 400)
     for count, found in ((1024, 1024), (1025, 513), (1027, 514)):  # two samples of every two or four, and both ends
         for sign in (1.0, -1.0):
-            assert len(Series(made_curve("loss", sign * np.arange(count))).raw_line(Axis.STEP).x) == found
+            assert len(Series(made_curve("loss", (sign * np.arange(count)).tolist())).raw_line(Axis.STEP).x) == found
 
 
 @pytest.mark.parametrize(
