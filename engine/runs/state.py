@@ -7,9 +7,10 @@ records in bulk; both return equal states.
 from __future__ import annotations
 
 import math
-from itertools import chain, groupby
+from collections.abc import Sequence
+from itertools import chain, groupby, islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from msgspec import Struct, field
@@ -22,12 +23,44 @@ from .metrics import Metric, best_of, loss_beside, metric_called
 from .plausible import MOST_METRICS, MOST_REPLICAS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from .curves import Values
     from .journal import Record
 
 _MOST_NOTICES, _MOST_COMPILED, _MOST_HOSTS = 2000, 200, 4096
+
+
+class Epochs(Sequence[EpochEnded]):
+    """The epochs that ended. Immutable; like `Samples`, all that grew from one share its list instead of copying it."""
+
+    __slots__ = ("_length", "_shared")
+
+    def __init__(self, shared: list[EpochEnded]) -> None:
+        self._shared, self._length = shared, len(shared)
+
+    def appended(self, epoch: EpochEnded) -> Epochs:
+        """Return the epochs with one more; these stay as they are."""
+        shared = self._shared if len(self._shared) == self._length else self._shared[: self._length]
+        shared.append(epoch)
+        return Epochs(shared)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[EpochEnded]:
+        return islice(self._shared, self._length)
+
+    @overload
+    def __getitem__(self, place: int) -> EpochEnded: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[EpochEnded]: ...
+    def __getitem__(self, place: int | slice) -> EpochEnded | Sequence[EpochEnded]:
+        found = range(self._length)[place]
+        return self._shared[found] if isinstance(found, int) else [self._shared[at] for at in found]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 class RunState(Struct, frozen=True):
@@ -254,7 +287,7 @@ def _resumed(state: RunState, event: events.RunResumed, at: float) -> RunState:
         progress_at=at,
         train=train,
         validation=state.validation.until(event.step),
-        epochs=tuple(ended for ended in state.epochs if ended.epoch <= event.epoch),
+        epochs=Epochs([ended for ended in state.epochs if ended.epoch <= event.epoch]),
         alerts=tuple(alert for alert in state.alerts if alert.step <= event.step),
         host_curves={process: curves.until(event.step) for process, curves in state.host_curves.items()},
         input_curve=state.input_curve.until(event.step),
@@ -278,10 +311,11 @@ def _with_epoch(state: RunState, event: EpochEnded, at: float) -> RunState:
         state = _with_report(state, last, at, [float(event.epoch)])
     place = ([event.step], [float(event.epoch)], [event.elapsed_s])
     speed = {name: [getattr(event, name)] for name in ("learning_rate", "examples_per_s", "step_ms")}
+    epochs = state.epochs if isinstance(state.epochs, Epochs) else Epochs([*state.epochs])
     return replace(
         state,
         progress_at=at,
-        epochs=(*state.epochs, event),
+        epochs=epochs.appended(event),
         validation=state.validation.extended(*place, scores) if scores else state.validation,
         speed=state.speed.extended(*place, speed),
     )

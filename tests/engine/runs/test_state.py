@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from functools import reduce as functools_reduce
 from typing import Any
 
@@ -349,6 +350,21 @@ def test_the_curves_end_with_the_epoch_and_do_not_run_into_the_next() -> None:
     assert state.train.epoch == Samples([1.0])
     again = reduce(state, RunResumed(0, 0, 0, 0.0, 1, "here"), 99.0)
     assert (len(again.train), len(again.epochs), again.progress) == (0, 0, None)
+
+
+def test_an_epoch_is_added_without_copying_those_before() -> None:
+    first, states = ended(1), [RunState()]
+    for number in range(1, 200):
+        states.append(reduce(states[-1], first if number == 1 else ended(number), 1.0))
+    assert sys.getrefcount(first) < 10  # each copy would be one more
+    branch = reduce(states[100], ended(777), 1.0)
+    assert [epoch.epoch for epoch in branch.epochs] == [*range(1, 101), 777]
+    for state, count in ((states[1], 1), (states[100], 100), (states[-1], 199)):
+        assert [epoch.epoch for epoch in state.epochs] == list(range(1, count + 1))
+        assert (len(state.epochs), state.epochs[0], state.epochs[-1].epoch) == (count, first, count)
+        assert [epoch.epoch for epoch in state.epochs[-2:]] == list(range(max(count - 1, 1), count + 1))
+    with pytest.raises(IndexError):
+        states[100].epochs[100]
 
 
 def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_loss() -> None:
