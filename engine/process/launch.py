@@ -23,6 +23,8 @@ from ..storage.files import NotAFileError, lock_file, open_private, read_json, w
 from ..storage.paths import user_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..config.run_config import RunConfig
     from .warm import WarmHost
 
@@ -40,11 +42,20 @@ class RunningError(ConsoleError):
         )
 
 
-def prepare_run(config: RunConfig, folder: Path | None = None, label: str = "") -> RunDirectory:
-    """Create the run directory of a configuration that the user starts; the label is its name by default."""
+def prepare_run(
+    config: RunConfig,
+    folder: Path | None = None,
+    label: str = "",
+    on_named: Callable[[RunDirectory], object] = lambda _: None,
+) -> RunDirectory:
+    """Create the run directory of a configuration that the user starts; the label is its name by default.
+
+    `on_named` is called when the run has its name, and before any list shows it.
+    """
     run = create_run(label or config.name, folder)
     try:
         with all_or_nothing(run):
+            on_named(run)
             note_start(config)
             write_whole(run.config, to_toml(config), is_synced=False)
             run.journal.touch(mode=0o600)

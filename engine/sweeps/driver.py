@@ -106,10 +106,10 @@ def _train(sweep: Sweep, number: int, config: RunConfig, source: Grid | Trials) 
     """Start or resume the run of a cell and wait for the end of its process; None if it cannot be started."""
     process = None
     if (run := sweep.runs().get(number)) is None:
-        run = prepare_run(config)
-        sweep.note(number, run)
+        # Noted first: a run of a process that is killed now belongs to the sweep, or is none yet.
+        run = prepare_run(config, on_named=lambda named: sweep.note(number, named))
     try:
-        if not run.heartbeat.exists() and not run.journal.stat().st_size:
+        if not run.heartbeat.exists() and not (run.journal.exists() and run.journal.stat().st_size):
             process = start_host(run)
         elif not is_done(run):
             note_start(config)  # which the sweep names

@@ -52,6 +52,15 @@ def start(run, resumes=None, lock=None):
     write_heartbeat(run, pid)
     return Forked(pid)
 
+def write(path, content, **options):
+    written(path, content, **options)
+    os._exit(9)
+
+written = launch.write_whole
+if dies_at == "note":
+    Sweep.note = lambda *_: os._exit(9)
+elif dies_at == "config":
+    launch.write_whole = write
 driver.start_host = resume.start_host = start
 sys.exit(driver.main([folder, str(lock)]))
 """
@@ -62,7 +71,8 @@ def fork_driver(sweep: Sweep, dies_at: str = "") -> Forked:
 
     Args:
         sweep: The sweep.
-        dies_at: ``start`` if the process ends, as if it was killed, before it starts a run.
+        dies_at: Where the process ends, as if it was killed: before it notes a run's name (``note``), when the run's
+            configuration is written (``config``), or before it starts the run (``start``).
     """
     home = str(sweep.path.parent.parent)
     given = os.environ | {"TPU_CONSOLE_HOME": home}

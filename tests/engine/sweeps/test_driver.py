@@ -24,12 +24,13 @@ LONG_S = 4 * LIMIT_S
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    """A sweep whose driver was killed before a run started, and during one, and then stopped."""
+    """A sweep whose driver was killed at each step before a run started, and during one, and then stopped."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TPU_CONSOLE_HOME", str(tmp_path_factory.mktemp("swept")))
         sweep = create_sweep(Definition(config=small_config(epochs=2), over=("batch_size=32,64",)))
-        assert fork_driver(sweep, "start").wait(LONG_S) == 9
-        assert [*sweep.runs().values()] == list_runs()
+        for place in ("note", "config", "start"):
+            assert fork_driver(sweep, place).wait(LONG_S) == 9
+            assert [*sweep.runs().values()] == list_runs()
         driver = fork_driver(sweep)
         wait_until(lambda: has(sweep.runs()[1], RunStarted), "the first run", LONG_S)
         assert sweep.is_driven
