@@ -11,12 +11,24 @@ enters the program, and nearly always clean already, which `str.isprintable` fin
   could look the same.
 - U+200C and U+200D (the zero-width non-joiner and joiner) stay: Persian, Indic scripts and emoji need them. So do
   variation selectors, and the few Arabic format characters that are visible.
+
+The types of foreign numbers are here, too: a damaged or hostile journal may have epoch 10**30.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+MOST_COUNT = 2**53  # the largest whole number that a float64, and so a curve, holds exactly
+MOST_REPLICAS = 16_384  # the largest TPU has 9,216 chips
+MOST_METRICS = 200  # of a run; further ones are dropped
+
+# Numbers that can be drawn and added. Metrics and learning rates are plain floats: they may be any number.
+Count = Annotated[int, Meta(ge=0, le=MOST_COUNT)]
+Measure = Annotated[float, Meta(ge=-1e15, le=1e15)]  # seconds, bytes per second and so on; not NaN
 
 REPLACEMENT = "\ufffd"
 

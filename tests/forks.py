@@ -169,7 +169,6 @@ def _serve() -> None:
     import sklearn.model_selection  # noqa: F401
     import tensorflow  # noqa: F401  with Keras
 
-    import tpu_console.engine.process.thread
     import tpu_console.engine.training.train  # noqa: F401
 
     gc.freeze()  # a collection would copy the memory that forks share

@@ -25,9 +25,8 @@ from ..runs.facts import conclude
 from ..runs.follower import StateReader
 from ..runs.journal import FIRST_TIME, LAST_TIME, JournalWriter
 from ..runs.metrics import metric_called
-from ..runs.plausible import MOST_COUNT, MOST_METRICS
 from ..runs.run_directory import RunDirectory, all_or_nothing, create_run, list_runs
-from ..sanitize import printable
+from ..sanitize import MOST_COUNT, MOST_METRICS, printable
 from ..storage.files import TooLargeError, inside, open_regular, read_json, read_text, write_whole
 from ..storage.paths import user_path
 from ..training.summary import summary_of

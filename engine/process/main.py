@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..config.reading import load_config
 from ..errors import ConfigError
+from ..runs.control import Control
 from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource
 from ..runs.facts import conclude, write_history
 from ..runs.failures import explain
@@ -27,15 +28,50 @@ from ..runs.follower import StateReader
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.run_directory import RunDirectory, discard_leftovers
-from .thread import EngineThread
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from ..config.run_config import RunConfig
 
 OK, FAILED = 0, 1
 _STDERR = 2
 _LONGEST_EXIT_S = 5.0
 _LONGEST_STOP_S = 18.0
+
+
+class EngineThread(threading.Thread):
+    """Builds, compiles, fits and saves one configuration in the background, here or in the console.
+
+    A process that ends does not wait for this daemon thread. An exception becomes the run's last event. `resumes` is
+    that of `launch.start_host`; `importing` is a thread that already imports the framework.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        config: RunConfig,
+        journal: JournalWriter,
+        source: RunSource,
+        resumes: str | None = None,
+        importing: threading.Thread | None = None,
+    ) -> None:
+        super().__init__(name="tpu-console-engine", daemon=True)
+        self.control = Control()
+        self.succeeded = False  # whether the run has finished
+        self._run, self._config, self._journal = run, config, journal
+        self._source, self._resumes, self._importing = source, resumes, importing
+
+    def run(self) -> None:
+        """Train; never raises."""
+        if self._importing is not None:
+            self._importing.join()
+        # Imported here, in the thread, because it loads TensorFlow and Keras.
+        from ..training.train import train_and_report
+
+        self.succeeded = train_and_report(
+            self._run, self._config, self._journal, self.control, source=self._source, resumes=self._resumes
+        )
 
 
 def main(arguments: list[str], importing: threading.Thread | None = None) -> int:

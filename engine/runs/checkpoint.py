@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
+from ..sanitize import Count, Measure  # noqa: TC001  checkpoints are read by the types of the fields
 from ..storage.files import open_private, open_regular, sync, whole_file
-from .plausible import Count, Measure  # noqa: TC001  checkpoints are read by the types of the fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,9 +9,8 @@ from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from ..errors import ConsoleError
-from ..sanitize import printable_values
+from ..sanitize import Count, Measure, printable_values
 from ..storage.files import read_json
-from .plausible import Count, Measure  # noqa: TC001  reports are read by the types of the fields
 
 if TYPE_CHECKING:
     from .run_directory import RunDirectory

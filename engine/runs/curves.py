@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import Struct, field
 
+from ..sanitize import MOST_METRICS
 from .metrics import Metric, MetricKind
-from .plausible import MOST_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
+from ..sanitize import MOST_METRICS, MOST_REPLICAS, Count, Measure
 from .metrics import Metric  # noqa: TC001  journals are read by the types of the fields
-from .plausible import MOST_METRICS, MOST_REPLICAS, Count, Measure
 
 Logs = Annotated[dict[str, float], Meta(max_length=2 * MOST_METRICS)]
 """Values of metrics by name; any number, because training may diverge."""

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from ..sanitize import printable
+from ..sanitize import Count, Measure, printable
 from ..storage.files import lock_file, read_json, write_whole
 from ..storage.keyed_store import typed
 from .events import EpochEnded, Phase, RunFinished
 from .follower import StateReader
 from .journal import spelled_out
-from .plausible import Count, Measure  # noqa: TC001  summaries are read by the types of the fields
 from .run_directory import RunDirectory, require_writable
 
 if TYPE_CHECKING:

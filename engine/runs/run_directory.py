@@ -1,4 +1,4 @@
-"""The run directory: the only channel between training and watching, private to the user."""
+"""The run directory: the only channel between training and watching, private to the user; and annotations of runs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..sanitize import printable
+from ..storage import files
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, disk_full, reserve
-from ..storage.files import inside, is_disk_full, make_private_folder, remove_drafts, require_plain, require_real
+from ..storage.files import LinkError, inside, is_disk_full, read_json, require_real, write_whole
 from ..storage.paths import runs_folder, user_path
-from .annotations import read_annotations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 class _Inside:
@@ -60,13 +61,13 @@ class RunDirectory(Struct, frozen=True):
     summary = _Inside("summary.json")  # the result
     report = _Inside("report.json")  # scores per class
     mistakes = _Inside("mistakes.json")  # pictures of examples that the model got wrong
-    annotations = _Inside("annotations.json")  # what a person wrote on the run: `engine.runs.annotations`
+    annotations = _Inside("annotations.json")  # what a person wrote on the run: `Annotations`
 
 
 def require_writable(run: RunDirectory) -> None:
     """Check that a run's folder and all that it holds are its own; raises `NotAFileError` for a link or a device."""
     require_real(run.path)
-    require_plain(run.path, (value.name for value in vars(RunDirectory).values() if isinstance(value, _Inside)))
+    files.require_plain(run.path, (value.name for value in vars(RunDirectory).values() if isinstance(value, _Inside)))
 
 
 def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:
@@ -86,7 +87,7 @@ def create_run(label: str, folder: Path | None = None, now: datetime | None = No
 
 def new_folder(folder: Path, stem: str) -> Path:
     """Create a private folder whose name begins with a stem; raise `OSError` if that is impossible."""
-    make_private_folder(folder)
+    files.make_private_folder(folder)
     for name in chain([stem], (f"{stem}-{number}" for number in count(2))):
         with suppress(FileExistsError):
             (folder / name).mkdir(mode=0o700)
@@ -115,7 +116,7 @@ def discard_leftovers(run: RunDirectory) -> None:
     discard_cache(run)
     for folder in ("", "checkpoints/", "control/"):
         with suppress(OSError):
-            remove_drafts(inside(run.path, folder))
+            files.remove_drafts(inside(run.path, folder))
 
 
 def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
@@ -189,3 +190,70 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
         raise RunNotFoundError(f"'{name}' matches {len(matching)} runs.", remedy=f"Use one of these names: {names}")
     what = f"There is no run named '{name}'; {did_you_mean(name, [run.run_id for run in runs[:20]])}"
     raise RunNotFoundError(what, remedy="`tpu-console runs` lists your runs.")
+
+
+_LARGEST_ANNOTATIONS = 64 << 10
+_LONGEST_TITLE, _LONGEST_TAG, _LONGEST_NOTE = 80, 40, 2000
+_MOST_TAGS = 20
+
+
+class Annotations(Struct, frozen=True):
+    """The title, tags and note of a run; cleaned and limited when read, because they may be somebody else's."""
+
+    title: str = ""  # shown instead of the run's name; empty for none
+    tags: tuple[str, ...] = ()  # words without spaces and commas
+    note: str = ""  # a text of one line
+    archived: bool = False  # whether lists leave the run out
+
+
+NO_ANNOTATIONS = Annotations()
+
+
+def cleaned(values: Any) -> Annotations:
+    """Return annotations from plain values, safe to show and limited in length; what is not understood is dropped."""
+    if not isinstance(values, dict):
+        return NO_ANNOTATIONS
+    tags = values.get("tags")
+    return Annotations(
+        _text(values.get("title"), _LONGEST_TITLE),
+        cleaned_tags(tags) if isinstance(tags, list | tuple) else (),
+        _text(values.get("note"), _LONGEST_NOTE),
+        values.get("archived") is True,
+    )
+
+
+def cleaned_tags(tags: Sequence[object]) -> tuple[str, ...]:
+    """Return tags as they are kept: without spaces and commas, each once, at most 20."""
+    parts = [_text(tag, _LONGEST_NOTE).replace(",", " ").split() for tag in tags[: 10 * _MOST_TAGS]]
+    return tuple(dict.fromkeys("-".join(words)[:_LONGEST_TAG] for words in parts if words))[:_MOST_TAGS]
+
+
+def _text(value: object, longest: int) -> str:
+    return printable(value).strip()[:longest].rstrip() if isinstance(value, str) else ""
+
+
+def read_annotations(folder: Path) -> Annotations:
+    """Read the annotations of the run in a folder; none if the file is missing, damaged or too large."""
+    path = f"{folder}/annotations.json"
+    with suppress(OSError, ValueError):
+        if os.path.lexists(path):  # most runs have none, and a list reads thousands
+            return cleaned(read_json(path, _LARGEST_ANNOTATIONS))
+    return NO_ANNOTATIONS
+
+
+def write_annotations(folder: Path, annotations: Annotations) -> None:
+    """Write the annotations of the run in a folder; without any, the file is removed."""
+    annotations = cleaned(msgspec.to_builtins(annotations))
+    content = msgspec.json.encode(annotations)
+    file = folder / "annotations.json"
+    try:
+        require_real(folder)
+        if annotations == NO_ANNOTATIONS:
+            file.unlink(missing_ok=True)
+        else:
+            write_whole(file, content)
+    except OSError as error:
+        if is_disk_full(error):
+            raise disk_full(folder, "the annotations", len(content), "Free space and try again.") from error
+        place = folder if isinstance(error, LinkError) else file
+        raise ConsoleError(f"{user_path(place)} cannot be written: {error.strerror}.") from error

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_mark
+from ..sanitize import Count, Measure  # noqa: TC001  the file is read by the types of the fields
 from ..storage.keyed_store import KeyedStore, key_of, today
-from .plausible import Count, Measure  # noqa: TC001  the file is read by the types of the fields
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig

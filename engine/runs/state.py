@@ -16,11 +16,11 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ..sanitize import MOST_METRICS, MOST_REPLICAS
 from . import events
 from .curves import Curves, Reports, interval_means
 from .events import EpochEnded, Event, Progress
 from .metrics import Metric, best_of, loss_beside, metric_called
-from .plausible import MOST_METRICS, MOST_REPLICAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from tpu_console.engine.runs.annotations import cleaned_tags, read_annotations, write_annotations
-from tpu_console.engine.runs.run_directory import RunDirectory, find_run, list_runs
+from tpu_console.engine.runs.run_directory import (
+    RunDirectory,
+    cleaned_tags,
+    find_run,
+    list_runs,
+    read_annotations,
+    write_annotations,
+)
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
 from ..following.run_list import COLUMNS, COLUMNS_IN_FULL, Sort, in_order, with_tags

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct, field
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.runs.annotations import NO_ANNOTATIONS, Annotations, read_annotations
 from tpu_console.engine.runs.events import RunOutcome, RunStarted
 from tpu_console.engine.runs.facts import Facts, conclude_killed, facts_of, summarized_facts
 from tpu_console.engine.runs.follower import StateReader, stall_of
 from tpu_console.engine.runs.heartbeat import HeartbeatWatch, Life, Liveness
-from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
+from tpu_console.engine.runs.run_directory import NO_ANNOTATIONS, Annotations, RunDirectory, list_runs, read_annotations
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.files import folder_size

@@ -15,8 +15,7 @@ from tpu_console.engine.preflight.likely import efficiency_of
 from tpu_console.engine.runs.class_report import ClassReport, read_report
 from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.follower import LogTail
-from tpu_console.engine.runs.plausible import MOST_METRICS
-from tpu_console.engine.sanitize import printable
+from tpu_console.engine.sanitize import MOST_METRICS, printable
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.cells import BEST

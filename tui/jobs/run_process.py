@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from tpu_console.engine.children import kill_with_children
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
-from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.process.warm import WarmHost, may_warm
 from tpu_console.engine.runs.events import RunFailed, RunSource
 from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.process.main import EngineThread
 
 _JOIN_S = 0.5
 _LAST_WORDS_S = 2.0
@@ -130,6 +130,8 @@ def launch(
 
 def train_here(run: RunDirectory, config: RunConfig, resumes: str | None = None) -> InProcessRun:
     """Train a prepared run in a thread of this process, or raise `ConsoleError`; `resumes` is that of `start_host`."""
+    from tpu_console.engine.process.main import EngineThread
+
     try:
         send_native_output_to(run.log)
         journal = JournalWriter(run.journal)

@@ -13,8 +13,7 @@ from textual.widgets import DataTable, Input, Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.runs.annotations import read_annotations, write_annotations
-from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs, read_annotations, write_annotations
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
 from ..following.run_list import SCREEN_COLUMNS, Sort, in_order, matches, with_tags

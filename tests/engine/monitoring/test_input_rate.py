@@ -17,7 +17,7 @@ from tpu_console.engine.input.augment import Placement
 from tpu_console.engine.input.pipeline import Cache
 from tpu_console.engine.monitoring.input_rate import InputRate, Taken, input_remedy, limit_of, metered
 from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.process.main import EngineThread
 from tpu_console.engine.runs.events import (
     Alerted,
     EpochEnded,

@@ -26,7 +26,7 @@ from tpu_console.engine.monitoring.sampler import (
     differs,
 )
 from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.process.main import EngineThread
 from tpu_console.engine.runs.events import (
     EpochEnded,
     FitStarted,

@@ -12,14 +12,15 @@ from msgspec.structs import asdict
 
 from tests.helpers import private_mode
 from tests.hostile_runs import HOSTILE, UNSAFE, large, loop, nested, zeros
-from tpu_console.engine.runs.annotations import (
+from tpu_console.engine.runs.run_directory import (
     NO_ANNOTATIONS,
     Annotations,
+    RunDirectory,
     cleaned,
+    create_run,
     read_annotations,
     write_annotations,
 )
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from tests.helpers import LIMIT_S, all_of, events_of, fork_host, small_config, w
 from tests.small_disk import SmallDisk, fill_up
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.process.main import EngineThread
 from tpu_console.engine.runs.control import Control, ask
 from tpu_console.engine.runs.events import EpochEnded, Noticed, Progress, RunFailed, RunSource, Steering
 from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatWatch

@@ -47,8 +47,8 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.engine.runs.journal import Record, decode, encode
 from tpu_console.engine.runs.metrics import Metric, metric_called
-from tpu_console.engine.runs.plausible import MOST_REPLICAS
 from tpu_console.engine.runs.state import RunState, fold, reduce
+from tpu_console.engine.sanitize import MOST_REPLICAS
 
 timed = st.tuples(events | of_type(Progress), st.floats(0, 2e9))
 histories = st.lists(timed, max_size=25)

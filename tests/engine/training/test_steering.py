@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers import LIMIT_S, Host, all_of, fork_host, has, small_config, the, wait_until
 from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.process.main import EngineThread
 from tpu_console.engine.process.resume import prepare_resumption
-from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.control import Request, ask
 from tpu_console.engine.runs.events import (
     EpochEnded,

@@ -15,7 +15,7 @@ from tests.helpers import LIMIT_S, Host, all_of, events_of, has, small_config, t
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.models.compile import make_optimizer
 from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.process.main import EngineThread
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.control import Control

@@ -11,7 +11,7 @@ from tests.helpers import wait_until
 from tests.tui.live_fakes import FakeEngine, live, screen_text, until
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.process.main import EngineThread
 from tpu_console.engine.runs.events import RunFinished, RunSource
 from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread, write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter

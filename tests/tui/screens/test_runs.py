@@ -13,11 +13,17 @@ from tests.hostile_runs import HOSTILE, UNSAFE
 from tests.tui.live_fakes import FakeEngine, screen_text, until
 from tests.tui.made_runs import made_run
 from tpu_console.engine.process.trash import deleted_runs
-from tpu_console.engine.runs.annotations import Annotations, read_annotations, write_annotations
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, RunFailed, RunFinished, RunStarted
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
+from tpu_console.engine.runs.run_directory import (
+    Annotations,
+    RunDirectory,
+    create_run,
+    list_runs,
+    read_annotations,
+    write_annotations,
+)
 from tpu_console.tui.screens.parts import Title
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.record_table import RecordTable
