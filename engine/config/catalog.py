@@ -1,4 +1,4 @@
-"""Facts about each built-in dataset, as published; the loaders in `engine.data.kinds.table` check them."""
+"""Facts about each built-in dataset, as published; `engine.data.kinds.built_in` checks them."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..config.catalog import is_user_reference
 from ..config.user_code import source_mark
 from ..config.values import USUAL_BATCH
 from ..storage.keyed_store import KeyedStore, key_of
@@ -57,8 +58,8 @@ def save_function_record(config: RunConfig, record: FunctionRecord) -> None:
 
 
 def function_record_of(config: RunConfig) -> FunctionRecord | None:
-    """Return what a configuration's dataset function returned; None if the function's code has changed since."""
-    if (record := _RECORDS.get(_key(config))) is None:
+    """Return what a configuration's dataset function returned; None if there is none, or its code has changed since."""
+    if not is_user_reference(config.dataset) or (record := _RECORDS.get(_key(config))) is None:
         return None
     try:
         train, validation = (tuple(map(nested_from, element)) for element in (record.train, record.validation))

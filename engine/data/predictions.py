@@ -79,6 +79,12 @@ class TrainedModel(ABC):
         """
 
     @abstractmethod
+    def named_outputs(
+        self, batches: Iterable[Any], total: int | None, reporter: Reporter
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return the model's outputs by name for batches of inputs of any structure; the only one has no name."""
+
+    @abstractmethod
     def translations_of(self, model: Any, sentences: Sequence[str], reporter: Reporter) -> Iterator[str]:
         """Yield a sentence in the other language for each sentence."""
 
@@ -109,11 +115,9 @@ class TrainedModel(ABC):
         """Return the error that the record is damaged, and how."""
         return DataError(f"{user_path(self.run.inputs)} is damaged: {what}.")
 
-    def scale(self) -> float:
-        """Return what pixels are multiplied by for the model."""
-        if self.config.data.pixels == "raw":
-            return 1.0
-        return 1 / 16 if self.config.dataset == "digits" else 1 / 255
+    def scale(self, largest: float = 255.0) -> float:
+        """Return what pixels are multiplied by for the model, given the largest one."""
+        return 1.0 if self.config.data.pixels == "raw" else 1 / largest
 
 
 def number(value: float) -> str:

@@ -16,12 +16,11 @@ import keras
 from msgspec import Struct
 
 from ..code import Code, call, docstring, is_class, listed, literal, literals, write
-from ..config.catalog import DATASETS, is_user_reference
+from ..config.catalog import is_user_reference
 from ..config.options import CALLBACKS, LARGEST_SHUFFLE
 from ..config.pieces import parse_piece
-from ..data.data_code import DataCode, datasets
 from ..data.kinds.kind import not_exportable
-from ..data.kinds.table import KINDS
+from ..data.kinds.table import kind_of
 from ..errors import ConsoleError, DataError
 from ..input.augment import augmentation_layers
 from ..input.pipeline import validation_batch
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from ..code import Imports
     from ..config.pieces import Piece
     from ..config.run_config import RunConfig
+    from ..data.data_code import DataCode
     from ..models.fine_tuning import TrainingPhase
     from ..runs.state import RunState
 
@@ -149,56 +149,13 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
 
 def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
     """Return the code that reads a run's examples, and add its imports; raise `DataError` if there is no such code."""
-    kind = KINDS.get(config.dataset)
-    if kind is None:
-        return _own(config, record, imports) if is_user_reference(config.dataset) else _arrays(config, imports)
+    kind = kind_of(config.dataset)
     if missing := [name for name in kind.code_needs if not record.get(name)]:
         raise DataError(f"The run's inputs.json does not contain its {' and '.join(missing)}.")
     code = kind.code(config, held_out, record, imports)
     if any(sum(pair) == 1 for pair in zip(*record.get("class_counts", {}).values(), strict=False)):
         code.marks.append("A class has only one example: the run used it for training, but the split here will fail.")
     return code
-
-
-def _own(config: RunConfig, record: dict[str, Any], imports: Imports) -> DataCode:
-    forms = record.get("returned", ["examples", "examples"])
-    if "" in forms:
-        what = f"{config.dataset} returned a generator, a PyDataset or a table, which cannot be exported as code."
-        remedy = "Return arrays, such as table.to_numpy(), or a tf.data.Dataset, and train again."
-        raise DataError(what, remedy=remedy)
-    parts = dict(zip(("train", "validation"), forms, strict=False))
-    names = ", ".join(name if form else "_" for name, form in parts.items())
-    lines = ["# Batches as the function made them." if "kept" in forms else "# Datasets of single examples."]
-    lines.append(write(call(imports.own(config.dataset), **literals(config.data.options)), 0, f"{names} = "))
-    for name, form in parts.items():
-        if form == "arrays":
-            lines.append(f"{name} = tf.data.Dataset.from_tensor_slices({name})")
-        elif form == "batches":
-            lines.append(f"{name} = {name}.unbatch()")
-    return DataCode(lines)
-
-
-def _arrays(config: RunConfig, imports: Imports) -> DataCode:
-    info = DATASETS[config.dataset]
-    shape = ", ".join(map(str, info.input_shape))
-    if config.dataset == "digits":
-        imports.add("load_digits", "sklearn.datasets")
-        imports.add("train_test_split", "sklearn.model_selection")
-        share = literal(config.data.validation_fraction)
-        split = {"test_size": share, "random_state": "SEED", "stratify": "labels"}
-        lines = ["images, labels = load_digits(return_X_y=True)", f"images = images.reshape(-1, {shape})"]
-        halves = call("train_test_split", "images", "labels", **split)
-        lines.append(write(halves, 0, "x_train, x_val, y_train, y_val = "))
-    else:
-        module = config.dataset.replace("-", "_")
-        lines = [f"(x_train, y_train), (x_val, y_val) = keras.datasets.{module}.load_data()"]
-        if info.input_shape[2] == 1:
-            lines += [f"x_train = x_train.reshape(-1, {shape})", f"x_val = x_val.reshape(-1, {shape})"]
-        else:
-            lines += ["y_train, y_val = y_train.flatten(), y_val.flatten()"]
-    if limit := config.data.train_limit:
-        lines.append(f"x_train, y_train = x_train[:{limit}], y_train[:{limit}]")
-    return DataCode([*lines, *datasets("x", "y")], "y_train", 16.0 if config.dataset == "digits" else 255.0)
 
 
 def training_lines(run: ExportedRun, labels: str) -> list[str]:

@@ -19,8 +19,7 @@ from ..data.cached_facts import save_input_speed
 from ..data.describing import small_picture, unknown_share
 from ..data.download import reporting
 from ..data.examples import Examples, Task
-from ..data.kinds.kind import ImageFilesKind
-from ..data.kinds.table import KINDS, load_examples
+from ..data.kinds.table import kind_of, load_examples
 from ..errors import ConsoleError
 from ..input.class_weights import class_totals
 from ..input.pipeline import build_pipeline
@@ -49,14 +48,13 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
     """
     tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
     settings = parse_config(config)
-    kind = KINDS.get(settings.dataset)
+    kind = kind_of(settings.dataset)
     found: dict[str, Any] = {"trouble": None}
     note = cache(reporter.note)  # once for each text: files are checked more than once
     try:
-        if kind is not None:
-            found |= kind.describe_files(settings, reporter, note)
+        found |= kind.describe_files(settings, reporter, note)
         loaded = settings
-        if kind is not None and "skip_bad" in kind.Options.model_fields:  # since they are reported here
+        if "skip_bad" in kind.Options.model_fields:  # since they are reported here
             loaded = with_changes(settings, [("data.options.skip_bad", True)])
         examples = load_examples(loaded, reporting(reporter, note))
         signature = examples.signature
@@ -150,9 +148,7 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
             for _ in islice(batches, steps):  # the start of the second epoch was prefetched while the first one ended
                 pass
             count("later", "later epochs", batches, steps, seconds)
-    advice = []
-    if isinstance(KINDS.get(config.dataset), ImageFilesKind):
-        advice.append("TFRecord shards are read faster than single files: tpu-console tfrecord.")
+    advice = [faster] if (faster := kind_of(config.dataset).faster) else []
     if cache == "off":
         advice.append("Every epoch reads and decodes again; data.cache=disk keeps the decoded examples in a file.")
     unit = "images" if len(examples.signature.shape) == 3 else "examples"

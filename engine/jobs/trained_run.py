@@ -122,6 +122,30 @@ class TrainedRun(TrainedModel):
         except tf.errors.OpError as error:
             raise DataError("Prediction failed.", why=one_line(error)) from error
 
+    def named_outputs(
+        self, batches: Iterable[Any], total: int | None, reporter: Reporter
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return the model's outputs by name."""
+        import tensorflow as tf
+
+        model, parts, done = None, list[Any](), 0
+        reporter.progress("predicting", 0, total, "examples")
+        for batch in batches:
+            model = model or self.load_model(batch)
+            with inputs_fit():
+                found = call_model(model, batch)
+            flat = found if isinstance(found, dict) else dict(enumerate(tf.nest.flatten(found)))
+            parts.append({str(name): np.asarray(value, np.float32) for name, value in flat.items()})
+            done += len(next(iter(parts[-1].values())))
+            reporter.progress("predicting", done, total or done, "examples")
+        if not parts:
+            raise DataError("The function returned no examples.")
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        known = list(getattr(model, "output_names", ())) if len(joined) > 1 else [""]
+        if len(joined) == 1 or set(joined) == {str(number) for number in range(len(known))}:
+            joined = dict(zip(known, joined.values(), strict=True))
+        return {name: np.asarray(self.probabilities_of(values, name)) for name, values in joined.items()}
+
     def translations_of(self, model: Any, sentences: Sequence[str], reporter: Reporter) -> Iterator[str]:
         """Yield a sentence in the other language for each sentence."""
         from ..training.outputs import Translator

@@ -14,8 +14,8 @@ from ..config.pieces import parse_piece
 from ..config.user_code import missing_import, reference_problem, references_of
 from ..config.values import LIMITS, is_bucket
 from ..data.cached_facts import function_record_of, noted_outputs
+from ..data.kinds.table import train_examples_of
 from ..data.places import is_remote, locate
-from ..data.survey.survey import train_examples_of
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import line_for_module
 from ..mirror.places import mirror_problem
@@ -130,7 +130,7 @@ def _output_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _own_data_findings(config: RunConfig) -> Iterator[Finding]:
-    if is_user_reference(config.dataset) and (seen := function_record_of(config)) is not None:
+    if (seen := function_record_of(config)) is not None:
         if seen.structure:
             yield Finding(Severity.INFO, f"Each example has {seen.structure}.", key="structure")
         if seen.validation_count == 0:

@@ -11,11 +11,9 @@ from msgspec.structs import replace
 
 from ..accelerators.backend import BackendChoice, choose_backend
 from ..accelerators.table import FRAMEWORKS
-from ..config.catalog import is_user_reference
 from ..config.values import AcceleratorKind, budget_seconds, parse_accelerator
 from ..data.cached_facts import Speed, function_record_of, input_speed_of, known_batch
-from ..data.kinds.table import KINDS, download_of, has_images
-from ..data.survey.survey import survey, train_examples_of
+from ..data.kinds.table import kind_of, train_examples_of
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import usable_cores
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..config.run_config import RunConfig
-    from ..data.survey.survey import Survey
+    from ..data.survey.skimming import Survey
     from ..machine.devices import Hardware
 
 _UNEVEN = 5  # how many times as large as the smallest class the largest one is when the plan mentions it
@@ -67,7 +65,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     backend_choice = choose_backend(config, hardware)
     devices, auto, replicas, advice = devices_of(config, hardware, backend_choice)
     examples = train_examples_of(config)
-    seen = function_record_of(config) if is_user_reference(config.dataset) else None
+    kind, seen = kind_of(config.dataset), function_record_of(config)
     kept = seen if seen is not None and seen.keeps_batches(config.batch_size) else None
     size = known_batch(config) if kept is None else max(1, kept.batch // replicas)
     config = config.model_copy(update={"batch_size": size})
@@ -87,10 +85,9 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
             findings.append(Finding(Severity.INFO, f"{text}; the plan assumes the same.", key="dataset"))
         advice += findings
         remainder = examples % batch if is_whole and kept is None else 0
-    if (download := download_of(config)) is not None:
+    if (download := kind.missing_download(config)) is not None:
         advice.append(Finding(Severity.WARNING, download.sentence))
-    if (found := survey(config)) is not None:
-        advice += _file_advice(config, found)
+    advice += _file_advice(config, kind.survey(config), kind.source)
     advice += scaling_findings(config, replicas)
     advice += own_findings(config)
     took = past_run_like(config, backend_choice.backend, devices)
@@ -110,7 +107,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         remainder=remainder,
         learning_rate=config.scaled_learning_rate(replicas),
         advice=most_severe_first(advice),
-        unit="image" if has_images(config) else "example",
+        unit="image" if kind.has_images(config) else "example",
         input_speed=input_speed_of(config),
         backend=backend_choice.backend,
         backend_reason=backend_choice.why,
@@ -182,9 +179,8 @@ def _among(hosts: int) -> str:
     return f" on {hosts} hosts" if hosts > 1 else ""
 
 
-def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:
-    """Report problems of the user's files, and classes that are very small."""
-    source = KINDS[config.dataset].source
+def _file_advice(config: RunConfig, found: Survey, source: str) -> Iterator[Finding]:
+    """Report problems of the user's files, which an option names, and classes that are very small."""
     for problem in found.problems:
         text = problem.message
         if text.partition(" ")[0].isalpha():  # it is not the name of a file or a key

@@ -19,7 +19,7 @@ from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
 from ..compat.keras import build_from_shapes, creating_variables, without_downloads
 from ..data.examples import Input, Nested, map_nested, named_parts
-from ..data.survey.survey import train_examples_of
+from ..data.kinds.table import train_examples_of
 from ..errors import ConsoleError, one_line
 from ..machine.resources import free_memory_bytes
 from ..models.build import build_model, bytes_of, refuse_loose_weights, size_of

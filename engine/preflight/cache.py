@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_file
 from ..data.cached_facts import function_record_of, known_batch
+from ..data.kinds.table import survey, train_examples_of
 from ..data.places import locate
-from ..data.survey.survey import survey, train_examples_of
 from ..machine.install import TF_BUILDS
 from ..machine.sources import installed_versions
 from ..storage.keyed_store import KeyedStore, key_of
@@ -70,8 +70,7 @@ def save_verdict(config: RunConfig, verdict: Verdict, *, search: bool = False) -
 
 
 def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
-    found = survey(config)
-    record = function_record_of(config) if is_user_reference(config.dataset) else None
+    record = function_record_of(config)
     return key_of(
         [
             config.model_dump(mode="json", exclude=_ELSEWHERE),
@@ -81,7 +80,7 @@ def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
             versions(),
             _our_sources(),
             train_examples_of(config),
-            len(found.classes) if found is not None else None,
+            len(survey(config).classes),
             to_builtins(record) if record is not None else None,
             [hashlib.sha256(file.read_bytes()).hexdigest() for file in _own_files(config)],
         ]

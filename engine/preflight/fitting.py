@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ..compat.keras import flat_layers
 from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
-from ..data.survey.survey import train_examples_of
+from ..data.kinds.table import train_examples_of
 from ..errors import ConsoleError
 from ..findings import Finding, Severity
 from ..machine.sources import installed_versions

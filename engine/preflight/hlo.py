@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, field
 
-from ..data.survey.survey import train_examples_of
+from ..data.kinds.table import train_examples_of
 from ..findings import Finding, Severity, most_severe_first
 from ..storage.disk_space import size_text
 from .layers import all_layers, count, has_open_sides, layer_text, products, shapes_of

@@ -6,21 +6,20 @@ exist, the survey of them. For the user's own function, `engine.data.cached_fact
 
 from __future__ import annotations
 
-import shlex
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..config.catalog import DATASETS, is_user_reference
-from ..config.reading import value_text
-from ..config.run_config import RunConfig, flat_values
+from ..config.catalog import is_user_reference
 from ..data.cached_facts import FunctionRecord, function_record_of
-from ..data.examples import Input, Nested, Signature, Task, in_words, map_nested, named_parts, own_signature
+from ..data.examples import Input, Nested, Signature, Task, in_words, map_nested, named_parts
 from ..data.kinds.kind import UnknownShapesError
-from ..data.kinds.table import KINDS
-from ..data.survey.survey import Survey, survey
+from ..data.kinds.table import kind_of
 
-_DIGITS_TOP, _PIXEL_TOP = 16.0, 255.0
+if TYPE_CHECKING:
+    from ..config.run_config import RunConfig
+
 _ON_DEVICE = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 
@@ -36,53 +35,39 @@ class Batch(Struct, frozen=True):
 
 def batch_of(config: RunConfig) -> Batch:
     """Return what `engine.input.pipeline` gives a step; raise `UnknownShapesError` if data has to be loaded first."""
-    if is_user_reference(config.dataset):
-        return _recorded_batch(config)
-    if (info := DATASETS.get(config.dataset)) is not None:
-        signature, assumed = Signature(Task.CLASSES, {"image": Input(info.input_shape)}, info.classes), ""
-    else:
-        signature, assumed = KINDS[config.dataset].signature(config, survey(config) or Survey())
+    kind = kind_of(config.dataset)
+    signature, assumed = kind.signature(config, kind.survey(config))
+    if (seen := function_record_of(config)) is not None:
+        return _recorded_batch(config, seen, signature, assumed)
     inputs: dict[str, Nested] = dict(signature.inputs)
     first = inputs if len(inputs) > 1 else next(iter(inputs.values()))
     element: tuple[Nested, ...] = (first, _label(config, signature))
     if signature.task is Task.TRANSLATION:
         element = (*element, Input((int(signature.sizes["length"]),)))
-    top = _DIGITS_TOP if config.dataset == "digits" else _PIXEL_TOP
     return Batch(
         signature=signature,
         train=_balanced(config, signature.classes, element),
         validation=element,
-        largest_pixel=1.0 if config.data.pixels == "unit" else top,
+        largest_pixel=1.0 if config.data.pixels == "unit" else kind.largest_pixel,
         assumed=assumed,
     )
 
 
-def _recorded_batch(config: RunConfig) -> Batch:
+def _recorded_batch(config: RunConfig, seen: FunctionRecord, signature: Signature, assumed: str) -> Batch:
     """Use the shapes from the last call of the user's function, which is not called for this."""
-    name, seen = config.dataset, function_record_of(config)
-    if seen is None:
-        given = " ".join(
-            f"--set {shlex.quote(f'{key}={value_text(key, value)}')}"
-            for key, value in flat_values(config).items()
-            if key.startswith("data.options.")
-        )
-        raise UnknownShapesError(
-            f"The shapes of {name} are unknown until it is called, which may load or download data.",
-            remedy=f"Call it once with `tpu-console inspect {f'{name} {given}'.strip()}`: its shapes are remembered.",
-        )
     if not is_user_reference(config.model):  # a task of KerasHub prepares texts itself
-        refuse_texts(name, seen.train)
+        refuse_texts(config.dataset, seen.train)
     train, validation = (_fed(config, seen, one) for one in (seen.train, seen.validation or seen.train[:2]))
     changed = config.augmentation.is_active and config.augmentation.placement != "model"
     if changed and isinstance(train[0], Input):
         train = (replace(train[0], dtype="float32"), *train[1:])
     first = next(named_parts(seen.train[0], ""))[1]
     return Batch(
-        signature=own_signature(seen.train[0], seen.classes),
+        signature=signature,
         train=_balanced(config, seen.classes, train),
         validation=validation,
-        largest_pixel=_PIXEL_TOP if first.dtype == "uint8" else 1.0,
-        assumed=f"The shapes are those of the last call of {name} on this machine, on {seen.day}.",
+        largest_pixel=255.0 if first.dtype == "uint8" else 1.0,
+        assumed=assumed,
     )
 
 

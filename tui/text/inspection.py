@@ -6,7 +6,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.catalog import DATASETS
-from tpu_console.engine.data.kinds.table import KINDS
+from tpu_console.engine.data.kinds.table import kind_of
 from tpu_console.engine.data.tables import short_name
 from tpu_console.engine.runs.class_report import Picture
 from tpu_console.engine.storage.paths import user_path
@@ -76,7 +76,7 @@ def page(
 def _about(dataset: str, options: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what the dataset is, how many examples and which images it has, and notices."""
     if (info := DATASETS.get(dataset)) is None:
-        yield "dataset", f"{dataset}: {KINDS[dataset].title if dataset in KINDS else 'custom function'}"
+        yield "dataset", f"{dataset}: {kind_of(dataset).title}"
         if "path" in options:
             yield "files", str(options["path"])
     else:

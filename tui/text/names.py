@@ -81,11 +81,11 @@ def _toml(value: object) -> str:
 
 def data_state(config: RunConfig) -> str:
     """Say in a few words what a run downloads first, or that its data was downloaded or is not on this machine."""
-    from tpu_console.engine.data.kinds.table import download_of  # with Pydantic, which the first frame does without
-    from tpu_console.engine.data.survey.survey import is_missing
+    from tpu_console.engine.data.kinds.table import kind_of  # with Pydantic, which the first frame does without
 
-    if (download := download_of(config)) is not None:
+    kind = kind_of(config.dataset)
+    if (download := kind.missing_download(config)) is not None:
         return f"{DOWNLOAD} {size(download.size) if download.size else 'to download'}"
     if (info := DATASETS.get(config.dataset)) is not None:
         return f"{DONE} {size(info.download_bytes)}" if info.files else ""
-    return "data not here" if is_missing(config) else ""
+    return "data not here" if kind.is_missing(config) else ""

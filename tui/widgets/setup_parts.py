@@ -12,7 +12,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 from textual.worker import get_current_worker
 
-from tpu_console.engine.config.catalog import DATASETS
+from tpu_console.engine.config.catalog import DATASETS, is_user_reference
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
@@ -154,12 +154,13 @@ def _described(preset: Preset) -> list[PlanLine]:
 
 def _files(preset: Preset) -> list[str]:
     """Describe a dataset of files: what they are, which of them exist, and where to get them."""
-    from tpu_console.engine.data.kinds.table import KINDS, download_of
-    from tpu_console.engine.data.survey.survey import survey
+    from tpu_console.engine.data.kinds.table import kind_of
 
     config = preset.config
-    if (found := survey(config)) is None:
+    if is_user_reference(config.dataset):
         return [config.dataset]
+    kind = kind_of(config.dataset)
+    found, download = kind.survey(config), kind.missing_download(config)
     if found.problems:
         state = "not on this machine yet" if found.is_missing else found.problems[0].message
     elif (train := found.train(config.data.validation_fraction)) is None:
@@ -168,7 +169,6 @@ def _files(preset: Preset) -> list[str]:
         state = f"{train:,} training, {found.held_out(config.data.validation_fraction):,} validation examples"
         classes = len(found.class_names or found.classes)
         state += f", {classes:,} classes" if classes else ""
-    kind, download = KINDS[config.dataset], download_of(config)
     about = (str(config.data.options[kind.source]), state, download.sentence if download else "", preset.about.data)
     return [f"{kind.name}: {kind.title}", *filter(None, about)]
 

@@ -89,7 +89,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
             return Recognized(options | ({"label": others} if len(others) < len(heading) - 1 else {}), 0.7)
         return None
 
-    def survey(self, path: Path, options: ImageCsvOptions) -> Survey:
+    def survey_files(self, path: Path, options: ImageCsvOptions) -> Survey:
         """Count the rows of each class, or the rows in which it is the most probable one."""
         wanted = dict.fromkeys(options.label, "label") | ({options.inputs: "inputs"} if options.inputs else {})
         return count_classes(path, wanted, options.label, ids=options.inputs)

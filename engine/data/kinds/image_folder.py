@@ -52,7 +52,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         """Recognize folders with images, or such folders in train/ and in test/, val/ or the like, side by side."""
         return recognized_folders(place, is_image_name)
 
-    def survey(self, path: Path, options: ImageFolderOptions) -> Survey:
+    def survey_files(self, path: Path, options: ImageFolderOptions) -> Survey:
         """Count the images of each class."""
         return survey_folders(path, options.validation_path, is_image_name, "images")
 

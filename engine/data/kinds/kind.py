@@ -1,29 +1,35 @@
-"""What every kind of dataset answers: its options, its examples, and what comes after training; and those of images."""
+"""What every kind of dataset answers: its options, its examples, and what comes after training; files and images."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...config.values import Count, Section, Switch
-from ...errors import DataError
+from ...errors import DataError, Problem
+from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
-from ..places import is_remote
-from ..survey.skimming import Survey, samples_of
+from ..places import candidates, is_remote, locate, not_there
+from ..row_files import UNREADABLE, TooSlowError
+from ..survey.skimming import Survey, read_as, samples_of, trouble, unreadable
 from ..tables import refuse_class_options, require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ...code import Imports
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
-    from ..download import OnFetch
+    from ..download import Download, OnFetch
     from ..images.check import ImageFacts
     from ..images.decode import Decoding
     from ..images.files import Source
@@ -52,6 +58,7 @@ _NUMBER_METRICS = ("mean_absolute_error", "root_mean_squared_error", "mean_squar
 _Activation = Literal["", "sigmoid", "softmax"]
 _Form = Literal["", "arrays", "batches", "examples", "kept"]
 _LOOK_S = 5.0  # longest time to check the image files of a part before a run
+_STAMPED = 1000  # files and folders in a folder whose modification times are compared
 _LARGEST_SIDE, _SMALLEST_SIDE = 128, 8
 _FILTERS = (32, 64, 64, 128)
 
@@ -101,11 +108,13 @@ class DatasetKind(ABC, Generic[OptionsT]):
     name: str  # as in `dataset = …`
     source = "path"  # the option that says which data it is
     title: str  # in a few words
-    Options: type[OptionsT]  # the table `data.options`; `path` is among them
+    Options: type[OptionsT]  # the table `data.options`; `path` is among them if there are files
     model, loss = "cnn", "sparse_categorical_crossentropy"  # what trains on it if nothing else is said
     metrics: tuple[str, ...] = ("accuracy",)
     most_per_step = 64  # largest batch size to start with
-    new_data = "a function that returns the new inputs, as in mine.py:new_data"  # what `predict` reads, for the user
+    largest_pixel = 255.0  # before they are scaled
+    faster = ""  # how else the same data are read faster, in a sentence; empty if that is unknown
+    new_data: str  # what `predict` reads, for the user
     Record: type[InputsRecord] = InputsRecord
     needs_record = True  # whether new data can only be read with a record
     code_needs: tuple[str, ...] = ()  # what a record has to contain so that code can be written
@@ -114,7 +123,7 @@ class DatasetKind(ABC, Generic[OptionsT]):
         """Return the options in a configuration of this kind."""
         return self.Options.model_validate(config.data.options)
 
-    def has_images(self, options: OptionsT) -> bool:
+    def has_images(self, config: RunConfig) -> bool:
         """Return whether its examples are images."""
         return False
 
@@ -126,11 +135,16 @@ class DatasetKind(ABC, Generic[OptionsT]):
         return None
 
     @abstractmethod
-    def survey(self, path: Path, options: OptionsT) -> Survey:
-        """Count the examples in local files within half a second, and say what would make a run fail.
+    def survey(self, config: RunConfig) -> Survey:
+        """Return what is known before the data are loaded, and what would make a run fail."""
 
-        May raise `DataError`, `TooSlowError`, or what is in `engine.data.row_files.UNREADABLE`.
-        """
+    def is_missing(self, config: RunConfig) -> bool:
+        """Return whether files or folders that the options name do not exist on this machine."""
+        return False
+
+    def missing_download(self, config: RunConfig) -> Download | None:
+        """Return what has to be downloaded; None if the data are here, or nothing is known of them."""
+        return None
 
     def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
         """Return the model, the loss and the metrics that suit some options, if nothing else is said."""
@@ -138,18 +152,15 @@ class DatasetKind(ABC, Generic[OptionsT]):
             return self.model, "mean_squared_error", ("mean_absolute_error",)
         return self.model, self.loss, self.metrics
 
+    @abstractmethod
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Return the shapes of the examples, and what was assumed, in a sentence; by default the files are loaded.
+        """Return the shapes of the examples, and what was assumed, in a sentence.
 
-        Raises `UnknownShapesError` if the files have to be there first.
+        Raises `UnknownShapesError` if the data have to be there first.
         """
-        if found.problems:
-            what = "The shapes of the examples are unknown until the files can be read."
-            raise UnknownShapesError(what, why=str(found.problems[0]))
-        return self.load(config, lambda _: None).signature, ""
 
     def start(self, config: RunConfig, found: Survey) -> Start:
-        """Return how to train on local files that were surveyed, without a framework; may raise `DataError`."""
+        """Return how to train on data that were surveyed, without a framework; may raise `DataError`."""
         return Start({})
 
     @abstractmethod
@@ -158,6 +169,10 @@ class DatasetKind(ABC, Generic[OptionsT]):
 
         Raises `DataError` if the files are missing or damaged, or do not fit the configuration.
         """
+
+    def notices(self, config: RunConfig) -> tuple[str, ...]:
+        """Return what the user should know about how the data are read, in sentences."""
+        return ()
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         """Return what `inspect` reports about the files, before they are loaded."""
@@ -170,6 +185,84 @@ class DatasetKind(ABC, Generic[OptionsT]):
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
         """Return code that reads the examples as a run did, given how many it held out, and its record."""
         raise not_exportable(f"dataset={self.name}")
+
+
+class FileKind(DatasetKind[OptionsT]):
+    """The user's files, which `path` names, and options whose names end with ``_path``."""
+
+    @abstractmethod
+    def survey_files(self, path: Path, options: OptionsT) -> Survey:
+        """Count the examples in local files within half a second, and say what would make a run fail.
+
+        May raise `DataError`, `TooSlowError`, or what is in `engine.data.row_files.UNREADABLE`.
+        """
+
+    def survey(self, config: RunConfig) -> Survey:
+        """Return what is known, which is cached until a file changes."""
+        options: Any = self.options(config)
+        if is_remote(options.path):
+            return Survey(unknown="is remote, where only TensorFlow can read")
+        try:
+            missing = tuple(_missing_files(options))
+        except (OSError, RuntimeError) as error:  # a name too long, a folder without permission, an unknown ~user
+            return trouble("path", f"'{options.path}' cannot be searched for: {getattr(error, 'strerror', error)}")
+        if missing:
+            return Survey(problems=missing, is_missing=True)
+        stamps: list[int] = []  # numbers that change when the files do
+        for path in filter(None, (options.path, getattr(options, "validation_path", ""))):
+            files = [place := Path(locate(path))]
+            with suppress(OSError):  # no permission; a folder inside changes when files are added, as those of classes
+                files += islice(place.iterdir(), _STAMPED) if not is_remote(path) and place.is_dir() else ()
+            for file in files:
+                with suppress(OSError):
+                    status = file.stat()
+                    stamps += [status.st_mtime_ns, status.st_size]
+        return _surveyed(self, locate(options.path), options, tuple(stamps))
+
+    def is_missing(self, config: RunConfig) -> bool:
+        """Return whether files or folders that the options name do not exist, or cannot be looked for."""
+        try:
+            return any(_missing_files(self.options(config)))
+        except (OSError, RuntimeError):
+            return True
+
+    def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
+        """Load the files."""
+        if found.problems:
+            what = "The shapes of the examples are unknown until the files can be read."
+            raise UnknownShapesError(what, why=str(found.problems[0]))
+        return self.load(config, lambda _: None).signature, ""
+
+    def notices(self, config: RunConfig) -> tuple[str, ...]:
+        """Say how texts are read, if not as UTF-8."""
+        return read_as(self.options(config))
+
+
+def _missing_files(options: Any) -> Iterator[Problem]:
+    """Yield a problem for each file or folder that the options name and that does not exist."""
+    paths = (name for name in type(options).model_fields if name in {"path", "images"} or name.endswith("_path"))
+    named = {option: getattr(options, option) for option in paths}
+    if named.get("images") and not is_remote(named["images"]):
+        # A relative path is in the folder of the table; an absolute one replaces it.
+        named["images"] = str(Path(locate(options.path)).parent / Path(named["images"]).expanduser())
+    for option, path in named.items():
+        if path and not is_remote(path) and not any(place.exists() for place in candidates(path)):
+            yield Problem(f"data.options.{option}", str(not_there(path, "file or folder", option)))
+
+
+@lru_cache(maxsize=64)
+def _surveyed(kind: FileKind[Any], place: str, options: Section, stamps: tuple[int, ...]) -> Survey:  # noqa: ARG001  see below
+    """Survey files; `stamps` makes the cache miss after a file changed."""
+    try:
+        found = kind.survey_files(Path(place), options)
+        return replace(found, facts=(*found.facts, *read_as(options)))
+    except TooSlowError:
+        return Survey(unknown="is too large to count quickly")
+    except DataError as error:
+        return trouble("path", str(error).removesuffix("."))
+    except UNREADABLE as error:
+        file = getattr(error, "filename", None) or place
+        return trouble("path", f"{user_path(Path(file))} cannot be read: {unreadable(error)}")
 
 
 def not_exportable(what: str) -> DataError:
@@ -219,7 +312,7 @@ class ImageKind(DatasetKind[OptionsT]):
     needs_record = False
     new_data = "a folder of images, an image, or a CSV of their names"
 
-    def has_images(self, options: OptionsT) -> bool:
+    def has_images(self, config: RunConfig) -> bool:
         """Return True."""
         return True
 
@@ -243,8 +336,10 @@ class ImageKind(DatasetKind[OptionsT]):
         return predict_images(trained, request, reporter, self.decoding(trained.config))
 
 
-class ImageFilesKind(ImageKind[OptionsT]):
+class ImageFilesKind(ImageKind[OptionsT], FileKind[OptionsT]):
     """Image files; their options also have `skip_bad`."""
+
+    faster = "TFRecord shards are read faster than single files: tpu-console tfrecord."
 
     @abstractmethod
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:

@@ -232,8 +232,9 @@ class NamedKind(ImageKind[OptionsT]):
         """Return what is known without asking; None if that is nothing."""
         return _FACTS.get(self._key(options))
 
-    def has_images(self, options: OptionsT) -> bool:
+    def has_images(self, config: RunConfig) -> bool:
         """Return whether the features are known, and the model sees an image."""
+        options = self.options(config)
         facts = self.facts(options)
         with suppress(DataError):  # the survey reports it
             return facts is not None and self.use(options, facts).task == "images"
@@ -251,8 +252,14 @@ class NamedKind(ImageKind[OptionsT]):
         kind = TextCsv() if use.task == "texts" else TableCsv()
         return kind.goals({"label_type": "class" if use.is_class else "number"})
 
-    def survey(self, path: Path, options: OptionsT) -> Survey:
+    def missing_download(self, config: RunConfig) -> Download | None:
+        """Return what has to be downloaded, as far as the package was asked."""
+        facts = self.facts(self.options(config))
+        return None if facts is None else facts.download
+
+    def survey(self, config: RunConfig) -> Survey:
         """Return what is known about the splits without asking."""
+        options = self.options(config)
         facts = self.facts(options)
         if facts is None:
             return Survey(unknown="was not asked for on this machine yet")

@@ -19,7 +19,7 @@ from ..predictions import NewData, Table, TrainedModel, predicted
 from ..split import LabelScale, parts_of, signature_of, split_classes, split_numbers
 from ..survey.skimming import Survey, of_classes, short_text
 from ..tables import check_there, first_of
-from .kind import DatasetKind, InputsRecord, LabelType, Name, Recognized, Start, check_label, cnn_options
+from .kind import FileKind, InputsRecord, LabelType, Name, Recognized, Start, check_label, cnn_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -58,7 +58,7 @@ class _Record(InputsRecord):
     deviation: list[float] | None = None
 
 
-class Npz(DatasetKind[NpzOptions]):
+class Npz(FileKind[NpzOptions]):
     """Arrays. Pixels are scaled to 0…1, each column of rows to mean 0 and standard deviation 1."""
 
     name = "npz"
@@ -79,7 +79,7 @@ class Npz(DatasetKind[NpzOptions]):
                 options["label_type"] = "number"
         return Recognized(options, sure=1)
 
-    def survey(self, path: Path, options: NpzOptions) -> Survey:
+    def survey_files(self, path: Path, options: NpzOptions) -> Survey:
         """Count the labels of each class; the inputs are not read."""
         with _opened(options) as (archive, _, names):
             train, *others = (_labels(archive, name, options) for name in names)

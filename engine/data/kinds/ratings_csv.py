@@ -16,7 +16,7 @@ from ..predictions import NewData, Table, TrainedModel, number
 from ..split import deviation_notice, random_split
 from ..survey.skimming import Survey, column_named, count_classes, first_rows
 from ..tables import open_table, read_table, refuse_lines, refuse_missing
-from .kind import DatasetKind, InputsRecord, Name, Recognized, check_label
+from .kind import FileKind, InputsRecord, Name, Recognized, check_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ class _Record(InputsRecord):
     rated: str = ""
 
 
-class RatingsCsv(DatasetKind[RatingsCsvOptions]):
+class RatingsCsv(FileKind[RatingsCsvOptions]):
     """A table of ratings."""
 
     name = "ratings-csv"
@@ -75,7 +75,7 @@ class RatingsCsv(DatasetKind[RatingsCsvOptions]):
         found = {"path": str(place), "columns": [user, item, rating]}
         return Recognized(found, sure=0.9) if user and item and rating else None
 
-    def survey(self, path: Path, options: RatingsCsvOptions) -> Survey:
+    def survey_files(self, path: Path, options: RatingsCsvOptions) -> Survey:
         """Count the ratings."""
         return count_classes(path, dict.fromkeys(options.columns, "columns"), [], (*options.columns, _TIME))
 

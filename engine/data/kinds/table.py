@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from ...config.catalog import DATASETS
 from ...errors import ConsoleError, DataError, one_line
 from ...storage.files import read_json
 from ...storage.paths import user_path
-from ..download import Download, part_of
 from ..places import KAGGLE, ON_THIS_MACHINE, kaggle_cache
-from ..survey.skimming import read_as
 from ..tables import first_of
+from .built_in import BUILT_IN
 from .hf import Hf
 from .image_csv import ImageCsv
 from .image_folder import ImageFolder
-from .kind import DatasetKind, ImageRecord
 from .named_kind import NamedKind
 from .npz import Npz
 from .ratings_csv import RatingsCsv
@@ -30,24 +26,33 @@ from .text_folder import TextFolder
 from .text_pairs import TextPairs
 from .tfds import Tfds
 from .tfrecord import Tfrecord
+from .user_function import UserFunction
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ...config.run_config import RunConfig
     from ...config.values import Section
-    from ..download import OnFetch
+    from ..download import Download, OnFetch
     from ..examples import Examples
+    from ..survey.skimming import Survey
+    from .kind import DatasetKind
 
 _LARGEST_RECORD = 128 << 20
 _FILES = (ImageCsv, ImageFolder, Tfrecord, TextPairs, TextCsv, TextFolder, RatingsCsv, TableCsv, Npz)
 KINDS: dict[str, DatasetKind[Any]] = {kind.name: kind() for kind in (*_FILES, Tfds, Hf)}
 """The kinds of the user's files and of data with a name, by their names in a configuration."""
+USER_FUNCTION = UserFunction()
+
+
+def kind_of(dataset: str) -> DatasetKind[Any]:
+    """Return the kind that a configuration's `dataset` names; what is in no table is the user's function."""
+    return KINDS.get(dataset) or BUILT_IN.get(dataset) or USER_FUNCTION
 
 
 def dataset_names() -> tuple[str, ...]:
     """Return the names of the built-in datasets and of the kinds."""
-    return (*DATASETS, *KINDS)
+    return (*BUILT_IN, *KINDS)
 
 
 def option_sections() -> dict[str, type[Section]]:
@@ -55,26 +60,27 @@ def option_sections() -> dict[str, type[Section]]:
     return {name: kind.Options for name, kind in KINDS.items()}
 
 
-def has_images(config: RunConfig) -> bool:
-    """Return whether the examples of a configuration are images; those of the user's functions are unknown."""
-    kind = KINDS.get(config.dataset)
-    return config.dataset in DATASETS if kind is None else kind.has_images(kind.options(config))
-
-
 def is_name(text: str) -> bool:
     """Return whether a text is the name of data, such as ``tfds:mnist`` or ``kaggle:OWNER/NAME``, and not a path."""
     return named_kind(text) is not None or text.startswith(f"{KAGGLE}:")
 
 
+def survey(config: RunConfig) -> Survey:
+    """Return what is known about a configuration's dataset before it is loaded."""
+    return kind_of(config.dataset).survey(config)
+
+
+def train_examples_of(config: RunConfig) -> int | None:
+    """Return the number of training examples after the split and the limit; None if unknown before the run."""
+    count = survey(config).train(config.data.validation_fraction)
+    return None if count is None else min(count, config.data.train_limit or count)
+
+
 def new_data(config: RunConfig, record: dict[str, Any]) -> str:
     """Say what `predict` reads for a run with a configuration and an ``inputs.json``."""
-    if (info := DATASETS.get(config.dataset)) is not None:
-        sides = ", ".join(map(str, info.input_shape))
-        return f"a .npy, .npz or CSV file of images of shape (images, {sides}), with unscaled values"
     seen = first_of([*record.get("numbers", ()), *record.get("categories", ())])
     shape = ", ".join(map(str, record.get("shape", ())))
-    kind = KINDS.get(config.dataset)
-    return (DatasetKind if kind is None else kind).new_data.format_map({**record, "seen": seen, "shape": shape})
+    return kind_of(config.dataset).new_data.format_map({**record, "seen": seen, "shape": shape})
 
 
 def read_record(path: Path, dataset: str) -> dict[str, Any]:
@@ -82,12 +88,12 @@ def read_record(path: Path, dataset: str) -> dict[str, Any]:
 
     Raises `DataError` if it is missing, not a regular file, too large, or lacks what the dataset needs.
     """
-    shown, kind = user_path(path), KINDS.get(dataset)
+    shown, kind = user_path(path), kind_of(dataset)
     try:
         record = read_json(path, _LARGEST_RECORD)
-        (ImageRecord if kind is None else kind.Record).model_validate(record)
+        kind.Record.model_validate(record)
     except FileNotFoundError:
-        if kind is None or not kind.needs_record:
+        if not kind.needs_record:
             return {}
         raise DataError(f"The run {path.parent.name} has no {path.name}, which maps its words to numbers.") from None
     except ValidationError as error:
@@ -118,27 +124,11 @@ def known_names() -> dict[str, str]:
 
 def download_of(config: RunConfig) -> Download | None:
     """Return what has to be downloaded for a configuration; None if its data are here, or nothing is known of them."""
-    kind = KINDS.get(config.dataset)
-    if isinstance(kind, NamedKind):
-        facts = kind.facts(kind.options(config))
-        return None if facts is None else facts.download
-    info = DATASETS.get(config.dataset)
-    if info is None or not (missing := info.missing_files()):
-        return None
-    hosts = tuple(sorted({str(urlsplit(file.url).hostname) for file in missing}))
-    arrived = sum(part.stat().st_size for file in missing if (part := part_of(file.location)).is_file())
-    size = max(0, sum(file.download_bytes for file in missing) - arrived)
-    another = "set KERAS_HOME to a folder on another one"
-    return Download(info.name, str(missing[0].location.parent), info.by_hand(), another, hosts, size)
+    return kind_of(config.dataset).missing_download(config)
 
 
 def load_examples(config: RunConfig, on_fetch: OnFetch) -> Examples:
     """Load a configuration's dataset, as `DatasetKind.load` does; raise `UserCodeError` if a user's function fails."""
-    if (kind := KINDS.get(config.dataset)) is not None:
-        examples = kind.load(config, on_fetch)
-        return replace(examples, notices=(*read_as(kind.options(config)), *examples.notices))
-    if config.dataset in DATASETS:
-        from ..sources.arrays import load
-    else:
-        from ..sources.user_function import load
-    return load(config, on_fetch)
+    kind = kind_of(config.dataset)
+    examples = kind.load(config, on_fetch)
+    return replace(examples, notices=(*kind.notices(config), *examples.notices))

@@ -17,7 +17,7 @@ from ..predictions import NewData, Table, TrainedModel, predicted
 from ..split import LabelScale, scale_of, split_by_label, split_numbers
 from ..survey.skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, short_text
 from ..tables import first_of, kept_columns, noted, open_table, read_table, refuse_lines, refuse_missing, short_name
-from .kind import DatasetKind, InputsRecord, LabelType, Name, Question, Recognized, Start, check_label, functions
+from .kind import FileKind, InputsRecord, LabelType, Name, Question, Recognized, Start, check_label, functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +75,7 @@ class _Record(_Inputs, InputsRecord):
     label: LabelScale | None = None  # of labels that are numbers
 
 
-class TableCsv(DatasetKind[TableCsvOptions]):
+class TableCsv(FileKind[TableCsvOptions]):
     """A table of numbers and categories.
 
     Numbers get mean 0 and standard deviation 1, an empty cell is the mean; a category is 1 in the column of its value.
@@ -110,7 +110,7 @@ class TableCsv(DatasetKind[TableCsvOptions]):
         label_type = "class" if _are_classes(columns[label] + ends[label]) else "number"
         return Recognized(options | {"label": label, "label_type": label_type}, sure=0.55)
 
-    def survey(self, path: Path, options: TableCsvOptions) -> Survey:
+    def survey_files(self, path: Path, options: TableCsvOptions) -> Survey:
         """Count the rows, of each class if there are any."""
         return count_classes(path, options.columns, [options.label] if options.label_type == "class" else [])
 

@@ -18,7 +18,7 @@ from ..survey import skimming
 from ..survey.skimming import Survey, column_named, first_rows
 from ..tables import kept_columns, noted, open_table, read_table, refuse_missing
 from .kind import (
-    DatasetKind,
+    FileKind,
     InputsRecord,
     Length,
     Name,
@@ -66,7 +66,7 @@ class _Record(InputsRecord):
     class_names: list[str] | None = None
 
 
-class TextKind(DatasetKind[OptionsT]):
+class TextKind(FileKind[OptionsT]):
     """Texts with a class each; their options have `inputs`, `label`, `vocabulary` and `length`."""
 
     model = "text"
@@ -206,7 +206,7 @@ class TextCsv(TextKind[TextCsvOptions]):
         question = Question("label", "Which column has the labels?", {name: name for name in labels})
         return Recognized(found, sure, question) if labels else None
 
-    def survey(self, path: Path, options: TextCsvOptions) -> Survey:
+    def survey_files(self, path: Path, options: TextCsvOptions) -> Survey:
         """Count the texts of each class."""
         return skimming.count_classes(path, {options.inputs: "inputs", options.label: "label"}, [options.label])
 

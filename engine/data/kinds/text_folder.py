@@ -52,7 +52,7 @@ class TextFolder(TextKind[TextFolderOptions]):
         """Recognize folders with texts, or such folders in train/ and in test/, val/ or the like, side by side."""
         return recognized_folders(place, _is_text)
 
-    def survey(self, path: Path, options: TextFolderOptions) -> Survey:
+    def survey_files(self, path: Path, options: TextFolderOptions) -> Survey:
         """Count the texts of each class."""
         return survey_folders(path, options.validation_path, _is_text, "texts", needs_both=True)
 

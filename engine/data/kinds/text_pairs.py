@@ -20,7 +20,7 @@ from ..row_files import TABLES, decoded
 from ..split import random_split
 from ..survey.skimming import Survey, deadline, in_time, nearly_longest, short_text, text_lines, trouble
 from ..tables import check_there, refuse_class_options, refuse_lines, require
-from .kind import DatasetKind, InputsRecord, Length, Name, Recognized, Start, VocabularySize, WordCount
+from .kind import FileKind, InputsRecord, Length, Name, Recognized, Start, VocabularySize, WordCount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ class _Record(InputsRecord):
     length: Length
 
 
-class TextPairs(DatasetKind[TextPairsOptions]):
+class TextPairs(FileKind[TextPairsOptions]):
     """Sentences in two languages."""
 
     name = "text-pairs"
@@ -81,7 +81,7 @@ class TextPairs(DatasetKind[TextPairsOptions]):
                 return Recognized({"path": str(place)}, sure=0.5)
         return None
 
-    def survey(self, path: Path, options: TextPairsOptions) -> Survey:
+    def survey_files(self, path: Path, options: TextPairsOptions) -> Survey:
         """Count the pairs, up to the first line without one."""
         lines = 0
         for number, line in enumerate(in_time(text_lines(path), deadline()), 1):

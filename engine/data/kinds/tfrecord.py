@@ -25,7 +25,7 @@ from ..images.files import refuse_sparse
 from ..places import is_remote, join, locate, open_file, read_whole
 from ..split import stratified_split
 from ..survey.skimming import Survey
-from .kind import ImageKind, ImageSize, Name, Recognized, Resize, Start, image_start
+from .kind import FileKind, ImageKind, ImageSize, Name, Recognized, Resize, Start, image_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -215,7 +215,7 @@ class TfrecordOptions(Section):
     resize: Resize = "stretch"
 
 
-class Tfrecord(ImageKind[TfrecordOptions]):
+class Tfrecord(ImageKind[TfrecordOptions], FileKind[TfrecordOptions]):
     """Shards of images, split by the classes in ``schema.json`` before any is read."""
 
     name = "tfrecord"
@@ -226,7 +226,7 @@ class Tfrecord(ImageKind[TfrecordOptions]):
         """Recognize a folder with a schema."""
         return Recognized({"path": str(place)}, sure=1) if (place / SCHEMA_NAME).is_file() else None
 
-    def survey(self, path: Path, options: TfrecordOptions) -> Survey:
+    def survey_files(self, path: Path, options: TfrecordOptions) -> Survey:
         """Return what the schema says."""
         schema = open_schema(str(path))
         return Survey(total=len(schema.labels), classes=dict(zip(schema.classes, schema.class_counts, strict=True)))

@@ -17,19 +17,18 @@ from ...sanitize import printable
 from ...storage.paths import user_path
 from ..kinds.asking import kaggle_folder
 from ..kinds.hf import Hf
-from ..kinds.kind import DatasetKind, Question, Recognized
-from ..kinds.table import KINDS, is_name, named_kind
+from ..kinds.table import KINDS, is_name, kind_of, named_kind, survey
 from ..places import KAGGLE, is_remote, locate
 from ..row_files import TABLES, UNREADABLE, TooSlowError, has_images, is_parquet, opened
 from ..tables import first_of
 from .skimming import Survey, first_rows, unreadable
-from .survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ...config.run_config import RunConfig
     from ..download import OnFetch
+    from ..kinds.kind import DatasetKind, Question, Recognized
 
 _STEPS = 3000  # of a first training, about
 _LONGEST_NAME = 64
@@ -56,8 +55,7 @@ _REMEDIES = {
 
 def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
     """Return a configuration that loads a dataset; raise `ConfigError` if the options do not fit."""
-    kind = KINDS.get(dataset)
-    model, loss = kind.goals(options)[:2] if kind else (DatasetKind.model, DatasetKind.loss)
+    model, loss, _ = kind_of(dataset).goals(options)
     values = {"dataset": dataset, "model": model, "loss": loss, "batch_size": 32, "epochs": 1}
     return parse_config(values | {"metrics": [], "data": {"options": dict(options)}})
 
@@ -83,7 +81,7 @@ def first_run(path: str, changes: Sequence[tuple[str, Any]] = (), on_fetch: OnFe
     if "skip_bad" in kind.Options.model_fields:
         options = {"skip_bad": True, **options}
     config = config_for(dataset, options)
-    found = survey(config) or Survey()
+    found = survey(config)
     if found.problems:
         raise ConfigError(found.problems)
     start = kind.start(config, found)
@@ -133,8 +131,8 @@ def lying_in(folder: Path, depth: int) -> Iterator[tuple[str, str]]:
             found = _surest(place, {})
             if found is not None:
                 name, look = found
-                counted = None if look.question else survey(config_for(name, look.options))
-                yield str(place), _what(KINDS[name], counted or Survey())
+                counted = Survey() if look.question else survey(config_for(name, look.options))
+                yield str(place), _what(KINDS[name], counted)
         if found is None and depth > 1 and place.is_dir():
             yield from lying_in(place, depth - 1)
 

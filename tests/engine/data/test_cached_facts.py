@@ -17,7 +17,7 @@ from tpu_console.engine.data.cached_facts import (
     save_input_speed,
 )
 from tpu_console.engine.data.examples import Input
-from tpu_console.engine.data.survey.survey import train_examples_of
+from tpu_console.engine.data.kinds.table import train_examples_of
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
 

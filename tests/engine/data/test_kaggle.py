@@ -19,10 +19,9 @@ import pytest
 
 from tests.helpers import run_python, wait_until
 from tests.servers import local_server, send_half
-from tpu_console.engine.data.kinds.table import known_names, load_examples
+from tpu_console.engine.data.kinds.table import known_names, load_examples, survey
 from tpu_console.engine.data.places import locate
 from tpu_console.engine.data.survey.formats import first_run
-from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.storage.keyed_store import KeyedStore
 
@@ -96,7 +95,6 @@ def test_a_name_is_downloaded_once_and_read_as_the_folder_that_it_is(
     assert start.config.data.options["path"] == f"{NAME}/reviews.csv"  # as it is called on any machine
     assert start.config.name == "someone-film-reviews"
     found = survey(start.config)
-    assert found is not None
     assert found.classes == {"neg": 20, "pos": 20}
     assert load_examples(start.config, lambda _: None).train_count == 32
 

@@ -9,9 +9,8 @@ import pytest
 
 from tests.helpers import small_config
 from tpu_console.engine.data.examples import Task
-from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.kinds.table import load_examples, survey
 from tpu_console.engine.data.survey.formats import config_for, first_run
-from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import DataError
 
 if TYPE_CHECKING:
@@ -70,10 +69,8 @@ def test_arrays_with_other_names_are_named(tmp_path: Path) -> None:
     assert load_examples(two.config, lambda _: None).class_names == ("daisy", "rose", "tulip")
     path = saved(tmp_path, a=np.zeros((30, 2)), b=WORDS, c=np.zeros((30, 3)))
     found = survey(config_for("npz", {"path": path}))
-    assert found is not None
     assert "data.options.inputs" in found.problems[0].message
     named = survey(config_for("npz", {"path": path, "inputs": "a", "labels": "b"}))
-    assert named is not None
     assert (named.total, {*named.classes}) == (30, {*WORDS.tolist()})
 
 
@@ -117,7 +114,6 @@ def test_pickled_labels_are_never_read_and_damage_is_named(tmp_path: Path) -> No
     with pytest.raises(DataError, match="allow_pickle"):
         loaded(path)
     found = survey(small_config(dataset="npz", model="mlp", data={"options": {"path": path}}))
-    assert found is not None
     assert "allow_pickle" in found.problems[0].message
     (tmp_path / "cut.npz").write_bytes((tmp_path / "mine.npz").read_bytes()[:200])
     with pytest.raises(DataError, match=r"cut\.npz cannot be read"):

@@ -10,10 +10,9 @@ import pytest
 from tests.images import write_image_folder
 from tpu_console.engine.data.images.check import check_image
 from tpu_console.engine.data.kinds.image_folder import ImageFolder
-from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.kinds.table import load_examples, survey
 from tpu_console.engine.data.row_files import decoded
 from tpu_console.engine.data.survey.formats import config_for, guess
-from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.tfrecord import read_bytes
 from tpu_console.engine.storage.files import NotAFileError, open_regular
@@ -21,7 +20,7 @@ from tpu_console.engine.storage.files import NotAFileError, open_regular
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.data.survey.survey import Survey
+    from tpu_console.engine.data.survey.skimming import Survey
 
 KINDS = {"pipe": "a pipe", "folder": "a folder", "zero": "a device", "full": "a device"}
 FORMATS = ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv", "npz", "tfrecord"]
@@ -41,9 +40,7 @@ def make(path: Path, kind: str) -> Path:
 
 
 def surveyed(dataset: str, path: Path, **options: Any) -> Survey:
-    found = survey(config_for(dataset, {"path": str(path), **options}))
-    assert found is not None
-    return found
+    return survey(config_for(dataset, {"path": str(path), **options}))
 
 
 @pytest.mark.parametrize("kind", KINDS)

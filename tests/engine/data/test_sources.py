@@ -21,8 +21,8 @@ from tests.helpers import ROOT, replace, run_forked, small_config, wait_until
 from tests.servers import local_server
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.data.download import Arrived, Download
+from tpu_console.engine.data.kinds.built_in import CLASS_NAMES
 from tpu_console.engine.data.kinds.table import load_examples
-from tpu_console.engine.data.sources.arrays import CLASS_NAMES
 from tpu_console.engine.errors import DataError, DiskFullError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tests.helpers import small_config
 from tpu_console.engine.data.cached_facts import function_record_of
 from tpu_console.engine.data.examples import Examples, Input, PassCalls, Signature, Task
-from tpu_console.engine.data.sources import user_function
-from tpu_console.engine.data.sources.user_function import Part, PartReader, split_parts
+from tpu_console.engine.data.function_data import Part, PartReader, split_parts
+from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import UserCodeError
 from tpu_console.engine.input.pipeline import build_pipeline
 from tpu_console.engine.machine.devices import Hardware
@@ -234,11 +234,11 @@ def test_classes_are_counted_and_named_as_keras_gives_them(
         "    return datasets.Dataset.from_dict(rows, features).train_test_split(3, shuffle=False)\n",
         encoding="utf-8",
     )
-    assert user_function.load(small_config(dataset="mine.py:data"), lambda _: None).signature.classes == classes
-    examples = user_function.load(small_config(dataset="mine.py:named"), lambda _: None)
+    assert load_examples(small_config(dataset="mine.py:data"), lambda _: None).signature.classes == classes
+    examples = load_examples(small_config(dataset="mine.py:named"), lambda _: None)
     assert examples.class_names == ("ant", "bee", "cat")
     assert examples.record["class_names"] == ("ant", "bee", "cat")
-    examples = user_function.load(small_config(dataset="mine.py:hub"), lambda _: None)
+    examples = load_examples(small_config(dataset="mine.py:hub"), lambda _: None)
     assert (examples.class_names, examples.signature.classes) == (("ant", "bee", "cat"), 3)
     assert (examples.train_count, examples.validation_count) == (6, 3)
     assert [int(image[0, 0, 0]) for image, _ in examples.validation] == [6, 7, 8]
@@ -270,7 +270,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pipeline_of(name: str, batch_size: int, replicas: int = 1) -> Any:
     config = small_config(dataset=f"mine.py:{name}", batch_size=batch_size)
-    return build_pipeline(user_function.load(config, lambda _: None), config, replicas)
+    return build_pipeline(load_examples(config, lambda _: None), config, replicas)
 
 
 @pytest.mark.usefixtures("kept")
@@ -308,7 +308,7 @@ def test_the_plan_knows_the_structure_in_words(tmp_path: Path, monkeypatch: pyte
         encoding="utf-8",
     )
     config = small_config(dataset="mine.py:data")
-    examples = user_function.load(config, lambda _: None)
+    examples = load_examples(config, lambda _: None)
     assert examples.signature.structure == {"age": (), "city": ()}
     record = function_record_of(config)
     assert record is not None

@@ -10,9 +10,8 @@ import pytest
 
 from tests.images import write_image_folder, write_plant_pathology
 from tests.words import write_text_folder
-from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.kinds.table import load_examples, survey, train_examples_of
 from tpu_console.engine.data.survey.formats import config_for
-from tpu_console.engine.data.survey.survey import Survey, survey, train_examples_of
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.data.survey.skimming import Survey
 
 
 HEAD = ("userId", "movieId", "rating", "timestamp")
@@ -28,9 +28,7 @@ HEAD = ("userId", "movieId", "rating", "timestamp")
 
 def surveyed(dataset: str, path: Path | str, **options: Any) -> Survey:
     """What is found of a dataset."""
-    found = survey(config_for(dataset, {"path": str(path), **options}))
-    assert found is not None
-    return found
+    return survey(config_for(dataset, {"path": str(path), **options}))
 
 
 def problem(found: Survey) -> tuple[str, str]:
@@ -100,7 +98,6 @@ def test_the_plan_counts_what_the_loader_returns(every: dict[str, RunConfig], da
     config = config.model_copy(update={"data": config.data.model_copy(update={"validation_fraction": fraction})})
     examples = load_examples(config, lambda _: None)
     found = survey(config)
-    assert found is not None
     assert train_examples_of(config) == examples.train_count
     assert found.held_out(fraction) == examples.validation_count
     if examples.class_names:
@@ -143,10 +140,8 @@ def test_ratings_are_counted_as_the_loader_splits_them(tmp_path: Path, separator
     path.write_text("\r\n".join([separator.join(row) for row in [*([HEAD] if has_head else []), *rows]] + [""]))
     config = of_share(path, 0.3)
     examples = load_examples(config, lambda _: None)
-    assert (train_examples_of(config), survey(config).held_out(0.3)) == (  # type: ignore[union-attr]
-        examples.train_count,
-        examples.validation_count,
-    )
+    counts = (train_examples_of(config), survey(config).held_out(0.3))
+    assert counts == (examples.train_count, examples.validation_count)
 
 
 def test_a_missing_file_names_the_places_that_were_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

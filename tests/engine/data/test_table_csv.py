@@ -14,9 +14,8 @@ from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Task
-from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.kinds.table import load_examples, survey
 from tpu_console.engine.data.survey.formats import UndecidedError, first_run, guess
-from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.messages import Reporter
@@ -133,7 +132,6 @@ def test_numbers_are_scaled_by_the_training_rows_and_categories_are_ones(tmp_pat
     ages = {round(float(x[0] * scale["deviation"] + scale["mean"]), 3) for x, _ in rows}
     assert {float(age) for age in range(1, 50)} <= ages
     counts = survey(config(tmp_path / "people.csv", "Survived"))
-    assert counts is not None
     assert counts.classes == {"no": 40, "yes": 20}
     assert counts.train(0.2) == examples.train_count
 

@@ -12,7 +12,7 @@ from tpu_console.engine.accelerators.backend import is_installed
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import FunctionRecord, note_outputs, save_function_record
 from tpu_console.engine.data.examples import Input
-from tpu_console.engine.data.survey.survey import train_examples_of
+from tpu_console.engine.data.kinds.table import train_examples_of
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan

@@ -11,9 +11,9 @@ import pytest
 
 from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
 from tests.words import write_text_folder
+from tpu_console.engine.data.kinds.table import survey
 from tpu_console.engine.data.kinds.text_pairs import TextPairsOptions, read_pairs
 from tpu_console.engine.data.survey.formats import config_for, guess
-from tpu_console.engine.data.survey.survey import survey
 from tpu_console.engine.errors import DataError
 from tpu_console.presets.catalog import load_preset
 from tpu_console.tui.text.inspection import page
@@ -78,7 +78,6 @@ def test_parts_of_a_dataset_and_two_texts_are_found_side_by_side(tmp_path: Path)
     assert guess(str(tmp_path / "texts")) == ("text-pairs", both)
     config = config_for("text-pairs", both)
     found = survey(config)
-    assert found is not None
     assert (found.total, found.problems) == (2, ())
     assert read_pairs(TextPairsOptions(**both)) == [("a", "a"), ("b", "b")]
     (tmp_path / "texts" / "train.de").write_text("a\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Loads datasets from the user's function, which returns what Keras's `fit` takes.
+"""Reads what the user's dataset function returns, which is what Keras's `fit` takes.
 
 That is arrays, tables, `tf.data`, `PyDataset`, data loaders and generators, and the `datasets.Dataset` of Hugging Face,
 whose label is its class or the column called ``label``.
@@ -21,15 +21,15 @@ import tensorflow as tf
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ...compat.tensorflow import yields_batches
-from ...config.user_code import call_user_function
-from ...errors import UserCodeError
-from ...storage.keyed_store import today
-from ..cached_facts import FunctionRecord, save_function_record
-from ..examples import Examples, Input, PassCalls, known_length, label_of, own_signature
+from ..compat.tensorflow import yields_batches
+from ..config.user_code import call_user_function
+from ..errors import UserCodeError
+from ..storage.keyed_store import today
+from .cached_facts import FunctionRecord, save_function_record
+from .examples import Examples, Input, PassCalls, known_length, label_of, own_signature
 
 if TYPE_CHECKING:
-    from ...config.run_config import RunConfig
+    from ..config.run_config import RunConfig
 
     Shapes = tuple[tuple[int, ...], ...]  # of the arrays of an element
 
