@@ -214,7 +214,7 @@ async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(eng
         ]
         first, second, third = (request.number for request in asked)
         engine.write(Steered("checkpoint", "me", 1, 20, 1.0, request=first))
-        await shows(pilot, "Checkpoint saved.")
+        await until(pilot, says(pilot, "Checkpoint saved."))
         engine.write(Steered("epochs", "me", 1, 20, 1.0, 10.0, 15.0, request=second))
         await until(pilot, says(pilot, "Epochs 10 → 15."))
         several = "several hosts train this run together, and they can only be stopped"
