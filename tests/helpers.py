@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import psutil
+import pytest
 from msgspec import structs
 
 from tests.forks import Forked, fork
@@ -137,7 +138,11 @@ def has(run: RunDirectory, kind: type[object]) -> bool:
     return bool(all_of(run, kind))
 
 
-_TRAIN = "from runpy import run_module; run_module('tpu_console.engine.process.main', None, '__main__', True)"
+_TRAIN = """
+import faulthandler, runpy, signal
+faulthandler.register(signal.SIGUSR1)
+runpy.run_module('tpu_console.engine.process.main', None, '__main__', True)
+"""
 
 
 def fork_host(run: RunDirectory, before: str = "", *, resumes: str | None = None, **given: Any) -> Forked:
@@ -170,9 +175,13 @@ class Host:
             self.process = fork_host(self.run) if forked else start_host(self.run)
 
     def wait(self) -> int:
-        """Wait for its end; return the exit code."""
+        """Wait for its end; return the exit code. The log of a fork that does not end says where its threads are."""
         assert self.process is not None
-        return self.process.wait(3 * LIMIT_S)
+        try:
+            return self.process.wait(3 * LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGUSR1)
+            pytest.fail(f"{self.run.path} does not end: {self.run.log.read_text(errors='replace')[-5000:]}")
 
     def send(self, number: int) -> None:
         """Send it a signal."""

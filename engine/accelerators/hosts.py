@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import threading
 import time
@@ -19,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from ..compat.jax import coordination_client
+from ..compat.jax import coordination_client, leave_sigterm_alone
 from ..errors import AcceleratorError, ConsoleError, one_line
 from ..machine.devices import Tpu, count_slices, find_tpu
 from ..machine.place import read_metadata
 from ..machine.sources import installed_versions
 from ..runs.control import Request, StoppedError
-from ..runs.events import Event, HostSampled, MemorySampled, Phase, RunFailed, RunSource
+from ..runs.events import Event, HostSampled, MemorySampled, Phase, RunFailed, RunSource, Steering
 from ..runs.journal import decode, encode
 from ..runs.run_directory import discard_cache
 from ..storage.keyed_store import key_of
@@ -42,10 +41,11 @@ _WAIT_S = 300.0  # for the other machines at the start
 PORT = 8482  # the coordinator's port if the address has none; JAX uses the same on TPU pods
 _ADDRESS = re.compile(r"(\[[^][/ ]+\]|[^][:/ ]+)(?::([0-9]+))?|((?:[^][:/ ]*:){2,}[^][:/ ]*)")
 _PACKAGES = ("jax", "jaxlib", "keras", "libtpu", "numpy", "tpu-console")
-_FIGURES, _TRACE = "tpu-console/figures", "tpu-console/trace"
-_AHEAD = 40  # executions until all trace; JAX lets a host be 32 ahead of what is computed
-_LONGEST_TEXT = 4096  # bytes that each host gives to the others at once
+_CARDS, _FIGURES, _REQUESTS, _SAVED = (f"tpu-console/{name}" for name in ("cards", "figures", "requests", "saved"))
 _LOOK_S = 0.2
+_AGREE_S = 60.0  # for all hosts to report how far they are; each looks once per second
+SAVE_LIMIT_S = 900.0  # for host 0 to save the run after the last step
+_LEAVE_S = 60.0  # for JAX to disconnect
 _NEVER_S = 7 * 24 * 3600  # JAX aborts the process at its own limit
 
 
@@ -176,7 +176,11 @@ def join(membership: Membership, config: RunConfig, recorder: Recorder, start: s
     _connect(membership, recorder.should_stop)
     digest = key_of(config.model_dump(mode="json", exclude={"name", "hosts"}))
     card = Card(socket.gethostname(), installed_versions(_PACKAGES), digest, start)
-    cards = [Card(**json.loads(text)) for text in _gather(json.dumps(to_builtins(card)))]
+    client = coordination_client()
+    client.key_value_set(f"{_CARDS}/{membership.index}", json.dumps(to_builtins(card)))
+    client.wait_at_barrier(_CARDS, int(membership.wait_s * 1e3))
+    texts = dict(client.key_value_dir_get(_CARDS))
+    cards = [Card(**json.loads(texts[f"{_CARDS}/{index}"])) for index in range(membership.count)]
     for index, other in enumerate(cards):
         if (wrong := mismatch(index, other, cards[0])) is not None:
             raise wrong
@@ -198,6 +202,7 @@ def _connect(membership: Membership, should_stop: Callable[[], bool]) -> None:
     def initialize() -> None:
         import jax
 
+        leave_sigterm_alone()
         try:
             jax.distributed.initialize(
                 coordinator_address=membership.where,
@@ -230,18 +235,6 @@ def _connect(membership: Membership, should_stop: Callable[[], bool]) -> None:
         ) from errors[0]
 
 
-def _gather(text: str) -> list[str]:
-    """Return a short text of every host, in their order; all hosts call it at the same point of the program."""
-    import jax
-    import numpy as np
-    from jax.experimental import multihost_utils
-
-    data = text.encode()[:_LONGEST_TEXT].ljust(_LONGEST_TEXT, b"\0")
-    gathered = np.asarray(multihost_utils.process_allgather(np.frombuffer(data, np.uint8)))
-    rows = gathered.reshape(jax.process_count(), _LONGEST_TEXT)
-    return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in rows]
-
-
 def mismatch(index: int, card: Card, first: Card) -> AcceleratorError | None:
     """Return what keeps a host from training with host 0, whose card is `first`; None if nothing does."""
     who = f"Host {index} ({card.host})"
@@ -270,49 +263,40 @@ class Team:
         self.is_leader = index == 0
         self._recorder = recorder
         self._index = index
-        self._asked = ""
+        self._lock = threading.Lock()
         self.executions = 0  # since `fit` began
-        self._traces = 0  # that all hosts have begun
-        self._agrees_on_trace = False  # whether somebody has asked for one
-        self._trace: tuple[int, Request] | None = None  # the execution after which it begins, and who asked
+        self._asked = ""  # why this host has to stop
+        self._requests = 0  # that the hosts have agreed on
+        self._stop = 0, ""  # the execution after which all stop, and why; 0 for none
+        self._trace: tuple[int, Request] | None = None  # the execution after which all trace, and who asked
         self._passed_on: dict[str, str] = {}
         recorder.listen(self._share)
         recorder.control.agree_by(self._request_stop)
 
     def attach(self, model: Any) -> None:
-        """Agree on a stop after each execution of a compiled model; call it before `fit`."""
-        from jax.experimental import multihost_utils
-
+        """Stop a compiled model after the execution that all hosts have agreed on; call it before `fit`."""
         model.make_train_function()
         inner = model.train_function
 
-        def agreeing(state: Any, iterator: Any) -> Any:
+        def counting(state: Any, iterator: Any) -> Any:
             done = inner(state, iterator)
-            self.executions += 1
-            if self._agrees_on_trace:
-                self._agree_on_trace()
-            if multihost_utils.reached_preemption_sync_point(self.executions):
-                reasons = [reason for reason in _gather(self._asked) if reason]
-                self._recorder.control.agreed(reasons[0] if reasons else "asked by SIGTERM")
+            with self._lock:
+                self.executions += 1
+            if self._stop[0] == self.executions:
+                self._recorder.control.agreed(self._stop[1])
                 model.stop_training = True
             return done
 
-        model.train_function = agreeing
+        model.train_function = counting
 
     def _request_stop(self, reason: str) -> None:
         """Ask all hosts to stop after the same step; return immediately."""
         self._asked = reason if self.is_leader else f"{reason}, at host {self._index} ({self.names[self._index]})"
-        os.kill(os.getpid(), signal.SIGTERM)  # JAX has taken this signal for itself, and lets the hosts agree
 
     def ask_for_trace(self, request: Request) -> None:
-        """Ask all hosts to trace the same steps.
-
-        Every host says in `_share` that it has read this, and from then on looks after each execution when to begin.
-        Once all have, host 0 names an execution that none has reached. Raises if somebody has asked already, or host 0
-        is lost.
-        """
-        place, client = f"{_TRACE}/{self._traces}", coordination_client()
-        if client.key_value_dir_get(place):
+        """Ask all hosts to trace the same steps; raise if they are about to do so, or host 0 is lost."""
+        place, client = f"{_REQUESTS}/{self._requests}", coordination_client()
+        if self._trace is not None or client.key_value_dir_get(place):
             raise RuntimeError("the hosts are about to trace steps already")
         client.key_value_set(f"{place}/asked", json.dumps(to_builtins(request)))
 
@@ -320,28 +304,46 @@ class Team:
         """Return the request to trace the steps from here on, on which all hosts have agreed; None without one."""
         if self._trace is None or self._trace[0] != self.executions:
             return None
-        self._traces += 1  # first, because `_share` may look from its thread in between
         (_, request), self._trace = self._trace, None
         return request
 
-    def _agree_on_trace(self) -> None:
-        place, client = f"{_TRACE}/{self._traces}", coordination_client()
-        found = dict(client.key_value_dir_get(place))
-        if self.is_leader and f"{place}/at" not in found and len(found) == 1 + len(self.names):
-            found[f"{place}/at"] = str(self.executions + _AHEAD)
-            client.key_value_set(f"{place}/at", found[f"{place}/at"])
-        if at := found.get(f"{place}/at"):
-            self._trace = int(at), Request(**json.loads(found[f"{place}/asked"]))
-            self._agrees_on_trace = False
+    def _agree(self, place: str) -> None:
+        """Settle after which execution all hosts do what was asked at a place: the next that none of them has reached.
+
+        Until then, none executes more. If a host does not report in time, nobody does what was asked.
+        """
+        client, deadline = coordination_client(), time.monotonic() + _AGREE_S
+        with self._lock:
+            client.key_value_set(f"{place}/{self._index}", str(self.executions), allow_overwrite=True)
+            while f"{place}/at" not in (found := dict(client.key_value_dir_get(place))):
+                reached = [int(found[key]) for index in self.names if (key := f"{place}/{index}") in found]
+                is_late = time.monotonic() > deadline
+                if is_late or len(reached) == len(self.names):
+                    with suppress(RuntimeError):  # the first answer counts
+                        client.key_value_set(f"{place}/at", "0" if is_late else str(max(reached) + 1))
+                else:
+                    time.sleep(_LOOK_S)
+            self._requests += 1
+            at, request = int(found[f"{place}/at"]), Request(**json.loads(found[f"{place}/asked"]))
+            if request.action == Steering.STOP:
+                self._stop = at, request.by
+            elif at:
+                self._trace = at, request
 
     def finish(self) -> None:
-        """Wait until host 0 has saved the run, and disconnect."""
-        import jax
-        from jax.experimental import multihost_utils
+        """Wait until host 0 has saved the run, and disconnect; both have a limit."""
+
+        def leave() -> None:
+            import jax
+
+            with suppress(RuntimeError, ValueError):
+                jax.distributed.shutdown()
 
         with suppress(RuntimeError, ValueError):  # another host may have ended early; what this one made is saved
-            multihost_utils.sync_global_devices("tpu-console")
-            jax.distributed.shutdown()
+            coordination_client().wait_at_barrier(_SAVED, int(SAVE_LIMIT_S * 1e3))
+            thread = threading.Thread(target=leave, name="tpu-console-hosts", daemon=True)
+            thread.start()
+            thread.join(_LEAVE_S)
 
     def fail(self, error: BaseException, failed: RunFailed) -> None:
         """End this process at once, with that as its last event: JAX's own exit would wait for the other hosts."""
@@ -358,17 +360,20 @@ class Team:
         os._exit(1)
 
     def _share(self, event: Event) -> None:
-        """Pass the figures of the other hosts to host 0, which writes them; say that this one knows of a trace."""
+        """Pass the figures of the other hosts to host 0, which writes them; look for requests once per second."""
         if not isinstance(event, HostSampled | MemorySampled):
             return
         # JAX may have lost host 0, and any program in the network can write there.
-        with suppress(RuntimeError, ValueError, TypeError, AttributeError):
+        with suppress(RuntimeError, ValueError, TypeError, AttributeError, KeyError):
             is_own = isinstance(event, HostSampled) and event.process == self._index
-            is_free = not self._agrees_on_trace and self._trace is None
-            place, client = f"{_TRACE}/{self._traces}", coordination_client()
-            if is_own and is_free and client.key_value_dir_get(place):
-                self._agrees_on_trace = True  # first, because host 0 may name an execution once all are ready
-                client.key_value_set(f"{place}/{self._index}", "ready", allow_overwrite=True)
+            place, client = f"{_REQUESTS}/{self._requests}", coordination_client()
+            if is_own:
+                is_asked = bool(client.key_value_dir_get(place))
+                if self._asked and not self._stop[0] and not is_asked:
+                    client.key_value_set(f"{place}/asked", json.dumps({"action": Steering.STOP, "by": self._asked}))
+                    is_asked = True
+                if is_asked:
+                    self._agree(place)
             if not self.is_leader:
                 key, text = f"{_FIGURES}/{self._index}/{type(event).__name__}", encode(event, time.time()).decode()
                 client.key_value_set(key, text, allow_overwrite=True)

@@ -40,10 +40,21 @@ def compile_module(module: Any, device: Any) -> Any:
 def coordination_client() -> Any:
     """Return the client with which `jax.distributed.initialize` connected this process.
 
-    Private: `jax._src.distributed.global_state.client`, which Orbax uses too. It has a key-value store for short texts.
-    JAX has no public call for that, and an `allgather` would need all hosts at the same point of the program. Without
-    it, host 0 shows no figures of the others.
+    Private: `jax._src.distributed.global_state.client`, which Orbax uses too. It has a key-value store for short texts,
+    and barriers. JAX has no public call for that, and an `allgather` would need all hosts at the same point of the
+    program. Without it, several hosts cannot train together.
     """
     from jax._src import distributed
 
     return distributed.global_state.client
+
+
+def leave_sigterm_alone() -> None:
+    """Keep `jax.distributed.initialize` from handling SIGTERM in this process.
+
+    Private: `jax._src.distributed.State.initialize_preemption_sync_manager`. The option
+    ``jax_enable_preemption_service`` does the same, but JAX 0.4 has none. Without it, a second SIGTERM is lost.
+    """
+    from jax._src import distributed
+
+    distributed.global_state.initialize_preemption_sync_manager = lambda: None

@@ -3,7 +3,8 @@
 With a checkpoint's name, or an empty one, it goes on with a run that was interrupted. The main thread writes the
 heartbeat and handles signals and requests; the engine thread trains. SIGHUP is ignored, so that closing the terminal
 does not end the run. The first SIGINT or SIGTERM asks the run to stop and save; the second ends the process
-immediately. A process that SIGTERM asked ends after 20 seconds, because its machine may soon be gone.
+immediately. A process that SIGTERM asked ends after 20 seconds, because its machine may soon be gone, unless several
+hosts have to stop together.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _handle_signals(engine: EngineThread) -> list[str]:
             ended_by.append(name)
             return
         engine.control.stop(f"asked by {name}")
-        if number == signal.SIGTERM:
+        if number == signal.SIGTERM and not engine.control.is_shared:
             limit = threading.Timer(_LONGEST_STOP_S, ended_by.append, [name])
             limit.daemon = True
             limit.start()

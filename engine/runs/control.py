@@ -159,6 +159,11 @@ class Control:
         if self.asked is not None:
             agree(self.asked)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several hosts have to agree on a stop, which may take as long as their longest step."""
+        return self._agree is not None
+
     def end_epoch(self) -> None:
         """Stop now if that was asked for at the end of this epoch."""
         with self._lock:

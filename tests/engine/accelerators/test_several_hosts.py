@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.helpers import LIMIT_S, ROOT, Host, all_of, events_of, run_forked, small_config, the, wait_until
+from tests.helpers import LIMIT_S, ROOT, Host, all_of, events_of, fork_host, run_forked, small_config, the, wait_until
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
@@ -81,13 +82,9 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
             given = changes.get("hosts", {"index": index} if count > 1 else None)
             hosts = place | given if given is not None else {}
             folder = tmp_path_factory.mktemp(f"{count}-host-{index}")
-            started.append(
-                Host(
-                    config(changes.get("replicas", count), hosts=hosts, **changes.get("config", {})),
-                    folder,
-                    forked=True,
-                )
-            )
+            settings = config(changes.get("replicas", count), hosts=hosts, **changes.get("config", {}))
+            started.append(host := Host(settings, folder, start=False))
+            host.process = fork_host(host.run, changes.get("before", {}).get(index, ""))
         return started[-count:]
 
     yield start
@@ -237,7 +234,24 @@ def test_three_hosts_trace_the_same_steps_and_a_stop_at_any_stops_and_saves_all(
     assert [replica.process for replica in the(hosts[0].run, AcceleratorReady).replicas] == [0, 1, 2]
 
 
-def test_hosts_that_do_not_fit_together_are_refused(start: Start, tmp_path: Path) -> None:
+def test_a_second_signal_ends_a_host_before_the_hosts_have_agreed_to_stop(start: Start) -> None:
+    hosts = start(2, config=_FOREVER)
+    trains(hosts)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        hosts[1].send(number)
+    assert hosts[1].wait() == 1
+    assert the(hosts[1].run, RunFailed).what.startswith("SIG")
+
+
+def test_a_host_that_never_disconnects_does_not_keep_the_others(start: Start) -> None:
+    hosts = "import time; from tpu_console.engine.accelerators import hosts\n"
+    before = {0: f"{hosts}hosts.SAVE_LIMIT_S = 1.0\n", 1: f"{hosts}hosts.Team.finish = lambda _: time.sleep(9e9)\n"}
+    first, _ = start(2, config={"epochs": 1}, before=before)
+    assert first.wait() == 0
+    assert the(first.run, RunFinished).outcome == "completed"
+
+
+def test_hosts_that_do_not_fit_together_are_refused(start: Start) -> None:
     (first,) = start(1, replicas=2, hosts={"count": 2, "index": 0})
     port = load_config(first.run.config).hosts.coordinator
     (other,) = start(1, replicas=2, config={"epochs": 5}, hosts={"count": 2, "index": 1, "coordinator": port})

@@ -37,7 +37,9 @@ def test_a_program_of_xla_is_compiled(tmp_path: Path) -> None:
 
 def test_the_client_of_the_coordination_service_takes_what_is_passed() -> None:
     assert "allow_overwrite" in _jax.DistributedRuntimeClient.key_value_set.__doc__
+    assert "timeout_in_ms" in _jax.DistributedRuntimeClient.wait_at_barrier.__doc__
     assert hasattr(_jax.DistributedRuntimeClient, "key_value_dir_get")
+    assert hasattr(distributed.State, "initialize_preemption_sync_manager")
     assert coordination_client() is distributed.global_state.client is None
 
 
