@@ -10,7 +10,6 @@ from textual.css import parse, stylesheet, tokenize
 from tests.tui.calling import Call
 from tests.tui.forked_program import forking, start_job
 from tests.tui.live_fakes import FakeEngine
-from tpu_console.tui.following import follow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,14 +36,6 @@ def _parse_once(scope: str, css: str, read_from: object, *, variable_tokens: obj
 
 stylesheet.parse = _parse_once  # type: ignore[assignment, attr-defined]
 stylesheet.tokenize_values = lambda values: _tokens_of(*values.items())  # type: ignore[attr-defined]
-
-
-@pytest.fixture(autouse=True)
-def watched_closely(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Screens show news at once, and not the more rarely the longer drawing takes, which ``test_watcher.py`` tests."""
-    if request.path.name != "test_watcher.py":
-        for name, seconds in {"FASTEST_S": 0.05, "SLOWEST_S": 0.1, "_LOOK_S": 0.05, "_LIVENESS_S": 0.3}.items():
-            monkeypatch.setattr(follow, name, seconds)
 
 
 @pytest.fixture
