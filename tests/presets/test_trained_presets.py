@@ -13,7 +13,6 @@ import pytest
 
 from tests import saved_models
 from tests.cifar import write_cifar
-from tests.helpers import all_of
 from tests.images import write_plant_pathology
 from tests.mnist import write_fashion_mnist, write_mnist
 from tests.only_shapes import only_shapes
@@ -24,7 +23,6 @@ from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.fine_tuning import unfreeze
-from tpu_console.engine.runs.events import EpochEnded, FitStarted
 from tpu_console.presets.catalog import all_presets, find_preset
 
 if TYPE_CHECKING:
@@ -75,18 +73,6 @@ SMALL: dict[str, tuple[dict[str, Any], float]] = {
         {"data.options.image_size": [48, 48], "epochs": 16, "batch_size": 16, "optimizer.learning_rate": 0.03},
         0.5,
     ),
-    "plant-pathology-efficientnet": (
-        {
-            "data.options.image_size": [32, 32],
-            "epochs": 2,
-            "steps_per_epoch": 2,
-            "fine_tuning.after_epochs": 1,
-            "fine_tuning.from_layer": -7,
-            "model_options.name": "MobileNet",  # TensorFlow traces EfficientNet for a minute
-            "model_options.weights": "none",
-        },
-        0.0,  # two steps teach it nothing
-    ),
 }
 
 
@@ -113,15 +99,6 @@ def test_a_preset_learns(name: str, runs: dict[str, RunDirectory]) -> None:
     summary = json.loads(run.summary.read_text(encoding="utf-8"))
     assert (summary["outcome"], summary["replicas"]) == ("completed", 1)
     assert summary["best"]["val_accuracy"] >= SMALL[name][1]
-
-
-@pytest.mark.slow
-def test_a_pretrained_base_is_trained_in_two_phases(runs: dict[str, RunDirectory]) -> None:
-    run = runs["plant-pathology-efficientnet"]
-    first, second = all_of(run, EpochEnded)
-    assert len(all_of(run, FitStarted)) == 2
-    assert (first.step, second.step) == (2, 4)
-    assert (first.learning_rate, second.learning_rate) == pytest.approx((1e-3, 1e-4))
 
 
 def test_the_last_blocks_of_efficientnet_are_trained_in_the_second_phase() -> None:
