@@ -1,14 +1,13 @@
 """Presets on Keras's JAX backend, each at a reduced size on data of its format, and every feature of the engine.
 
-Runs in separate
-processes are in `tests/engine/training/test_backends.py`, the user's own functions in
-`tests/engine/export/test_script.py`. The saved models are then used with TensorFlow.
+Runs in separate processes are in ``test_backends.py``, the user's functions in ``test_script.py``. The saved models are
+then used with TensorFlow.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -36,88 +35,36 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 # The first sets how many devices JAX simulates in the process; the others use as many of them as they ask for.
-RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+RUNS = {
     "ratings": (
         "movielens-recommender",
-        {
-            "accelerator": "sim:8",
-            "epochs": 2,
-            "batch_size": 8,
-            "model_options.width": 8,
-            "optimizer.learning_rate": 0.02,
-        },
+        "accelerator=sim:8 epochs=2 batch_size=8 model_options.width=8 optimizer.learning_rate=0.02",
     ),
     "translation": (
         "nmt-transformer",
-        {
-            "accelerator": "sim:2",
-            "epochs": 3,
-            "batch_size": 32,
-            "data.options.length": 10,
-            "model_options": {"width": 64, "heads": 4, "hidden": 128, "final_dropout": 0.1},
-        },
+        """accelerator=sim:2 epochs=3 batch_size=32 data.options.length=10
+        model_options={width=64,heads=4,hidden=128,final_dropout=0.1}""",
     ),
     "leaves": (
         "plant-pathology-augmented",
-        {
-            "accelerator": "sim:2",
-            "batch_size": 8,
-            "epochs": 2,
-            "data.options.image_size": [32, 32],
-            "model_options.filters": [8, 16],
-            "class_weight": "balanced",
-            "label_smoothing": 0.1,
-            "augmentation.mixup": 0.2,
-            "augmentation.cutmix": 0.5,
-        },
+        """accelerator=sim:2 batch_size=8 epochs=2 data.options.image_size=[32,32] model_options.filters=[8,16]
+        class_weight=balanced label_smoothing=0.1 augmentation.mixup=0.2 augmentation.cutmix=0.5""",
     ),
+    # Nothing is ever better by so much: the second phase ends after a second epoch, with the run's first.
     "two phases": (
         "plant-pathology-efficientnet",
-        {
-            "accelerator": "cpu",
-            "batch_size": 16,
-            "epochs": 6,
-            "steps_per_epoch": 4,
-            "steps_per_execution": 1,
-            "data.options.image_size": [32, 32],
-            "model_options.name": "MobileNet",
-            "model_options.weights": "none",
-            "fine_tuning.after_epochs": 2,
-            "fine_tuning.from_layer": -7,
-            # Nothing is ever better by so much: the second phase ends after a second epoch, with the run's first.
-            "early_stopping.patience": 2,
-            "early_stopping.min_delta": 9.0,
-            "early_stopping.restore_best_weights": True,
-        },
+        """batch_size=16 epochs=6 steps_per_epoch=4 steps_per_execution=1 data.options.image_size=[32,32]
+        model_options.name=MobileNet model_options.weights=none fine_tuning.after_epochs=2 fine_tuning.from_layer=-7
+        early_stopping.patience=2 early_stopping.min_delta=9.0 early_stopping.restore_best_weights=true""",
     ),
     "in the model": (
         "digits-cnn",
-        {
-            "accelerator": "cpu",
-            "epochs": 4,
-            "batch_size": 64,
-            "steps_per_execution": 1,
-            "model_options.filters": [8, 16],
-            "precision": "mixed_bfloat16",
-            "optimizer.warmup_epochs": 1,
-            "augmentation": {"placement": "model", "contrast": 0.1, "brightness": 0.05},
-        },
+        """epochs=4 batch_size=64 steps_per_execution=1 model_options.filters=[8,16] precision=mixed_bfloat16
+        optimizer.warmup_epochs=1 augmentation={placement='model',contrast=0.1,brightness=0.05}""",
     ),
-    "not a number": (
-        "digits-cnn",
-        {
-            "accelerator": "cpu",
-            "model": "mlp",
-            "model_options": {"hidden": [4]},
-            "epochs": 1,
-            "optimizer.learning_rate": 1e30,
-        },
-    ),
-    "no memory": (
-        "digits-cnn",
-        # More than a process can address.
-        {"accelerator": "cpu", "model": "mlp", "model_options": {"hidden": [10**13]}},
-    ),
+    "not a number": ("digits-cnn", "model=mlp model_options={hidden=[4]} epochs=1 optimizer.learning_rate=1e30"),
+    # More than a process can address.
+    "no memory": ("digits-cnn", "model=mlp model_options={hidden=[10_000_000_000_000]}"),
 }
 
 LOAD = """

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.cifar import ACCEPT
 from tests.forks import quick_jax
 from tests.helpers import LIMIT_S, run_forked
-from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.config.reading import parse_assignment, with_changes
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.presets.catalog import find_preset
 
@@ -41,14 +41,13 @@ print(flags)
 """
 
 
-def train_presets(
-    wanted: Iterable[tuple[str, dict[str, Any]]], folder: Path, backend: str
-) -> tuple[list[RunDirectory], str]:
+def train_presets(wanted: Iterable[tuple[str, str]], folder: Path, backend: str) -> tuple[list[RunDirectory], str]:
     """Train presets with changes in Keras's home with their data; also return the variables that JAX started with."""
     runs = []
     for name, changes in wanted:
-        changed = {"backend": backend, "accelerator": "cpu", "sinks": []} | changes
-        runs.append(prepare_run(with_changes(find_preset(name).config, [*changed.items()]), folder / "runs"))
+        changed = f"backend={backend} accelerator=cpu sinks=[] {changes}".split()
+        config = with_changes(find_preset(name).config, [*map(parse_assignment, changed)])
+        runs.append(prepare_run(config, folder / "runs"))
     env = {"KERAS_BACKEND": backend, "KERAS_HOME": str(folder)} | (quick_jax() if backend == "jax" else {})
     paths = [str(run.path) for run in runs]
     return runs, run_forked(TRAIN, *paths, cwd=folder, env=env, limit_s=9 * LIMIT_S)

@@ -41,7 +41,7 @@ def slow_input():
     x = np.random.default_rng(1).normal(size=(40, 4)).astype("float32")
     def wait(row, label):
         def sleep(value):
-            time.sleep(0.05)
+            time.sleep(0.02)
             return value
         row = tf.numpy_function(sleep, [row], tf.float32)
         return tf.ensure_shape(row, (4,)), label
