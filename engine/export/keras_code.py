@@ -17,9 +17,9 @@ from ..config.pieces import parse_piece
 from ..data.examples import Input, Signature, Task
 from ..data.kinds.kind import not_exportable
 from ..data.places import locate
-from ..models import pieces
-from ..models.application import Application
 from ..models.build import build_model
+from ..models.compile import BY_CLASS
+from ..models.pretrained import Application
 from ..models.table import MODELS
 
 if TYPE_CHECKING:
@@ -214,5 +214,5 @@ class ExportedRun(Struct):
     def needs_one_hot(self) -> bool:
         """Whether labels become a value per class: for the loss, or for metrics that compare such values."""
         config = self.config
-        by_class = any(parse_piece(text).name in pieces.BY_CLASS for text in config.metrics) and not self.is_compiled
+        by_class = any(parse_piece(text).name in BY_CLASS for text in config.metrics) and not self.is_compiled
         return config.takes_shares or (by_class and config.effective_loss.startswith("sparse_"))

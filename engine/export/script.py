@@ -24,8 +24,7 @@ from ..data.kinds.table import kind_of
 from ..errors import ConsoleError, DataError
 from ..input.augment import augmentation_layers
 from ..input.pipeline import validation_batch
-from ..models import pieces
-from ..models.compile import make_optimizer
+from ..models import compile as compiling
 from ..models.fine_tuning import training_phases
 from ..runs.metrics import metric_called
 from ..sanitize import printable
@@ -197,7 +196,7 @@ def _compiled(run: ExportedRun, phase: TrainingPhase, functions: dict[str, str])
     else:
         if run.needs_one_hot and not config.takes_shares:
             config = config.model_copy(update={"loss": config.loss.removeprefix("sparse_")})
-        made = pieces.make_loss(config, str(run.record.get("activation", "")))
+        made = compiling.make_loss(config, str(run.record.get("activation", "")))
         loss = literal(made) if isinstance(made, str) else object_code(made)
     given = {"optimizer": _optimizer(run, phase), "loss": loss}
     if run.config.metrics:
@@ -215,7 +214,7 @@ def _optimizer(run: ExportedRun, phase: TrainingPhase) -> Code:
         if is_user_reference(parse_piece(text).name):
             what = f"{key}={text} cannot be exported as code: its arguments depend on the run."
             raise DataError(what, remedy="Export a run with one of Keras's, and change it in the script.")
-    code = object_code(make_optimizer(phase.config, run.replicas, run.fit.steps_per_epoch or 1))
+    code = object_code(compiling.make_optimizer(phase.config, run.replicas, run.fit.steps_per_epoch or 1))
     if any(key == "learning_rate=" for key, _ in code.items):
         return code
     # The default, which readers want to see.
@@ -231,7 +230,7 @@ def _metric(run: ExportedRun, text: str, functions: dict[str, str]) -> Code:
         return literal("accuracy")
     if run.record.get("activation"):
         run.marks.append(f"metrics: {text} gets the model's logits here; the run gave it probabilities.")
-    (made,) = pieces.make_metrics(run.config.model_copy(update={"metrics": (text,)}), "")
+    (made,) = compiling.make_metrics(run.config.model_copy(update={"metrics": (text,)}), "")
     return object_code(made)
 
 

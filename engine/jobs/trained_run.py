@@ -48,7 +48,7 @@ class TrainedRun(TrainedModel):
         """Load the model, or make it again by its function."""
         import keras
 
-        from ..models.pieces import custom_objects
+        from ..models.compile import custom_objects
 
         is_own = self.runs_code and is_user_reference(self.config.model) and inputs is not None
         if is_own and self.model_path.suffix == ".h5":

@@ -12,8 +12,8 @@ import keras
 from msgspec import Struct
 
 from ..runs.metrics import metric_called
-from .application import unfreeze_layers
 from .compile import metrics_of
+from .pretrained import unfreeze_layers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

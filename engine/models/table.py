@@ -9,9 +9,8 @@ from pydantic import Field
 from ..config.values import Count, DropRate, NonNegativeNumber, Switch
 from ..data.examples import Signature, Task
 from ..errors import DataError, one_line
-from .application import Application
-from .hub import Hub
 from .model import BuiltinModel, classifier, head, image_shape
+from .pretrained import Application, Hub
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,10 +22,9 @@ from ..input.pipeline import largest_pixel
 from ..machine.resources import find_resources
 from ..machine.sources import this_machine
 from ..models import build as models
+from ..models import compile as compiling
 from ..models import outputs as model_outputs
-from ..models.compile import build_ahead, compile_model, is_compiled, own_optimizers, with_measured_metrics
 from ..models.fine_tuning import Patience, training_phases, unfreeze
-from ..models.pieces import make_callbacks, own_losses
 from ..monitoring.input_rate import InputRate, input_remedy, metered
 from ..preflight.likely import best_case_of
 from ..runs.control import StoppedError
@@ -88,8 +87,8 @@ class Fitting:
             write_whole(recorder.run.inputs, json.dumps(record), is_synced=False)
         recorder.emit(models.model_built(model))  # a subclass of keras.Model has variables once the check has called it
         has_labels = isinstance(data.train.element_spec, tuple) and len(data.train.element_spec) > 1
-        self._config = with_measured_metrics(self._config, model, has_labels=has_labels)
-        if self._resumed is not None and (others := own_optimizers(model)):
+        self._config = compiling.with_measured_metrics(self._config, model, has_labels=has_labels)
+        if self._resumed is not None and (others := compiling.own_optimizers(model)):
             recorder.notice(f"Not in the checkpoint, so it starts over: the state of {' and '.join(others)}.")
         is_whole = self._fit()
         if is_removed(recorder.run):
@@ -214,7 +213,7 @@ class Fitting:
         saving = epoch_end_callbacks(recorder, config, monitor, data.examples.record)
         self._checkpoints = checkpoints = Checkpoints(recorder, config, data, bridge, self._stopping, saved)
         checkpoints.best = next((callback for callback in saving if isinstance(callback, BestCheckpoint)), None)
-        own = make_callbacks(config)
+        own = compiling.make_callbacks(config)
         profiler = Profiler(recorder, bridge, own, self._meter)
         self._steering = SteeringCallback(recorder, bridge, checkpoints, profiler, config)
         self._callbacks = [checkpoints, self._steering, bridge, *filter(None, [self._stopping]), *saving, *own]
@@ -230,11 +229,11 @@ class Fitting:
         allows_xla = framework.allows_xla(in_scope=accelerator.in_scope)
         in_trace = framework.fits_in_trace(in_scope=accelerator.in_scope)
         sizes = data.examples.signature, replicas, data.steps_per_epoch
-        compile_model(model, config, *sizes, allows_xla=allows_xla, activation=self._activation)
+        compiling.compile_model(model, config, *sizes, allows_xla=allows_xla, activation=self._activation)
         batches, built = data.calibration(), len(model.weights)
         if hasattr(model, "preprocess_samples"):  # a KerasHub task preprocesses them in `fit`
             batches = batches.map(model.preprocess_samples)
-        variables = build_ahead(model, batches, config.batch_size, in_trace=in_trace, is_new=at is None)
+        variables = compiling.build_ahead(model, batches, config.batch_size, in_trace=in_trace, is_new=at is None)
         if len(model.weights) != built:  # its training step calls layers that nothing has called before
             self._recorder.emit(models.model_built(model))
         watch(model, self._bridge.compiled)
@@ -284,7 +283,7 @@ def check_model(
         # One host alone cannot run a model that is spread over all hosts: it needs no inputs, and labels of 0 will do.
         labels = tf.nest.map_structure(lambda one: np.zeros([8, *one.shape[1:]], one.dtype.as_numpy_dtype), spec[1])
     outputs = {}
-    if is_compiled(model):
+    if compiling.is_compiled(model):
         recorder.notice(
             f"{config.model} compiled its model: its own optimizer, loss and metrics are used, not the configuration's."
         )
@@ -299,7 +298,7 @@ def check_model(
                 "Whether the model gives logits cannot be checked with several hosts; it is taken to give "
                 "probabilities. If it gives logits, set outputs=logits."
             )
-    activation = model_outputs.logits_activation(model, config, outputs, own_losses(config))
+    activation = model_outputs.logits_activation(model, config, outputs, compiling.own_losses(config))
     by_output = activation if isinstance(activation, dict) else {"": activation}
     if logits := [name for name, function in by_output.items() if function]:
         names = f" for {', '.join(logits)}" if "" not in logits else ""

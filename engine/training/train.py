@@ -104,7 +104,7 @@ def _train(
     prepare(config, backend_choice)
     import keras
 
-    from ..models.pieces import custom_objects
+    from ..models.compile import custom_objects
     from ..monitoring.alerts import AlertWatch
     from ..monitoring.sampler import Sampler
     from ..monitoring.webhook import Webhook

@@ -16,8 +16,8 @@ from tests.helpers import ROOT, run_forked, small_config
 from tests.only_shapes import only_shapes
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.models.application import APPLICATIONS, preprocessed, preprocessing_of, smallest_side
 from tpu_console.engine.models.build import build_model
+from tpu_console.engine.models.pretrained import APPLICATIONS, preprocessed, preprocessing_of, smallest_side
 
 if TYPE_CHECKING:
     from pathlib import Path

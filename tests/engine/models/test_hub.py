@@ -15,7 +15,7 @@ from tests.helpers import run_forked, small_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.build import build_model
-from tpu_console.engine.models.hub import load_saved_model
+from tpu_console.engine.models.pretrained import load_saved_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable

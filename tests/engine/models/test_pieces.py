@@ -12,8 +12,7 @@ import tensorflow as tf
 from tests.helpers import small_config
 from tpu_console.engine.errors import ConfigError, DataError, UserCodeError
 from tpu_console.engine.models.build import load_start
-from tpu_console.engine.models.compile import make_optimizer
-from tpu_console.engine.models.pieces import custom_objects
+from tpu_console.engine.models.compile import custom_objects, make_optimizer
 
 if TYPE_CHECKING:
     from pathlib import Path
