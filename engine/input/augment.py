@@ -44,17 +44,17 @@ def augmenter(
         raise DataError(what, remedy="Set augmentation.color=0; brightness and contrast work on any image.")
 
     # Three programs instead of one: XLA would compute a pixel again each time the next change reads it.
-    @_compiled
+    @compiled
     def moved(images: Any, uniform: Any) -> Any:
         _, height, width, _ = images.shape
         where = affine(options, uniform, height, width)
         return tf.cast(images, tf.float32) if where is None else sample(images, where)
 
-    @_compiled
+    @compiled
     def recolored(images: Any, uniform: Any) -> Any:
         return erase(recolor(images, options, uniform, top), options, uniform, top) * scale
 
-    @_compiled
+    @compiled
     def mixed(images: Any, targets: tuple[Any, ...], uniform: Any, *shares: Any) -> Any:
         return mix(images, tuple(tf.cast(target, tf.float32) for target in targets), options, uniform, shares)
 
@@ -66,7 +66,8 @@ def augmenter(
     return change_batch
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of TensorFlow, compiled with XLA if that compiles for the CPU."""
     made: Callable[..., Any] = tf.function(function, jit_compile=compiles_for_cpu(), autograph=False)
     return made
 

@@ -141,6 +141,7 @@ class Run:
         batch_size: Examples per step, for the speed.
         monitor: The metric that decides which epoch is best; by default ``val_loss`` if logged, else ``loss``.
         display: Whether to draw the run in the notebook's cell while it trains.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -153,8 +154,9 @@ class Run:
         batch_size: int | None = None,
         monitor: str = "",
         display: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name, self._config, self._display = name, config, display
+        self._name, self._config, self._display, self._clock = name, config, display, clock
         self._plan = FitStarted(epochs, steps_per_epoch, batch_size, batch_size, 1, monitor=monitor)
         self._epoch, self._step, self._epoch_began_at = 1, 0, 0
         self._logs: dict[str, float] = {}
@@ -166,12 +168,12 @@ class Run:
         self._recorder = self._made.recorder
         self._recorder.emit(self._plan)
         self._recorder.enter(Phase.TRAINING)
-        self._began = self._epoch_began = time.monotonic()
+        self._began = self._epoch_began = self._clock()
         return self
 
     def log(self, step: int, **metrics: Any) -> None:
         """Log the metrics of a step, counted from 1 over the whole run; more than ten per second are thinned out."""
-        now, in_epoch = time.monotonic(), step - self._epoch_began_at
+        now, in_epoch = self._clock(), step - self._epoch_began_at
         logs, known = numbers(metrics), self._step - self._epoch_began_at
         for name, value in logs.items():
             # As Keras reports it, and as it is read: the mean since the epoch began, if it is a mean.
@@ -186,7 +188,7 @@ class Run:
 
     def end_epoch(self, **metrics: Any) -> None:
         """End an epoch; its metrics are these and the logged ones, as means over the epoch or as newest values."""
-        now, steps, batch = time.monotonic(), self._step - self._epoch_began_at, self._plan.global_batch
+        now, steps, batch = self._clock(), self._step - self._epoch_began_at, self._plan.global_batch
         seconds = now - self._epoch_began
         ended = EpochEnded(
             epoch=self._epoch,

@@ -11,7 +11,9 @@ import pytest
 from tests.helpers import Host, hosts, run_host, small_config
 from tests.small_disk import SmallDisk, small_disk
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.recorder import Recorder
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
@@ -52,6 +54,15 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ended = [run for run in list_runs(folder / "runs") if run.summary.is_file()]
         return ended[0] if ended else run_host(digits_config(), folder / "runs")
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    """What reports to a new run."""
+    run = create_run("mine", tmp_path / "runs")
+    journal = JournalWriter(run.journal)
+    yield Recorder(run, journal)
+    journal.close()
 
 
 @pytest.fixture

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 
-def train(config: RunConfig, folder: Path) -> RunDirectory:
+def train(config: RunConfig, folder: Path, control: Control | None = None) -> RunDirectory:
     """Train in this process."""
     run = prepare_run(config, folder / "runs")
     journal = JournalWriter(run.journal)
-    assert train_and_report(run, config, journal, Control(), source=RunSource.IN_PROCESS), run.journal.read_text()
+    has_finished = train_and_report(run, config, journal, control or Control(), source=RunSource.IN_PROCESS)
+    assert has_finished, run.journal.read_text()
     journal.close()
     return run
 

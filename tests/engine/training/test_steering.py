@@ -6,30 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.engine.jobs.predicting import train
 from tests.helpers import LIMIT_S, Host, all_of, fork_host, has, small_config, the, wait_until
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.main import EngineThread
 from tpu_console.engine.process.resume import prepare_resumption
-from tpu_console.engine.runs.control import Request, ask
-from tpu_console.engine.runs.events import (
-    EpochEnded,
-    FitStarted,
-    Phase,
-    PhaseStarted,
-    Progress,
-    RunFinished,
-    RunSource,
-    Steered,
-    Steering,
-    StopRequested,
-)
+from tpu_console.engine.runs import events
+from tpu_console.engine.runs.control import Control, Request, ask
+from tpu_console.engine.runs.events import EpochEnded, RunFinished, Steered, Steering
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
+    from tests.forks import Forked
     from tpu_console.engine.runs.run_directory import RunDirectory
+
+pytestmark = pytest.mark.slow
 
 ENDLESS = """
 import numpy as np
@@ -52,39 +47,39 @@ def build(shape, classes):
 """
 
 
-def engine(folder: Path, **changes: Any) -> tuple[EngineThread, RunDirectory]:
-    config = small_config(**changes)
-    run = prepare_run(config, folder / "runs")
-    return EngineThread(run, config, JournalWriter(run.journal), source=RunSource.IN_PROCESS), run
+def asked(*requests: tuple[Steering, str], folder: Path, **changes: Any) -> RunDirectory:
+    """A run that found requests when it began to train."""
+    control = Control()
+    for number, (action, value) in enumerate(requests):
+        control.ask(Request(action, "asked by a test", value, str(number)))
+    return train(small_config(**changes), folder, control)
 
 
-@pytest.mark.slow
+def end(process: Forked | subprocess.Popen[bytes]) -> None:
+    """Wait until a run has ended well."""
+    try:
+        assert process.wait(LIMIT_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_stop_is_heard_in_a_validation_that_would_take_years(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(ENDLESS, encoding="utf-8")
-    thread, run = engine(tmp_path, dataset=f"{tmp_path}/mine.py:data", model_options={"hidden": [4]}, epochs=3)
+    config = small_config(dataset=f"{tmp_path}/mine.py:data", model_options={"hidden": [4]}, epochs=3)
+    run = prepare_run(config, tmp_path / "runs")
+    thread = EngineThread(run, config, JournalWriter(run.journal), source=events.RunSource.IN_PROCESS)
     thread.start()
-    wait_until(lambda: Phase.VALIDATING in [event.phase for event in all_of(run, PhaseStarted)], "validation")
+    wait_until(lambda: "validating" in [event.phase for event in all_of(run, events.PhaseStarted)], "validation")
     thread.control.stop("asked by a test")
     thread.join(LIMIT_S)
     assert not thread.is_alive()
     # A part of a validation says nothing about the epoch.
     assert set(the(run, EpochEnded).logs) == {"loss", "accuracy"}
-    assert the(run, StopRequested).reason == "asked by a test"
+    assert the(run, events.StopRequested).reason == "asked by a test"
     assert (the(run, RunFinished).outcome, run.model.exists(), run.report.exists()) == ("stopped", True, False)
 
 
-def asked(*requests: tuple[Steering, str], folder: Path, **changes: Any) -> RunDirectory:
-    """A run that found requests when it began to train."""
-    thread, run = engine(folder, **changes)
-    for number, (action, value) in enumerate(requests):
-        thread.control.ask(Request(action, "asked by a test", value, str(number)))
-    thread.start()
-    thread.join(LIMIT_S)
-    assert not thread.is_alive()
-    return run
-
-
-@pytest.mark.slow
 def test_impossible_requests_are_refused_in_one_sentence(tmp_path: Path) -> None:
     run = asked(
         (Steering.LEARNING_RATE, "0.1"),
@@ -105,7 +100,6 @@ def test_impossible_requests_are_refused_in_one_sentence(tmp_path: Path) -> None
     assert the(run, RunFinished).outcome == "completed"
 
 
-@pytest.mark.slow
 def test_the_learning_rate_of_one_among_several_optimizers_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "several.py").write_text(SEVERAL, encoding="utf-8")
     model = f"{tmp_path}/several.py:build"
@@ -114,49 +108,37 @@ def test_the_learning_rate_of_one_among_several_optimizers_is_not_changed(tmp_pa
     assert the(run, EpochEnded).learning_rate == pytest.approx(0.02)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_new_learning_rate_and_new_epochs_work_on_replicas(tmp_path: Path, backend: str) -> None:
     config = small_config(epochs=1, accelerator="sim:2", backend=backend, batch_size=64)
     host = Host(config, tmp_path, start=False)
     ask(host.run, Steering.LEARNING_RATE, "asked by a test", "0.02")
     ask(host.run, Steering.EPOCHS, "asked by a test", "+1")
-    host.process = fork_host(host.run)
-    try:
-        assert host.wait() == 0
-    finally:
-        host.kill()
+    end(fork_host(host.run))
     done = [(event.action, event.before, event.after, event.refused) for event in all_of(host.run, Steered)]
     assert done == [("learning_rate", pytest.approx(0.001), pytest.approx(0.02), ""), ("epochs", 1.0, 2.0, "")]
     # On JAX this value comes back from the compiled step, so the step has used it.
     assert [event.learning_rate for event in all_of(host.run, EpochEnded)] == pytest.approx([0.02, 0.02])
-    steps = [event.step for event in all_of(host.run, Progress)]
+    steps = [event.step for event in all_of(host.run, events.Progress)]
     assert steps == sorted(set(steps))
     assert has(host.run, RunFinished)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("resumed_in_forks")
 def test_a_resumed_run_has_the_epochs_that_were_added_and_forgets_old_requests(tmp_path: Path) -> None:
     run = prepare_run(small_config(epochs=2), tmp_path / "runs")
     journal = JournalWriter(run.journal)
-    journal.write(FitStarted(2, 44, 32, 32, 1))
+    journal.write(events.FitStarted(2, 44, 32, 32, 1))
     for after, refused in ((5.0, ""), (9.0, "no")):
         journal.write(Steered(Steering.EPOCHS, "asked", 1, 3, 0.1, 2.0, after, refused))
     journal.close()
     ask(run, Steering.END_NOW, "asked of the process that is gone")
     resumption = prepare_resumption(run)
     assert (resumption.config.epochs, resumption.changes) == (5, ("epochs: 2 → 5",))
-    process = resumption.start()
-    try:
-        assert process.wait(LIMIT_S) == 0
-    finally:
-        process.kill()
-        process.wait()
+    end(resumption.start())
     assert [event.epoch for event in all_of(run, EpochEnded)] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("resumed_in_forks")
 def test_the_schedule_of_the_learning_rate_stays_when_epochs_are_added_and_follows_those_asked_for_on_resuming(
     tmp_path: Path,
@@ -165,11 +147,7 @@ def test_the_schedule_of_the_learning_rate_stays_when_epochs_are_added_and_follo
     host = Host(config, tmp_path, start=False)
     ask(host.run, Steering.EPOCHS, "asked by a test", "+2")
     ask(host.run, Steering.STOP_AFTER_EPOCH, "asked by a test")
-    host.process = fork_host(host.run)
-    try:
-        assert host.wait() == 0
-    finally:
-        host.kill()
+    end(fork_host(host.run))
     assert resumed_rates(host.run)[2:] == pytest.approx([0.001, 0.001])  # it was made for two epochs
     # And now for six.
     fifth, last = resumed_rates(host.run, ("epochs", 6))[4:]
@@ -179,10 +157,5 @@ def test_the_schedule_of_the_learning_rate_stays_when_epochs_are_added_and_follo
 
 def resumed_rates(run: RunDirectory, *changes: tuple[str, int]) -> list[float]:
     """Resume a run to its end, and return the learning rate of each of its epochs."""
-    process = prepare_resumption(run, changes).start()
-    try:
-        assert process.wait(LIMIT_S) == 0, run.log.read_text()[-3000:]
-    finally:
-        process.kill()
-        process.wait()
+    end(prepare_resumption(run, changes).start())
     return [event.learning_rate or 0.0 for event in RunFollower(run).catch_up().state.epochs]
