@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from ..runs.recorder import Recorder
 
-MOST_EXAMPLES = 200_000  # more would hardly change the scores and take too long at the end of a run
 _LONGEST_AFTER_STOP_S = 5.0
 _LONGEST_BEFORE_PICTURES_S = 20.0  # pictures need about as long again: the model is compiled to predict
 _MOST_MISTAKES = 10
@@ -43,12 +42,14 @@ def report_classes(
     examples: Examples,
     outputs: Sequence[ClassOutput] | None = None,
     restored: int = 0,
+    most_examples: int = 200_000,
 ) -> ClassReport | None:
     """Score every class with the saved model, and write the result to the run's ``report.json``.
 
     `outputs` are those that are classes; None for the only output of a built-in model, if the labels are classes. The
     report is that of the first, with those of the others; None without one or without validation data. `restored` is
-    the epoch whose weights the model has; 0 if they are those of the last one.
+    the epoch whose weights the model has; 0 if they are those of the last one. More than `most_examples` would hardly
+    change the scores and take too long at the end of a run.
 
     This compiles the model again, so it comes last. An error here is reported and does not fail the run. A run that was
     asked to stop gets a report only if validation takes a few seconds at most.
@@ -60,7 +61,7 @@ def report_classes(
     recorder.enter(Phase.VALIDATING, "scores per class")
     began_at, report = time.monotonic(), None
     try:
-        report = _evaluated(recorder, model, validation, examples, outputs)
+        report = _evaluated(recorder, model, validation, examples, outputs, most_examples)
         if report is not None:
             state = recorder.state()
             last, best = state.epochs[-1].epoch if state.epochs else 0, state.best_epoch()
@@ -92,7 +93,12 @@ def _is_in_a_hurry(recorder: Recorder) -> bool:
 
 
 def _evaluated(
-    recorder: Recorder, model: Any, validation: Any, examples: Examples, outputs: Sequence[ClassOutput]
+    recorder: Recorder,
+    model: Any,
+    validation: Any,
+    examples: Examples,
+    outputs: Sequence[ClassOutput],
+    most_examples: int,
 ) -> ClassReport | None:
     counted = {}
     for output in outputs:
@@ -107,9 +113,9 @@ def _evaluated(
     metrics: Any = {name: [confusion] for name, confusion in counted.items()}
     model.compile(loss=losses.get("", losses), metrics=metrics.get("", metrics), jit_compile=model.jit_compile)
     seen, most = validation, None  # the number of examples, if that is limited
-    if examples.validation_count is None or examples.validation_count > MOST_EXAMPLES:
+    if examples.validation_count is None or examples.validation_count > most_examples:
         batch = batch_size(validation)
-        batches = -(-MOST_EXAMPLES // batch)
+        batches = -(-most_examples // batch)
         seen, most = validation.take(batches), batches * batch
     was_asked = recorder.control.reason is not None
 

@@ -9,30 +9,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import all_of, has, run_host, small_config, the
+from tests.engine.jobs.predicting import train
+from tests.helpers import all_of, has, small_config, the
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.models.outputs import ClassOutput, class_outputs, outputs_by_name
 from tpu_console.engine.runs.class_report import ClassReport, read_report
 from tpu_console.engine.runs.events import EpochEnded, Noticed, PhaseStarted, RunFinished
-from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.recorder import Recorder
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run
-from tpu_console.engine.training import class_scoring as report
 from tpu_console.engine.training.class_scoring import Confusion, report_classes, report_on
 from tpu_console.tui.text.confusion import headline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture
-def recorder(tmp_path: Path) -> Iterator[Recorder]:
-    run = create_run("report", tmp_path / "runs")
-    journal = JournalWriter(run.journal)
-    yield Recorder(run, journal)
-    journal.close()
+    from tpu_console.engine.runs.recorder import Recorder
 
 
 def identity_model(width: int = 3, dtype: str = "float32") -> Any:
@@ -52,11 +42,21 @@ def examples(outputs: Any, labels: Any, *, task: Task = Task.CLASSES, classes: i
     return Examples(pairs, pairs, len(labels), count, signature, **changes)
 
 
-def report_of(recorder: Recorder, given: Examples, model: Any = None, **config: Any) -> ClassReport | None:
+def report_of(
+    recorder: Recorder, given: Examples, model: Any = None, most: int = 1000, **config: Any
+) -> ClassReport | None:
     model = model if model is not None else compiled(identity_model())
     batches = given.validation.batch(2)
     outputs = class_outputs(model, small_config(**config), outputs_by_name(model), "", next(iter(batches))[1])
-    return report_classes(recorder, model, batches, given, outputs if given.signature.task is Task.OWN else None)
+    outputs = outputs if given.signature.task is Task.OWN else None
+    return report_classes(recorder, model, batches, given, outputs, most_examples=most)
+
+
+def report_in(recorder: Recorder) -> ClassReport:
+    """The report of a run, which is there."""
+    found = read_report(recorder.run)
+    assert found is not None
+    return found
 
 
 ONE, TWO, THREE = [0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]
@@ -86,20 +86,18 @@ def test_every_figure_of_a_small_matrix() -> None:
 )
 def test_labels_of_every_form(recorder: Recorder, labels: Any, task: Task) -> None:
     given = examples([ONE, TWO, THREE, THREE, THREE], labels, task=task, class_names=("ant", "bee", "cat"))
-    found = report_of(recorder, given)
-    assert found is not None
+    assert report_of(recorder, given) == (found := report_in(recorder))
     assert found.matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 2))
     assert [one.name for one in found.classes] == ["ant", "bee", "cat"]
     assert found.accuracy == 0.8
-    assert read_report(recorder.run) == found
     assert recorder.run.report.stat().st_mode & 0o077 == 0
     assert [event.detail for event in all_of(recorder.run, PhaseStarted)] == ["scores per class"]
 
 
 def test_outputs_that_are_no_numbers_are_wrong_and_counted(recorder: Recorder) -> None:
     nan = [np.nan, 0.1, 0.1]
-    found = report_of(recorder, examples([nan, TWO, nan], [0, 1, 2]))
-    assert found is not None
+    report_of(recorder, examples([nan, TWO, nan], [0, 1, 2]))
+    found = report_in(recorder)
     assert (found.not_numbers, found.examples, found.accuracy) == (2, 3, 1 / 3)
     assert found.classes[0].recall == 0.0
     json.loads(recorder.run.report.read_text(), parse_constant=pytest.fail)
@@ -107,9 +105,8 @@ def test_outputs_that_are_no_numbers_are_wrong_and_counted(recorder: Recorder) -
 
 def test_one_probability_tells_two_classes(recorder: Recorder) -> None:
     given = examples([[0.9], [0.2], [0.6]], [1, 0, 0], classes=2)
-    found = report_of(recorder, given, compiled(identity_model(1)))
-    assert found is not None
-    assert found.matrix == ((1, 1), (0, 1))
+    report_of(recorder, given, compiled(identity_model(1)))
+    assert report_in(recorder).matrix == ((1, 1), (0, 1))
 
 
 @pytest.mark.parametrize("form", [dict, tuple])
@@ -125,20 +122,17 @@ def test_every_output_that_is_classes_has_a_report(recorder: Recorder, form: typ
     outputs = (ClassOutput("kind", 0, 3), ClassOutput("side", 2, 1, "sigmoid"))
     data = Examples(pairs, pairs, 3, 3, Signature(Task.OWN, {"x": Input((3,))}))
     model.compile(loss="mse")
-    found = report_classes(recorder, model, pairs.batch(2), data, outputs)
-    assert found is not None
+    assert report_classes(recorder, model, pairs.batch(2), data, outputs) == (found := report_in(recorder))
     assert (found.output, found.matrix) == ("kind", ((1, 0, 0), (0, 1, 1), (0, 0, 0)))
     assert [(one.output, one.examples, len(one.classes)) for one in found.others] == [("side", 3, 2)]
-    assert read_report(recorder.run) == found
     assert [one["output"] for one in found.as_dict(is_brief=True)["others"]] == ["side"]
 
 
 def test_weights_are_not_counts_and_what_is_never_guessed_has_no_precision(recorder: Recorder) -> None:
     given = examples([ONE, TWO, THREE], [0, 1, 1])
     batches = given.validation.map(lambda x, y: (x, y, 5.0)).batch(2)
-    found = report_classes(recorder, compiled(identity_model()), batches, given)
-    assert found is not None
-    assert found.matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 0))
+    report_classes(recorder, compiled(identity_model()), batches, given)
+    assert report_in(recorder).matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 0))
     one = report_on(np.array([[2, 0], [2, 0]]), ["a", "b"]).classes[1]
     assert (one.precision, one.recall, one.f1) == (None, 0.0, 0.0)
     many = report_on(np.eye(150, dtype=np.int64), [str(n) for n in range(150)])
@@ -149,24 +143,19 @@ def test_weights_are_not_counts_and_what_is_never_guessed_has_no_precision(recor
 def test_without_classes_or_validation_or_time_there_is_no_report(recorder: Recorder) -> None:
     numbers = examples([ONE, TWO], np.array([0.3, 0.7], np.float32), task=Task.OWN, classes=0)
     assert report_of(recorder, numbers, loss="mean_squared_error") is None
+    for task in (Task.TRANSLATION, Task.RATINGS):
+        assert report_of(recorder, examples([ONE], [0], task=task)) is None
     assert report_classes(recorder, compiled(identity_model()), None, examples([ONE], [0])) is None
     recorder.control.stop("asked by SIGTERM")  # how long a validation takes is unknown
     assert report_of(recorder, examples([ONE], [0])) is None
     assert not has(recorder.run, Noticed)
-
-
-@pytest.mark.parametrize("task", [Task.TRANSLATION, Task.RATINGS])
-def test_other_tasks_have_no_report(recorder: Recorder, task: Task) -> None:
-    assert report_of(recorder, examples([ONE], [0], task=task)) is None
     assert not recorder.run.report.exists()
 
 
 @pytest.mark.parametrize("count", [7, None])
-def test_only_so_much_is_looked_at(recorder: Recorder, count: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "MOST_EXAMPLES", 3)
-    found = report_of(recorder, examples([ONE] * 7, [0] * 7, count=count))
-    assert found is not None
-    assert (found.examples, found.is_partial) == (4, True)
+def test_only_so_much_is_looked_at(recorder: Recorder, count: int | None) -> None:
+    report_of(recorder, examples([ONE] * 7, [0] * 7, count=count), most=3)
+    assert (report_in(recorder).examples, report_in(recorder).is_partial) == (4, True)
 
 
 def test_an_error_is_reported_and_does_not_fail_the_run(recorder: Recorder) -> None:
@@ -189,29 +178,22 @@ def test_a_stop_while_it_is_made_leaves_it_out(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"classes": [{}], "matrix": [], "mistakes": []}'])
-def test_a_damaged_report_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
-    run = create_run("damaged", tmp_path)
-    assert read_report(run) is None
-    run.report.write_text(text)
+def test_a_damaged_report_is_an_error_that_names_it(recorder: Recorder, text: str) -> None:
+    assert read_report(recorder.run) is None
+    recorder.run.report.write_text(text)
     with pytest.raises(ConsoleError, match=r"report.json of .*damaged"):
-        read_report(run)
-
-
-def check_agrees(run: RunDirectory) -> None:
-    """The matrix says the same as the accuracy of the last validation, and the summary holds it."""
-    found, end = read_report(run), the(run, RunFinished)
-    assert found is not None
-    last = end.summary["final"]["val_accuracy"]
-    assert found.accuracy == pytest.approx(last, abs=1e-6)
-    assert sum(map(sum, found.matrix)) == found.examples == 360
-    assert json.loads(run.summary.read_text())["classes"] == json.loads(json.dumps(found.as_dict()))
-    assert end.summary["classes"]["examples"] == 360
+        read_report(recorder.run)
 
 
 # Reports of runs on replicas are in test_backends.py.
 @pytest.mark.slow
 def test_the_report_of_a_run_agrees_with_its_validation(tmp_path: Path) -> None:
-    check_agrees(run_host(small_config(epochs=2, loss="categorical_crossentropy", batch_size=50), tmp_path))
+    run = train(small_config(epochs=2, loss="categorical_crossentropy", batch_size=50), tmp_path)
+    found, end = read_report(run), the(run, RunFinished)
+    assert found is not None
+    assert found.accuracy == pytest.approx(end.summary["final"]["val_accuracy"], abs=1e-6)
+    assert sum(map(sum, found.matrix)) == found.examples == end.summary["classes"]["examples"] == 360
+    assert json.loads(run.summary.read_text())["classes"] == json.loads(json.dumps(found.as_dict()))
 
 
 def test_the_counts_survive_half_precision() -> None:
@@ -236,17 +218,11 @@ def image_model() -> Any:
 def test_the_surest_mistakes_are_kept_as_pictures(recorder: Recorder) -> None:
     sure = [-1.0, 1.0, -1.0]  # also the range of the pixels
     report_of(recorder, images([ONE, TWO, sure, THREE, THREE], [0, 0, 2, 2, 1]), image_model())
-    found = read_report(recorder.run)
-    assert found is not None
+    found = report_in(recorder)
     assert [picture.caption for picture in found.pictures] == ["cat → bee", "ant → bee", "bee → cat"]
     assert (found.pictures[0].height, found.pictures[0].width) == (1, 3)
     assert found.pictures[0].rgb == bytes([0] * 3 + [255] * 3 + [0] * 3)
     assert found.pictures[1].rgb[:6] == bytes([140] * 3 + [229] * 3)
-
-
-def ended(number: int, loss: float) -> EpochEnded:
-    logs = {"loss": loss, "val_loss": loss}
-    return EpochEnded(number, 10 * number, 10, float(number), 1.0, 0.0, 0.1, None, None, None, logs)
 
 
 @pytest.mark.parametrize(("restored", "epoch", "is_last", "is_best"), [(0, 3, True, False), (2, 2, False, True)])
@@ -254,13 +230,13 @@ def test_a_report_says_which_model_it_judges(
     recorder: Recorder, restored: int, epoch: int, is_last: bool, is_best: bool
 ) -> None:
     for number, loss in enumerate((0.9, 0.1, 0.5), 1):
-        recorder.emit(ended(number, loss))
+        logs = {"loss": loss, "val_loss": loss}
+        recorder.emit(EpochEnded(number, 10 * number, 10, float(number), 1.0, 0.0, 0.1, None, None, None, logs))
     given = examples([ONE, TWO, THREE], [0, 1, 1])
-    found = report_classes(recorder, compiled(identity_model()), given.validation.batch(2), given, restored=restored)
-    assert found is not None
+    report_classes(recorder, compiled(identity_model()), given.validation.batch(2), given, restored=restored)
+    found = report_in(recorder)
     assert (found.epoch, found.is_last, found.is_best) == (epoch, is_last, is_best)
     assert f"model (epoch {epoch})" in headline(found)
-    assert read_report(recorder.run) == found
 
 
 @pytest.mark.parametrize(
@@ -277,7 +253,4 @@ def test_a_report_says_which_model_it_judges(
 def test_damaged_pictures_leave_the_scores(recorder: Recorder, content: str) -> None:
     report_of(recorder, images([ONE, TWO], [1, 1]), image_model())
     recorder.run.mistakes.write_text(content, encoding="utf-8")
-    found = read_report(recorder.run)
-    assert found is not None
-    assert found.pictures == ()
-    assert found.accuracy == 0.5
+    assert (report_in(recorder).pictures, report_in(recorder).accuracy) == ((), 0.5)

@@ -225,7 +225,7 @@ def test_a_model_that_cannot_be_saved_fails_the_run_and_loses_no_epoch(train: Tr
     [
         ({"model": "mine.py:leaves", "model_options": {}}, "raised SystemExit", "raise SystemExit"),
         ({"model": "mine.py:raises_while_training", "model_options": {}}, "not this shape", "# the very line"),
-        ({"model": "mine.py:too_narrow", "model_options": {}}, "from 0 to 9", ""),
+        ({"model": "mine.py:too_narrow", "model_options": {}}, "to 9, and the model gives 7", ""),
         ({"batch_size": 2000}, "2,000 (2,000 × 1)", ""),
         ({"model": "cnn", "model_options": {"filters": [4, 4, 4, 4]}}, "(8, 8, 1)", ""),
         ({"data": {"validation_fraction": 0.001}}, "data.validation_fraction=0.001", ""),
