@@ -42,22 +42,29 @@ def set_deep(values: dict[str, Any], dotted: str, value: object) -> dict[str, An
 
 
 @given(configurations())
-def test_every_configuration_survives_toml(config: RunConfig) -> None:
+def test_every_configuration_survives_toml_and_needs_no_defaults(config: RunConfig) -> None:
     assert parse_config(tomllib.loads(to_toml(config))) == config
-
-
-@given(configurations())
-def test_a_configuration_without_its_defaults_is_the_same(config: RunConfig) -> None:
     assert parse_config(config.model_dump(mode="json", exclude_defaults=True)) == config
 
 
-def test_a_file_is_read_back_equal(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"dataset = 'digits'\nmodel = \nepochs = 3\n", r"mine\.toml: is not valid TOML: .*line 2"),
+        ("name = 'é'".encode("latin-1"), "is not UTF-8"),
+        (None, "cannot be read: No such file"),
+        (b"x = " + b"[" * 10_000, "nested brackets"),
+        (b".".join([b"a"] * 1002) + b" = 1", "more than 1,000 parts"),
+    ],
+)
+def test_a_file_is_read_back_equal_or_refused(tmp_path: Path, content: bytes | None, what: str) -> None:
     config = parse_config(REQUIRED | {"optimizer": {"learning_rate": 3e-4}, "model": "../é/mine.py:build"})
-    path = tmp_path / "config.toml"
+    path = tmp_path / "mine.toml"
     path.write_text(to_toml(config), encoding="utf-8")
     assert load_config(path) == config
-    with pytest.raises(ValueError, match="frozen"):
-        config.epochs = 4  # type: ignore[misc]
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(ConfigError, match=what):
+        load_config(path)
 
 
 def test_every_problem_names_its_file_and_key(tmp_path: Path) -> None:
@@ -70,16 +77,8 @@ def test_every_problem_names_its_file_and_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     found = {problem.key: problem.message for problem in caught.value.problems}
-    assert found.keys() == {
-        "dataset",
-        "batch_size",
-        "epoch",
-        "epochs",
-        "metrics.0",
-        "model_options.filter",
-        "optimizer.learning_rate",
-        "optimizer.schedle",
-    }
+    keys = "dataset batch_size epoch epochs metrics.0 model_options.filter optimizer.learning_rate optimizer.schedle"
+    assert found.keys() == {*keys.split()}
     lines = str(caught.value).splitlines()
     assert len(lines) == len(found)
     assert all(line.startswith(f"{path}: ") for line in lines)
@@ -104,9 +103,7 @@ def test_an_unknown_key_or_name_suggests_the_nearest_one(key: str, value: object
 
 def test_a_name_without_a_near_match_lists_all_names() -> None:
     message = problems(REQUIRED | {"dataset": "xyzzy"})["dataset"]
-    assert "valid: " in message
-    assert "fashion-mnist, hf, image-csv, image-folder" in message
-    assert "package.module:function" in message
+    assert all(name in message for name in ("fashion-mnist, hf, image-csv", "package.module:function"))
 
 
 @pytest.mark.parametrize("reference", ["mine:", ":make", "a b:make", "mine.py:not a name", "1x:make"])
@@ -133,7 +130,7 @@ def test_an_invalid_function_reference_is_refused(reference: str) -> None:
         "model_options.filters": [[], [32, 0]],
         "model_options.dropout": [1.0],
         "optimizer.learning_rate": [0.0, -1e-3, float("nan"), float("inf"), "1e-3"],
-        "optimizer.schedule": ["linear(final_fraction=0)", "cosine(end=0.5)"],
+        "optimizer.schedule": ["linear(final_fraction=0)", "linear(final_fraction=1.5)", "cosine(end=0.5)"],
         "data.options.columns": [["user", "item"]],
         "augmentation.rotation": [181.0],
         "tensorboard": [True],
@@ -215,22 +212,6 @@ def test_missing_keys_are_required() -> None:
     assert problems({}) == dict.fromkeys(REQUIRED, "is required")
 
 
-def test_a_syntax_error_names_its_file_and_line(tmp_path: Path) -> None:
-    path = tmp_path / "broken.toml"
-    path.write_text("dataset = 'digits'\nmodel = \nepochs = 3\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"broken\.toml: is not valid TOML: .*line 2"):
-        load_config(path)
-
-
-def test_a_binary_or_missing_file_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "latin.toml"
-    path.write_bytes("name = 'é'".encode("latin-1"))
-    with pytest.raises(ConfigError, match="is not UTF-8 text"):
-        load_config(path)
-    with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read: No such file"):
-        load_config(tmp_path / "absent.toml")
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -278,28 +259,42 @@ def test_another_model_starts_from_its_own_options() -> None:
     assert with_changes(config, [("model", "cnn")]).model_options == {"filters": [4]}
 
 
-@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear", "exponential"])
-def test_warm_up_works_only_with_constant_and_cosine(schedule: str) -> None:
-    values = REQUIRED | {"optimizer": {"schedule": schedule, "warmup_epochs": 1.0}}
-    if schedule in {"constant", "cosine"}:
-        assert parse_config(values).optimizer.warmup_epochs == 1.0
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ({"optimizer": {"schedule": "constant", "warmup_epochs": 1.0}}, set()),
+        ({"optimizer": {"schedule": "cosine", "warmup_epochs": 1.0}}, set()),
+        ({"optimizer": {"schedule": "linear(final_fraction=1)", "warmup_epochs": 1.0}}, {"optimizer.warmup_epochs"}),
+        ({"optimizer": {"schedule": "exponential", "warmup_epochs": 1.0}}, {"optimizer.warmup_epochs"}),
+        ({"augmentation": {"mixup": 0.2, "crop": 0.1, "rotation": 10.0, "placement": "auto"}}, set()),
+        (
+            {"augmentation": {"mixup": 0.2, "crop": 0.1, "cutmix": 0.0, "rotation": 10.0, "placement": "model"}},
+            {"augmentation.mixup", "augmentation.crop"},
+        ),
+        (
+            {"early_stopping": {"monitor": "val_acuracy"}, "checkpoint": {"monitor": "val_auc"}},
+            {"early_stopping.monitor", "checkpoint.monitor"},
+        ),
+        ({"early_stopping": {"monitor": "val_accuracy"}, "checkpoint": {"monitor": "none"}}, set()),
+        ({"early_stopping": {"monitor": "mine"}, "model": "mine.py:build"}, set()),
+        ({"label_smoothing": 0.1}, set()),
+        ({"label_smoothing": 0.1, "loss": "mean_squared_error"}, {"label_smoothing"}),
+        ({"label_smoothing": 0.1, "metrics": ["sparse_categorical_accuracy"]}, {"metrics"}),
+        ({"hosts": {"count": 2, "index": 1}, "backend": "jax"}, set()),
+        ({"hosts": {"count": 2, "index": 2}}, {"hosts.index"}),
+        ({"hosts": {"count": 2}, "backend": "tensorflow"}, {"backend"}),
+        ({"hosts": {"count": 2}, "accelerator": "sim:3"}, {"accelerator"}),
+        ({"hosts": {"count": 2}, "accelerator": "sim:4"}, set()),
+        ({"hosts": {"count": 2}, "model": "hub", "model_options": {"path": "x"}}, {"hosts.count"}),
+        ({"backend": "jax", "model": "hub", "model_options": {"path": "x"}}, {"backend"}),
+        ({"backend": "jax", "accelerator": "tpu:10.0.0.1"}, {"backend"}),
+    ],
+)
+def test_keys_that_do_not_fit_together_are_named(values: dict[str, Any], wrong: set[str]) -> None:
+    if wrong:
+        assert {*problems(REQUIRED | values)} == wrong
     else:
-        assert f"not {schedule}" in problems(values)["optimizer.warmup_epochs"]
-
-
-def test_augmentation_without_a_layer_cannot_be_placed_in_the_model() -> None:
-    changes = {"mixup": 0.2, "crop": 0.1, "cutmix": 0.0, "rotation": 10.0}
-    values = {"dataset": "cifar10", "model": "cnn", "batch_size": 32, "epochs": 1}
-    parse_config(values | {"augmentation": changes | {"placement": "auto"}})
-    with pytest.raises(ConfigError) as caught:
-        parse_config(values | {"augmentation": changes | {"placement": "model"}})
-    assert {problem.key for problem in caught.value.problems} == {"augmentation.mixup", "augmentation.crop"}
-
-
-def test_only_metrics_of_the_run_can_be_monitored() -> None:
-    found = problems(REQUIRED | {"early_stopping": {"monitor": "val_acuracy"}, "checkpoint": {"monitor": "val_auc"}})
-    assert "'val_accuracy'" in found["early_stopping.monitor"]
-    assert "checkpoint.monitor" in found
+        parse_config(REQUIRED | values)
 
 
 def test_options_are_dropped_with_their_dataset() -> None:
@@ -351,17 +346,15 @@ def test_the_command_trains_the_same_configuration(base: RunConfig, wanted: RunC
 
 
 def test_the_command_of_an_unchanged_preset_is_short() -> None:
-    assert run_command(config(), config(), "digits-cnn") == "tpu-console run digits-cnn"
+    assert run_command(config(), config(), "digits-cnn").split() == ["tpu-console", "run", "digits-cnn"]
 
 
 def test_the_command_uses_the_short_options_and_quotes_for_the_shell() -> None:
     changed = config(epochs=9, accelerator="sim:2", model_options={"filters": [8, 16]}, name="true")
-    command = run_command(changed, config(), "a b")
-    assert command.startswith("tpu-console run 'a b' ")
-    assert "--epochs 9" in command
-    assert "--accelerator sim:2" in command
-    assert "--set 'model_options.filters=[8, 16]'" in command
-    assert "--set 'name=\"true\"'" in command
+    words = shlex.split(command := run_command(changed, config(), "a b"))
+    assert words[:3] == ["tpu-console", "run", "a b"]
+    given = {*zip(words[3::2], words[4::2], strict=True)}
+    assert given > {("--epochs", "9"), ("--accelerator", "sim:2"), ("--set", 'name="true"')}
     assert run_again(command, config()) == changed
 
 
@@ -373,8 +366,6 @@ def test_a_removed_custom_option_is_removed_from_the_command() -> None:
 
 def test_the_command_does_not_empty_options_of_another_dataset() -> None:
     files = config(dataset="image-folder", data={"options": {"path": "photos", "skip_bad": True}})
-    assert run_command(config(), files, "photos") == "tpu-console run photos --set dataset=digits"
-    command = run_command(files, config(), "digits-cnn")
-    assert command.endswith(
-        "--set dataset=image-folder --set data.options.path=photos --set data.options.skip_bad=true"
-    )
+    assert run_command(config(), files, "photos").split()[3:] == ["--set", "dataset=digits"]
+    words = run_command(files, config(), "digits-cnn").split()
+    assert words[4::2] == ["dataset=image-folder", "data.options.path=photos", "data.options.skip_bad=true"]

@@ -17,6 +17,7 @@ from tpu_console.engine.config.user_code import (
 from tpu_console.engine.errors import UserCodeError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 MINE = """
@@ -37,8 +38,9 @@ def fail_deep(*arguments):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A person's folder, which is the current one; nothing of it stays imported."""
+    path, modules = list(sys.path), {*sys.modules}
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
     (tmp_path / "neighbour_of_mine.py").write_text("BASE = 10\n", encoding="utf-8")
     package = tmp_path / "package_of_mine"
@@ -46,9 +48,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (package / "__init__.py").touch()
     (package / "models.py").write_text("def make():\n    return 'made'\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    return tmp_path
+    yield tmp_path
+    sys.path[:] = path
+    for name in {*sys.modules} - modules:
+        del sys.modules[name]
 
 
 def failure(reference: str, *arguments: object, **options: object) -> UserCodeError:
@@ -57,12 +60,9 @@ def failure(reference: str, *arguments: object, **options: object) -> UserCodeEr
     return caught.value
 
 
-def test_a_function_of_a_file_is_called_and_may_import_its_neighbours(folder: Path) -> None:
+def test_a_function_of_a_file_or_package_is_called_and_may_import_its_neighbours(folder: Path) -> None:
     assert call_user_function("mine.py:make", 2, extra=1) == 21
     assert call_user_function(f"{folder}/mine.py:make", 2) == 20
-
-
-def test_a_function_of_a_package_in_the_current_folder_is_called(folder: Path) -> None:
     assert call_user_function("package_of_mine.models:make") == "made"
 
 
@@ -90,13 +90,10 @@ def test_a_model_function_may_take_only_options(folder: Path) -> None:
         call_model_function("nets.py:both", (4,), 3, {"depth": 2})
 
 
-def test_options_that_the_function_does_not_take_point_to_the_function(folder: Path) -> None:
+def test_a_missing_option_or_function_is_named(folder: Path) -> None:
     error = failure("mine.py:make", 1, size=2)
     assert "'size'" in error.what
     assert error.why == f"File {folder}/mine.py, line 6"
-
-
-def test_a_missing_function_is_named(folder: Path) -> None:
     for reference, what in {
         "mine.py:mak": "did you mean 'make'?",
         "mine.py:SIZE": "not a function",
