@@ -47,8 +47,9 @@ def report_of(
 ) -> ClassReport | None:
     model = model if model is not None else compiled(identity_model())
     batches = given.validation.batch(2)
-    outputs = class_outputs(model, small_config(**config), outputs_by_name(model), "", next(iter(batches))[1])
-    outputs = outputs if given.signature.task is Task.OWN else None
+    outputs = None
+    if given.signature.task is Task.OWN:
+        outputs = class_outputs(model, small_config(**config), outputs_by_name(model), "", next(iter(batches))[1])
     return report_classes(recorder, model, batches, given, outputs, most_examples=most)
 
 
