@@ -18,7 +18,7 @@ from ..config.catalog import is_user_reference
 from ..config.options import METRICS
 from ..config.pieces import parse_piece
 from ..errors import DataError, did_you_mean
-from .places import is_remote, locate, shown
+from .places import is_remote, locate, not_there, shown
 from .row_files import LONGEST_LINE, UTF_8, cells_of, encoding_of, is_row_file, lines_of, reading
 
 if TYPE_CHECKING:
@@ -217,12 +217,14 @@ def refuse_missing(path: str, table: pd.DataFrame, columns: Collection[str]) -> 
         refuse_lines(shown(path), table.index[missing], f"nothing in column '{column}'")
 
 
-def check_there(path: str) -> None:
-    """Check that a file exists; raise `DataError` if it does not."""
+def check_there(path: str, option: str = "") -> None:
+    """Check that a file, which an option may name, exists; raise `DataError` if it does not."""
     place = locate(path)
-    if not is_remote(place) and not Path(place).is_file():
-        what = "is a folder, not a file" if Path(place).is_dir() else "does not exist"
-        raise DataError(f"{shown(path)} {what}.")
+    if is_remote(place) or Path(place).is_file():
+        return
+    if Path(place).is_dir():
+        raise DataError(f"{shown(path)} is a folder, not a file.")
+    raise not_there(path, "file", option) if option else DataError(f"{shown(path)} does not exist.")
 
 
 def open_table(path: str, columns: Sequence[str], empty: Sequence[str] = ("",)) -> pd.DataFrame:

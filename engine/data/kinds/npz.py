@@ -193,11 +193,11 @@ class Npz(FileKind[NpzOptions]):
 
 
 @contextmanager
-def open_arrays(path: str) -> Iterator[Any]:
-    """Open a file of arrays; raise `DataError` if it, or what the body reads of it, is damaged."""
+def open_arrays(path: str, option: str = "") -> Iterator[Any]:
+    """Open a file of arrays, which an option may name; raise `DataError` if what the body reads of it is damaged."""
     from numpy.lib.npyio import NpzFile
 
-    check_there(path)
+    check_there(path, option)
     try:
         with open_file(locate(path)) as file, NpzFile(file, allow_pickle=False) as archive:
             yield archive
@@ -211,7 +211,7 @@ def _opened(options: NpzOptions) -> Iterator[tuple[Any, list[str], list[str]]]:
 
     Raises `DataError` if they are damaged, unclear, or do not fit each other.
     """
-    with open_arrays(options.path) as archive:
+    with open_arrays(options.path, "path") as archive:
         by_name = {name.lower(): name for name in archive.files}
         shapes = {short_text(name): _header(archive, name)[0] for name in archive.files}
         train, validation = (

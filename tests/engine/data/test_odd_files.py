@@ -1,16 +1,16 @@
-"""Pipes, devices, sockets, folders and loops among the files of a dataset: each is named, and nothing waits for one."""
+"""What is no file among those of a dataset, of whatever kind: it is named, and nothing waits for it."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.images import write_image_folder
 from tpu_console.engine.data.images.check import check_image
 from tpu_console.engine.data.kinds.image_folder import ImageFolder
-from tpu_console.engine.data.kinds.table import load_examples, survey
+from tpu_console.engine.data.kinds.table import KINDS, load_examples, survey
 from tpu_console.engine.data.row_files import decoded
 from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.errors import DataError
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.data.survey.skimming import Survey
 
-KINDS = {"pipe": "a pipe", "folder": "a folder", "zero": "a device", "full": "a device"}
-FORMATS = ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv", "npz", "tfrecord"]
+ODD = {"pipe": "a pipe", "folder": "a folder", "zero": "a device", "full": "a device"}
+FORMATS = sorted(name for name, kind in KINDS.items() if kind.source == "path")
 
 
 def make(path: Path, kind: str) -> Path:
@@ -32,44 +32,48 @@ def make(path: Path, kind: str) -> Path:
         os.mkfifo(path)
     elif kind == "folder":
         path.mkdir()
-    elif kind == "loop":
-        path.symlink_to(path.name)
-    else:
-        path.symlink_to(f"/dev/{kind}")
+    elif kind != "nothing":
+        path.symlink_to(path.name if kind == "loop" else f"/dev/{kind}")
     return path
 
 
-def surveyed(dataset: str, path: Path, **options: Any) -> Survey:
-    return survey(config_for(dataset, {"path": str(path), **options}))
+def surveyed(dataset: str, path: Path) -> Survey:
+    return survey(config_for(dataset, {"path": str(path)}))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ODD)
 def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
     with pytest.raises(NotAFileError) as caught:
         open_regular(make(tmp_path / "odd", kind), follows_links=True)
-    assert caught.value.strerror == f"it is {KINDS[kind]}, not a regular file"
+    assert caught.value.strerror == f"it is {ODD[kind]}, not a regular file"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ODD)
 def test_an_image_that_is_not_a_file_says_what_it_is(tmp_path: Path, kind: str) -> None:
-    assert check_image(str(make(tmp_path / "x.jpg", kind))).problem == f"is {KINDS[kind]}, not a regular file"
+    assert check_image(str(make(tmp_path / "x.jpg", kind))).problem == f"is {ODD[kind]}, not a regular file"
 
 
-@pytest.mark.parametrize("kind", ["pipe", "folder", "zero", "loop"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "zero", "loop", "nothing"])
 @pytest.mark.parametrize("dataset", FORMATS)
-def test_a_dataset_that_is_not_a_file_is_refused_in_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
+def test_a_dataset_that_is_not_there_or_no_file_is_refused_in_one_sentence(
+    tmp_path: Path, dataset: str, kind: str
+) -> None:
     path = make(tmp_path / "data.csv", kind)
     (tmp_path / "images").mkdir()
     (problem,) = surveyed(dataset, path).problems
+    assert problem.key == "data.options.path"
     assert "\n" not in problem.message
     assert str(path) in problem.message
     with pytest.raises(DataError) as caught:
         load_examples(config_for(dataset, {"path": str(path)}), lambda _: None)
     assert "\n" not in caught.value.what
+    assert str(path) in caught.value.what
     assert "Errno" not in str(caught.value)
+    if kind == "nothing":
+        assert "data.options.path" in caught.value.remedy
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "loop"])
+@pytest.mark.parametrize("kind", [*ODD, "loop"])
 def test_the_format_of_something_that_is_not_a_file_is_not_guessed(tmp_path: Path, kind: str) -> None:
     path = make(tmp_path / "data.csv", kind)
     with pytest.raises(DataError, match=r"cannot be read|does not exist|not in a known format"):
@@ -104,9 +108,9 @@ def test_loading_names_images_that_are_no_files(tmp_path: Path, skip_bad: bool) 
 @pytest.mark.parametrize("kind", ["pipe", "zero"])
 def test_a_table_that_is_not_a_file_is_refused(tmp_path: Path, kind: str) -> None:
     path = make(tmp_path / "odd.csv", kind)
-    with pytest.raises(DataError, match=f"cannot be read: it is {KINDS[kind]}, not a regular file"):
+    with pytest.raises(DataError, match=f"cannot be read: it is {ODD[kind]}, not a regular file"):
         decoded(str(path))
-    with pytest.raises(DataError, match=f"cannot be read: it is {KINDS[kind]}, not a regular file"):
+    with pytest.raises(DataError, match=f"cannot be read: it is {ODD[kind]}, not a regular file"):
         read_bytes(str(path))
 
 
