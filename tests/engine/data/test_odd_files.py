@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.data.survey.skimming import Survey
 
 ODD = {"pipe": "a pipe", "folder": "a folder", "zero": "a device", "full": "a device"}
-FORMATS = sorted(name for name, kind in KINDS.items() if kind.source == "path")
+FORMATS = sorted(name for name, kind in KINDS.items() if "path" in kind.Options.model_fields)
 
 
 def make(path: Path, kind: str) -> Path:

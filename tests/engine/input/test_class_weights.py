@@ -43,8 +43,7 @@ def weights_by_label(batches: Any, steps: int) -> dict[int, float]:
     return {number: only for number, (only,) in seen.items()}
 
 
-def sklearn_weights() -> Any:
-    return compute_class_weight("balanced", classes=np.arange(CLASSES), y=LABELS)
+BALANCED: Any = compute_class_weight("balanced", classes=np.arange(CLASSES), y=LABELS)
 
 
 @pytest.mark.parametrize("form", ["numbers", "smoothed column", "one-hot", "counted"])
@@ -56,7 +55,7 @@ def test_balanced_weights_are_scikit_learn_s(form: str) -> None:
     config = small_config(batch_size=16, class_weight="balanced", loss=loss, label_smoothing=0.1 * ("smoothed" in form))
     pipeline = build_pipeline(examples(labels, record), config, 1)
     seen = weights_by_label(pipeline.train, 4)
-    assert [seen[number] for number in range(CLASSES)] == pytest.approx(sklearn_weights())
+    assert [seen[number] for number in range(CLASSES)] == pytest.approx(BALANCED)
     assert len(pipeline.validation.element_spec) == 2  # validation is never weighted
     assert pipeline.calibration().element_spec == pipeline.train.element_spec
 
@@ -64,7 +63,7 @@ def test_balanced_weights_are_scikit_learn_s(form: str) -> None:
 def test_a_mixed_example_has_the_weight_of_its_classes() -> None:
     config = small_config(batch_size=16, class_weight="balanced", augmentation={"mixup": 1.0})
     for _, labels, weights in build_pipeline(examples(), config, 1).train.take(4):
-        assert weights.numpy() == pytest.approx(labels.numpy() @ sklearn_weights(), rel=1e-5)
+        assert weights.numpy() == pytest.approx(labels.numpy() @ BALANCED, rel=1e-5)
 
 
 def test_custom_sample_weights_are_kept() -> None:
@@ -72,7 +71,7 @@ def test_custom_sample_weights_are_kept() -> None:
     train = plain.train.map(lambda image, label: (image, label, 10.0))
     own = Examples(train, plain.validation, 64, 64, plain.signature, 255.0)
     seen = weights_by_label(build_pipeline(own, small_config(batch_size=16, class_weight="balanced"), 1).train, 4)
-    assert [seen[number] for number in range(CLASSES)] == pytest.approx(10 * sklearn_weights())
+    assert [seen[number] for number in range(CLASSES)] == pytest.approx(10 * BALANCED)
 
 
 def test_weights_without_classes_or_an_end_are_refused() -> None:
@@ -96,15 +95,9 @@ def test_a_table_weighs_the_classes_it_names_as_keras_does(form: str) -> None:
     assert small_config(class_weight="0=0.5, 2=3").class_weight == config.class_weight
 
 
-def compiled(**changes: Any) -> Any:
-    config = small_config(**changes)
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(CLASSES, activation="softmax")])
-    compile_model(model, config, examples().signature, 1, 10)
-    return model
-
-
 def test_smoothing_reaches_the_loss_and_accuracy_stays_accuracy() -> None:
-    model = compiled(label_smoothing=0.2)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(CLASSES, activation="softmax")])
+    compile_model(model, small_config(label_smoothing=0.2), examples().signature, 1, 10)
     rows = np.random.default_rng(1).random((32, 2)).astype(np.float32)
     numbers = np.arange(32) % CLASSES
     one_hot = np.eye(CLASSES, dtype=np.float32)[numbers]
@@ -120,11 +113,7 @@ def test_smoothing_reaches_the_loss_and_accuracy_stays_accuracy() -> None:
     [
         ({"label_smoothing": 0.1, "loss": "mean_squared_error"}, "label_smoothing", "crossentropy"),
         ({"label_smoothing": 0.1, "metrics": ["sparse_categorical_accuracy"]}, "metrics", "label_smoothing"),
-        (
-            {"augmentation": {"cutmix": 1.0}, "metrics": ["accuracy", "sparse_top_k_categorical_accuracy"]},
-            "metrics",
-            "use 'top_k_categorical_accuracy'",
-        ),
+        ({"augmentation": {"cutmix": 1.0}, "metrics": ["sparse_top_k_categorical_accuracy"]}, "metrics", "'top_k_"),
     ],
 )
 def test_settings_that_exclude_each_other_are_problems_of_the_configuration(
