@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ..compat.keras import attention_projection
-from ..planning.advice import TILE, padded
+from ..planning.plan import TILE, padded
 from .result import Waste
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ..planning.advice import TILE, padded
+from ..planning.plan import TILE, padded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

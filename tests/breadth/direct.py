@@ -65,14 +65,14 @@ def compiled_figures(name: str, batch: int) -> dict[str, Any]:
     try:
         compiled = step.lower(tuple(state), (x, y)).compile()
     except jax.errors.JaxRuntimeError as error:
-        return {"outcome": "does not fit" if "HBM" in str(error) else "does not compile"}
+        return {"outcome": "does not fit" if "HBM" in str(error) else "does not compile", "says": str(error)}
     stats = compiled.memory_analysis()
     held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
     peak = held + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes
     flops = compiled.cost_analysis()["flops"]
     if name in RECURRENT:
         flops += looped_flops(compiled.as_text(), rounds=shape[0])
-    return {"outcome": "fits", "flops": flops, "peak": peak}
+    return {"outcome": "fits", "flops": flops, "peak": peak, "temporaries": stats.temp_size_in_bytes}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Models to compare: all of `keras.applications` at their default size, and ten of other kinds."""
+"""Models to compare: all of `keras.applications` at their default size, and some of other kinds."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -31,6 +31,7 @@ OTHERS = {
     "attention": (128, 64),
     "separable": (64, 64, 3),
     "mixture": (256,),
+    "digits": (8, 8, 1),  # as the preset digits-cnn
 }
 """The other models, with the shape of an example."""
 
@@ -113,3 +114,9 @@ def _mixture(x):
     return layers.Lambda(lambda parts: ops.sum(ops.stack(parts[1:], 1) * parts[0][..., None], 1), output_shape=(512,))(
         [gate, *experts]
     )
+
+
+def _digits(x):
+    for filters in (32, 64):
+        x = layers.ReLU()(layers.MaxPooling2D(2)(layers.Conv2D(filters, 3, padding="same")(x)))
+    return layers.Dropout(0.3)(layers.Dense(64, activation="relu")(layers.Flatten()(x)))

@@ -33,26 +33,38 @@ def backend_choice(
     return choose_backend(config, hardware, packages.__contains__, {"KERAS_HOME": "/nowhere"} | (environ or {}))
 
 
-def test_without_a_tpu_tensorflow_is_taken_because_it_is_faster() -> None:
-    assert backend_choice(LAPTOP).backend == "tensorflow"
-    taken = backend_choice(COLAB, accelerator="sim:8")
-    assert (taken.backend, taken.accelerator, taken.missing) == ("tensorflow", "sim:8", "")
-    assert backend_choice(COLAB, accelerator="cpu", backend="jax") == BackendChoice("jax", "asked for", "cpu")
+ELSEWHERE = "10.0.0.2:8470"
+HUB: dict[str, Any] = {"model": "hub", "model_options": {"path": "/"}}
 
 
-def test_colab_s_and_kaggle_s_tpu_is_reached_by_jax() -> None:
-    taken = backend_choice(COLAB, V5E)
-    assert (taken.backend, taken.accelerator, taken.missing) == ("jax", "tpu", "")
-    # Kaggle sets TPU_NAME=local, which names no other machine.
-    assert backend_choice(COLAB, V5E, {"TPU_NAME": "local"}).backend == "jax"
-
-
-def test_a_tpu_vm_with_tensorflow_tpu_takes_tpustrategy() -> None:
-    taken = backend_choice(TPU_VM, V3)
-    assert (taken.backend, taken.accelerator, taken.missing) == ("tensorflow", "tpu", "")
-    assert "tensorflow-tpu" in taken.why
-    assert backend_choice(TPU_VM | {"jax"}, V3).backend == "jax"
-    assert backend_choice(TPU_VM | {"jax"}, V3, backend="tensorflow").backend == "tensorflow"
+@pytest.mark.parametrize(
+    ("packages", "hardware", "environ", "changes", "backend", "accelerator", "why"),
+    [
+        (LAPTOP, NOTHING, {}, {}, "tensorflow", "auto", "faster without"),
+        (COLAB, NOTHING, {}, {"accelerator": "sim:8"}, "tensorflow", "sim:8", "faster without"),
+        (COLAB, NOTHING, {}, {"accelerator": "cpu", "backend": "jax"}, "jax", "cpu", "asked for"),
+        (COLAB, V5E, {}, {}, "jax", "tpu", "tested on TPUs"),
+        (COLAB, V5E, {"TPU_NAME": "local"}, {}, "jax", "tpu", ""),  # as Kaggle sets it, which names no other machine
+        (TPU_VM, V3, {}, {}, "tensorflow", "tpu", "tensorflow-tpu"),
+        (TPU_VM | {"jax"}, V3, {}, {}, "jax", "tpu", ""),
+        (TPU_VM | {"jax"}, V3, {}, {"backend": "tensorflow"}, "tensorflow", "tpu", "asked for"),
+        # Only TensorFlow reaches a TPU of another machine, and reads a SavedModel.
+        (TPU_VM | COLAB, NOTHING, {"COLAB_TPU_ADDR": ELSEWHERE}, {}, "tensorflow", "tpu", ELSEWHERE),
+        (COLAB | TPU_VM | {"tensorflow-hub"}, V5E, {}, HUB, "tensorflow", "tpu", "SavedModel"),
+    ],
+)
+def test_the_backend_is_the_one_that_can_use_the_machine(
+    packages: set[str],
+    hardware: Hardware,
+    environ: dict[str, str],
+    changes: dict[str, Any],
+    backend: str,
+    accelerator: str,
+    why: str,
+) -> None:
+    taken = backend_choice(packages, hardware, environ, **changes)
+    assert (taken.backend, taken.accelerator, taken.missing) == (backend, accelerator, "")
+    assert why in taken.why
 
 
 def test_a_libtpu_with_which_tensorflow_aborts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,24 +77,17 @@ def test_a_libtpu_with_which_tensorflow_aborts_is_refused(tmp_path: Path, monkey
     assert refused.remedy.endswith("install 'libtpu<0.0.32'")
 
 
-def test_a_tpu_of_another_machine_is_reached_by_tensorflow_only() -> None:
-    colab_v2 = {"COLAB_TPU_ADDR": "10.0.0.2:8470"}
-    assert backend_choice(TPU_VM | COLAB, NOTHING, colab_v2).backend == "tensorflow"
-    assert "10.0.0.2:8470" in backend_choice(TPU_VM | COLAB, NOTHING, colab_v2).why
-    asked = backend_choice(COLAB, NOTHING, accelerator="tpu:10.0.0.2:8470")
+def test_a_tensorflow_without_tpu_operations_is_missing_and_jax_is_named_if_it_can_do_it() -> None:
+    asked = backend_choice(COLAB, NOTHING, accelerator=f"tpu:{ELSEWHERE}")
     assert (asked.backend, "without TPU operations" in asked.missing) == ("tensorflow", True)
     here = [backend_choice(packages, V5E, backend="tensorflow", accelerator="tpu") for packages in (COLAB, LAPTOP)]
     assert ["backend=jax" in choice.remedy for choice in (asked, *here)] == [False, True, False]
-    with pytest.raises(ConfigError, match="only TensorFlow can use"):
-        small_config(accelerator="tpu:10.0.0.2:8470", backend="jax")
 
 
-def test_a_hub_model_chooses_tensorflow_and_says_why(tmp_path: Path) -> None:
-    hub: dict[str, Any] = {"model": "hub", "model_options": {"path": str(tmp_path)}}
-    assert backend_choice(COLAB | TPU_VM, V5E, **hub).backend == "tensorflow"
-    assert "SavedModel" in backend_choice(COLAB, V5E, accelerator="tpu", **hub).why
-    with pytest.raises(ConfigError, match="backend: cannot be jax: a SavedModel of TensorFlow Hub"):
-        small_config(backend="jax", **hub)
+@pytest.mark.parametrize("changes", [{"accelerator": f"tpu:{ELSEWHERE}"}, HUB])
+def test_jax_is_refused_for_what_only_tensorflow_can_use(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="backend: cannot be jax"):
+        small_config(backend="jax", **changes)
 
 
 def test_a_tpu_that_no_package_can_use_leaves_the_cpu_and_is_an_error_when_asked_for() -> None:
@@ -97,7 +102,6 @@ def test_a_tpu_that_no_package_can_use_leaves_the_cpu_and_is_an_error_when_asked
 
 
 KAGGLE = {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}
-HUB: dict[str, Any] = {"model": "hub", "model_options": {"path": "/"}}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers import LIMIT_S, run_forked
 from tpu_console.engine.accelerators.table import FRAMEWORKS
-from tpu_console.engine.accelerators.tpu_strategy import (
+from tpu_console.engine.accelerators.tensorflow import (
     Target,
     choose_target,
     connect_tpu,

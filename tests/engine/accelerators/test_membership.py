@@ -28,52 +28,67 @@ def found(tmp_path: Path, name: str = "laptop", environ: Mapping[str, str] | Non
     return find_membership(small_config(**changes), sources)
 
 
-def test_a_machine_trains_alone_unless_something_says_otherwise(tmp_path: Path) -> None:
-    assert found(tmp_path / "a", accelerator="auto") is None
-    assert found(tmp_path / "b", hosts={"count": 1, "index": 0, "coordinator": "h:1"}) is None
-    assert found(tmp_path / "c", "gke-v5e-4", accelerator="tpu") is None
-    assert found(tmp_path / "d", "kaggle-v5e-8-interactive", accelerator="tpu") is None
+POD, GKE, THIRD = "v5p-32-host-1-of-4", "gke-v5e-4", {"index": 2, "count": 3, "coordinator": "10.0.0.1:9000"}
+SLICES = {"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1", "MEGASCALE_COORDINATOR_ADDRESS": "10.1.0.5:8080"}
+NAMED = {
+    "TPU_WORKER_HOSTNAMES": "tpu-0.svc,tpu-1.svc,tpu-2.svc,tpu-3.svc",
+    "TPU_WORKER_ID": "3",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-16",
+}
+# libtpu's own ports stand there, which it listens at itself.
+WITH_PORTS = {"TPU_PROCESS_ADDRESSES": "10.4.0.1:8471,10.4.0.2:8471", "TPU_WORKER_ID": "0"}
+IN_POD = Membership(4, 1, "10.128.0.21", PORT, 300.0, "v5p-32 has 4 hosts")
+OVERRIDES = {"count": 2, "index": 0, "coordinator": "10.128.0.22:9000"}
 
 
-def test_the_configuration_says_who_this_is(tmp_path: Path) -> None:
-    hosts = {"count": 3, "index": 2, "coordinator": "10.0.0.1:9000"}
-    assert found(tmp_path, hosts=hosts) == Membership(3, 2, "10.0.0.1", 9000, 300.0, "asked for")
+@pytest.mark.parametrize(
+    ("machine", "environ", "changes", "membership"),
+    [
+        ("laptop", {}, {"accelerator": "auto"}, None),
+        ("laptop", {}, {"hosts": {"count": 1, "index": 0, "coordinator": "h:1"}}, None),
+        (GKE, {}, {"accelerator": "tpu"}, None),
+        # A pod's host that does not use its TPU trains alone.
+        *((POD, {}, {"accelerator": name}, None) for name in ("cpu", "sim:8", "tpu:10.0.0.9:8470")),
+        ("laptop", {}, {"hosts": THIRD}, Membership(3, 2, "10.0.0.1", 9000, 300.0, "asked for")),
+        (POD, {}, {"accelerator": "auto"}, IN_POD),
+        (POD, {}, {"accelerator": "tpu"}, IN_POD),
+        (
+            *(POD, {}, {"accelerator": "tpu", "hosts": OVERRIDES}),
+            Membership(2, 0, "10.128.0.22", 9000, 300.0, "asked for"),
+        ),
+        (
+            *(POD, SLICES, {"accelerator": "tpu"}),
+            Membership(8, 5, "10.1.0.5", PORT, 300.0, "2 slices of v5p-32 have 8 hosts"),
+        ),
+        (
+            *(GKE, NAMED, {"accelerator": "tpu"}),
+            Membership(4, 3, "tpu-0.svc", PORT, 300.0, "v5litepod-16 has 4 hosts"),
+        ),
+    ],
+)
+def test_the_configuration_or_the_machine_says_who_this_is(
+    tmp_path: Path, machine: str, environ: dict[str, str], changes: dict[str, Any], membership: Membership | None
+) -> None:
+    assert found(tmp_path, machine, environ, **changes) == membership
 
 
-def test_a_tpu_pod_s_metadata_says_who_this_is(tmp_path: Path) -> None:
-    pod = Membership(4, 1, "10.128.0.21", PORT, 300.0, "v5p-32 has 4 hosts")
-    assert found(tmp_path / "a", "v5p-32-host-1-of-4", accelerator="auto") == pod
-    assert found(tmp_path / "b", "v5p-32-host-1-of-4", accelerator="tpu") == pod
-    hosts = {"count": 2, "index": 0, "coordinator": "10.128.0.22:9000"}  # it overrides the pod
-    chosen = found(tmp_path / "c", "v5p-32-host-1-of-4", accelerator="tpu", hosts=hosts)
-    assert chosen == Membership(2, 0, "10.128.0.22", 9000, 300.0, "asked for")
-
-
-def test_several_slices_count_all_their_hosts(tmp_path: Path) -> None:
-    slices = {"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1", "MEGASCALE_COORDINATOR_ADDRESS": "10.1.0.5:8080"}
-    second = Membership(8, 5, "10.1.0.5", PORT, 300.0, "2 slices of v5p-32 have 8 hosts")
-    assert found(tmp_path / "a", "v5p-32-host-1-of-4", slices, accelerator="tpu") == second
-    with pytest.raises(AcceleratorError, match="number of this host"):
-        found(tmp_path / "b", "v5p-32-host-1-of-4", {"MEGASCALE_NUM_SLICES": "2"}, accelerator="tpu")
-
-
-def test_a_pod_s_host_that_does_not_use_its_tpu_trains_alone(tmp_path: Path) -> None:
-    for number, accelerator in enumerate(("cpu", "sim:8", "tpu:10.0.0.9:8470")):
-        assert found(tmp_path / str(number), "v5p-32-host-1-of-4", accelerator=accelerator) is None
-
-
-def test_gke_s_variables_say_who_this_is(tmp_path: Path) -> None:
-    names = "tpu-0.svc,tpu-1.svc,tpu-2.svc,tpu-3.svc"
-    environ = {"TPU_WORKER_HOSTNAMES": names, "TPU_WORKER_ID": "3", "TPU_ACCELERATOR_TYPE": "v5litepod-16"}
-    place_in = found(tmp_path / "a", "gke-v5e-4", environ, accelerator="tpu")
-    assert place_in == Membership(4, 3, "tpu-0.svc", PORT, 300.0, "v5litepod-16 has 4 hosts")
-    # libtpu's own ports stand there, which it listens at itself.
-    environ = {"TPU_PROCESS_ADDRESSES": "10.4.0.1:8471,10.4.0.2:8471", "TPU_WORKER_ID": "0"}
-    place_in = found(tmp_path / "b", "gke-v5e-4", environ, accelerator="tpu")
+def test_the_variables_of_several_processes_say_who_this_is(tmp_path: Path) -> None:
+    place_in = found(tmp_path, GKE, WITH_PORTS, accelerator="tpu")
     assert (place_in.address, place_in.port, place_in.count) == ("10.4.0.1", PORT, 2)
-    hosts = {"count": 2, "coordinator": "h:1"}
-    with pytest.raises(AcceleratorError, match="This is host 3, but 2 hosts"):
-        found(tmp_path / "c", "gke-v5e-4", {"TPU_WORKER_ID": "3"}, accelerator="tpu", hosts=hosts)
+
+
+@pytest.mark.parametrize(
+    ("machine", "environ", "hosts", "words"),
+    [
+        (POD, {"MEGASCALE_NUM_SLICES": "2"}, {}, "number of this host"),
+        (GKE, {"TPU_WORKER_ID": "3"}, {"count": 2, "coordinator": "h:1"}, "This is host 3, but 2 hosts"),
+    ],
+)
+def test_variables_that_do_not_say_enough_or_too_much_are_refused(
+    tmp_path: Path, machine: str, environ: dict[str, str], hosts: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(AcceleratorError, match=words):
+        found(tmp_path, machine, environ, accelerator="tpu", hosts=hosts)
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,26 @@
-"""The plan of a run, before anything is loaded."""
+"""The plan of a run and advice on its configuration, before anything is loaded."""
 
 from __future__ import annotations
 
+import os
 import re
-from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tpu_console.engine.accelerators.backend import is_installed
+from tests.helpers import run_python, small_config
+from tpu_console.engine.accelerators.backend import choose_backend
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import FunctionRecord, note_outputs, save_function_record
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.kinds.table import train_examples_of
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.planning.plan import budget_finding, devices_of, make_plan, own_findings, static_advice
 from tpu_console.engine.runs.run_history import PastRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
@@ -220,54 +221,34 @@ def test_a_slice_is_planned_with_all_hosts_unless_one_is_requested() -> None:
     assert make_plan(config(), slice_of_four).replicas == 1  # on the CPU
 
 
-def test_an_unused_tpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpu_console.engine.accelerators.backend.find_spec", lambda _name: None)
-    monkeypatch.setattr("tpu_console.engine.accelerators.backend.version", _not_installed)
-    is_installed.cache_clear()
+def test_an_unused_tpu_is_reported() -> None:
+    def problems(hardware: Hardware, accelerator: str) -> list[Severity]:
+        asked = config(accelerator=accelerator)
+        choice = choose_backend(asked, hardware, {"tensorflow"}.__contains__, {"KERAS_HOME": "/nowhere"})
+        return [one.severity for one in devices_of(asked, hardware, choice)[3]]
+
     tpu = Hardware(tpu="/dev/accel0")
-    assert severity("accel0) is not", tpu, accelerator="auto") is Severity.WARNING
-    for hardware, accelerator in ((tpu, "cpu"), (NOTHING, "auto")):
-        assert not [text for text in advice_of(hardware, accelerator=accelerator) if "is not used" in text]
-    is_installed.cache_clear()
+    assert problems(tpu, "auto") == [Severity.WARNING]
+    assert problems(tpu, "cpu") == problems(NOTHING, "auto") == []
 
 
-def _not_installed(package: str) -> str:
-    raise PackageNotFoundError(package)
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    """Let this thread use a single core."""
+    if not hasattr(os, "sched_setaffinity"):
+        pytest.skip("only Linux binds a thread to a core")
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    yield
+    os.sched_setaffinity(0, cores)
 
 
-def test_too_many_simulated_replicas_for_the_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)
-    assert severity("replicas share 1 core, ", accelerator="sim:8") is Severity.WARNING
-    assert not [text for text in advice_of(accelerator="sim:4") if "share 1 core" in text]
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
-    assert severity("replicas share 2 cores", accelerator="sim:16", batch_size=8) is Severity.WARNING
+@pytest.mark.usefixtures("one_core")
+def test_too_many_simulated_replicas_for_the_cores_are_a_warning() -> None:
     hosts = {"count": 2, "index": 0, "coordinator": "10.0.0.1"}  # each simulates its share
-    for changes in ({"accelerator": "sim:8"}, {"accelerator": "sim:16", "hosts": hosts}):
-        assert not [text for text in advice_of(batch_size=8, **changes) if "share 2 cores" in text]
-
-
-def test_code_of_the_user_that_is_missing_is_refused_and_logits_are_mentioned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
-    own: dict[str, Any] = {"model": "mine.py:build", "model_options": {}}
-    assert severity("no file", model="gone.py:build", model_options={}) is Severity.ERROR
-    assert severity("mean 'build'?", model="mine.py:biuld", model_options={}) is Severity.ERROR
-    assert severity("probabilities or logits", **own) is Severity.INFO
-    note_outputs(config(**own), "logits")
-    assert severity("gives logits (found", **own) is Severity.INFO
-    several = {**own, "loss": "kind=mae, team=categorical_crossentropy"}
-    assert severity("kind mean_absolute_error, ", **several) is Severity.INFO
-    (tmp_path / "mine.py").write_text("import gone_of_mine\ndef build(shape, classes): ...\n", encoding="utf-8")
-    assert severity("imports gone_of", **own) is Severity.ERROR
-    (tmp_path / "mine.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
-    note_outputs(config(**own), "probabilities")
-    assert severity("probabilities (found", **own) is Severity.INFO
-    assert severity("probabilities to mine", loss="mine.py:build", **own) is Severity.INFO
-    assert severity("(outputs=logits)", outputs="logits", **own) is Severity.INFO
-    numbers: dict[str, Any] = {"loss": "mean_squared_error", "metrics": ["accuracy"]}
-    assert severity("accuracy says little", **numbers) is Severity.WARNING
+    for replicas, more, is_said in ((4, {}, False), (5, {}, True), (8, {"hosts": hosts}, False)):
+        advice = make_plan(config(accelerator=f"sim:{replicas}", batch_size=8, **more), NOTHING).advice
+        assert [one.severity for one in advice if "share 1 core" in one.text] == [Severity.WARNING] * is_said
 
 
 def test_a_mirror_that_cannot_be_written_is_said_before_the_run(tmp_path: Path) -> None:
@@ -275,3 +256,209 @@ def test_a_mirror_that_cannot_be_written_is_said_before_the_run(tmp_path: Path) 
     assert severity(f"{missing} cannot be written", mirror=missing) == "warning"
     assert severity("reports whether", mirror="gs://bucket/runs") == "info"
     assert not [text for text in advice_of(mirror=str(tmp_path)) if "mirror" in text]
+
+
+def advice(devices: int = 8, **changes: Any) -> list[Finding]:
+    """Advice on a configuration about which there is little to say."""
+    values = {
+        "dataset": "mnist",
+        "model": "mlp",
+        "model_options": {"hidden": [128]},
+        "batch_size": 128,
+        "epochs": 1,
+        "precision": "mixed_bfloat16",
+        "steps_per_epoch": 50,
+        "optimizer": {"scale_with_replicas": True},
+    }
+    return list(static_advice(parse_config(values | changes), devices))
+
+
+def test_a_function_without_validation_data_is_named_once_it_is_known() -> None:
+    config = parse_config(
+        {"dataset": "mine.py:data", "model": "mlp", "batch_size": 128, "epochs": 1, "metrics": ["accuracy"]}
+    )
+    number = Input((4,))
+    for held_out, is_said in ((0, True), (8, False), (None, False)):
+        save_function_record(config, FunctionRecord((number, Input(())), (), 2, 64, held_out, "2026-11-20"))
+        said = [one.text for one in own_findings(config) if one.key == "validation"]
+        assert any("no validation data" in text for text in said) == is_said
+
+
+@pytest.mark.parametrize(
+    ("loss", "whole", "is_said"),
+    [
+        ("sparse_categorical_crossentropy", False, True),
+        ("sparse_categorical_crossentropy", True, False),
+        ("mean_squared_error", False, False),
+    ],
+)
+def test_decimal_labels_do_not_suit_a_loss_of_classes(loss: str, whole: bool, is_said: bool) -> None:
+    config = small_config(dataset="mine.py:data", loss=loss, metrics=[])
+    part = (Input((4,)), Input(()))
+    save_function_record(config, FunctionRecord(part, part, 2, 64, 8, "2026-11-20", whole_labels=whole))
+    assert ("loss" in [one.key for one in own_findings(config)]) == is_said
+
+
+def test_a_file_of_weights_has_to_be_there(tmp_path: Path) -> None:
+    (tmp_path / "there.weights.h5").touch()
+    for name, is_said in (("there", False), ("gone", True)):
+        config = small_config(weights=str(tmp_path / f"{name}.weights.h5"))
+        assert ("weights" in [one.key for one in own_findings(config)]) == is_said
+
+
+@pytest.mark.parametrize(("rate", "is_said"), [(10, True), (1, False), (0.1, False)])
+def test_a_learning_rate_of_ten_is_advised_against(rate: float, is_said: bool) -> None:
+    config = small_config(optimizer={"learning_rate": rate})
+    found = [one.severity for one in own_findings(config) if one.key == "optimizer.learning_rate"]
+    assert found == [Severity.WARNING] * is_said
+
+
+def test_a_configuration_that_suits_a_tpu_gets_no_advice() -> None:
+    assert advice() == advice(1, optimizer={}) == []
+    assert [one.key for one in advice(2, optimizer={})] == ["optimizer.scale_with_replicas"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity", "key", "text"),
+    [
+        ({"batch_size": 100}, "warning", "batch_size", "pads it to 104"),
+        ({"batch_size": 64}, "info", "batch_size", "multiples of 128"),
+        ({"batch_size": 8000}, "error", "batch_size", "the largest batch size that fits is 7500"),
+        ({"batch_size": 7}, "info", "batch_size", "pads it to 8"),
+        ({"steps_per_epoch": "all"}, "info", "batch_size", "each epoch drops 608"),
+        ({"optimizer": {}}, "info", "optimizer.scale_with_replicas", "grows 8-fold"),
+        ({"precision": "float32"}, "info", "precision", "twice the memory"),
+        ({"precision": "mixed_float16"}, "warning", "precision", "convert float16"),
+        ({"steps_per_execution": 2}, "info", "steps_per_execution", "is not used: JAX queues steps"),
+        (
+            {"steps_per_execution": 32, "backend": "tensorflow"},
+            "info",
+            "steps_per_execution",
+            "is not used: Keras runs one step at a time with several replicas",
+        ),
+    ],
+)
+def test_a_configuration_that_does_not_suit_a_tpu_gets_advice(
+    changes: dict[str, Any], severity: str, key: str, text: str
+) -> None:
+    (found,) = advice(**changes)
+    assert (found.severity, found.key) == (severity, key)
+    assert text in found.text
+
+
+@pytest.mark.parametrize(
+    ("steps", "severity", "text"), [(1, "info", "waits for the host"), (64, "warning", "more than the 50 steps")]
+)
+def test_steps_per_execution_are_checked_if_they_are_used(steps: int, severity: str, text: str) -> None:
+    (found,) = advice(1, steps_per_execution=steps, backend="tensorflow")
+    assert (found.severity, found.key) == (severity, "steps_per_execution")
+    assert text in found.text
+    assert advice(1, steps_per_execution=50, backend="tensorflow") == []
+    assert advice(1, steps_per_execution=1) == []
+
+
+@pytest.mark.parametrize(("heads", "is_said"), [(8, True), (2, False), (1, False)])
+def test_heads_narrower_than_the_matrix_unit_get_advice(tmp_path: Path, heads: int, is_said: bool) -> None:
+    (tmp_path / "pairs.txt").write_text("a\tb\n" * 20)
+    options = {"width": 256, "heads": heads, "hidden": 512}
+    data = {"options": {"path": str(tmp_path / "pairs.txt")}}
+    found = advice(dataset="text-pairs", data=data, model="transformer", model_options=options)
+    assert [one.key for one in found if "32 wide" in one.text] == ["model_options.heads"] * is_said
+
+
+@pytest.mark.parametrize(("changes", "severity"), [({"rotation": 10.0}, "error"), ({"flip": "horizontal"}, "warning")])
+def test_augmentation_in_the_model_should_move_to_the_pipeline(changes: dict[str, Any], severity: str) -> None:
+    (found,) = advice(augmentation={"placement": "model", **changes})
+    assert found.severity == severity
+    assert "augmentation.placement=pipeline" in found.remedy
+    assert advice(augmentation={"placement": "auto", **changes}) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "padded_to", "use"), [(12, 16, 16), (63, 64, 64), (136, 256, 128), (200, 256, 256), (65, 128, 128)]
+)
+def test_a_size_that_a_tpu_pads_comes_with_the_nearest_that_it_does_not(size: int, padded_to: int, use: int) -> None:
+    assert not advice(model_options={"hidden": [use]})
+    (found,) = advice(model_options={"hidden": [size, size]})
+    assert f"from {size} to {padded_to}." in found.text
+    assert f"Use {use} instead of {size} " in found.remedy
+
+
+def test_replicas_that_have_no_example_each_are_too_many() -> None:
+    (found, *_) = advice(100_000, batch_size=1)
+    assert (found.severity, "fewer replicas" in found.text) == ("error", True)
+    assert advice(1, batch_size=60_000, steps_per_epoch=1)[0].severity != "error", "one batch of all examples fits"
+
+
+@pytest.mark.parametrize(
+    ("budget", "fitting", "severity", "words"),
+    [
+        ("90m", 1, "warning", "About 1 of 2 epochs fit into the budget of 90m;"),
+        ("20s", 2, "info", "All 2 epochs fit into the budget of 20s."),
+        ("kaggle", None, "info", "the budget of kaggle (9 hours) is unknown"),
+    ],
+)
+def test_a_budget_says_how_many_epochs_fit(budget: str, fitting: int | None, severity: str, words: str) -> None:
+    found = budget_finding(small_config(epochs=2, budget=budget), 9 * 3600, fitting)
+    assert (found.severity, found.key) == (severity, "budget")
+    assert words in found.text
+
+
+MINE = "def build(shape, classes): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "noted", "severity", "words"),
+    [
+        ({"model": "gone.py:build"}, "", "error", "no file"),
+        ({"model": "mine.py:biuld"}, "", "error", "mean 'build'?"),
+        ({"model": "needy.py:build"}, "", "error", "imports gone_of"),
+        ({}, "", "info", "is checked when it is built"),
+        ({}, "logits", "info", "gives logits (found"),
+        ({}, "probabilities", "info", "probabilities (found"),
+        ({"outputs": "logits"}, "", "info", "logits (outputs=logits)"),
+        ({"outputs": "probabilities"}, "", "info", "gives probabilities"),
+        ({"loss": "mine.py:build"}, "", "info", "set outputs=logits"),
+        ({"loss": "mine.py:build", "outputs": "logits"}, "", "info", "gives logits"),
+        ({"loss": "kind=mae, team=categorical_crossentropy"}, "", "info", "kind mean_absolute_error, "),
+        ({"model": "cnn", "loss": "mean_squared_error", "metrics": ["accuracy"]}, "", "warning", "accuracy says"),
+    ],
+)
+def test_what_is_said_of_the_user_s_code_and_its_outputs(
+    changes: dict[str, Any], noted: str, severity: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    (tmp_path / "needy.py").write_text(f"import gone_of_mine\n{MINE}", encoding="utf-8")
+    config = parse_config({"dataset": "digits", "model": "mine.py:build", "batch_size": 8, "epochs": 1} | changes)
+    if noted:
+        note_outputs(config, noted)
+    assert severity in [one.severity for one in own_findings(config) if words in one.text]
+
+
+def test_the_most_severe_comes_first_and_the_plan_uses_the_same_words() -> None:
+    changes: dict[str, Any] = {"batch_size": 100, "precision": "float32", "optimizer": {}}
+    found = advice(**changes, augmentation={"placement": "model", "zoom": 0.1})
+    order = ["error", "warning", "info"]
+    assert [order.index(one.severity) for one in found] == sorted(order.index(one.severity) for one in found)
+    config = parse_config(
+        {"dataset": "mnist", "model": "mlp", "epochs": 1, "accelerator": "sim:8", "steps_per_epoch": 50} | changes
+    )
+    planned = {item.text for item in make_plan(config, Hardware()).advice}
+    texts = {one.text for one in static_advice(config, 8) if one.key in {"batch_size", "optimizer.scale_with_replicas"}}
+    assert len(texts) == 2
+    assert texts <= planned
+
+
+SCRIPT = """
+import sys, time
+from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.planning.plan import own_findings, static_advice
+config = parse_config({"dataset": "mnist", "model": "mlp", "batch_size": 100, "epochs": 1})
+static_advice(config, 8)
+print(sorted(sys.modules.keys() & {"tensorflow", "keras", "jax", "numpy", "pandas", "sklearn"}))
+"""
+
+
+def test_advice_loads_no_framework(tmp_path: Path) -> None:
+    assert run_python(SCRIPT, cwd=tmp_path).strip() == "[]"

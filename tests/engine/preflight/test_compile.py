@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import LIMIT_S, run_forked
+from tests.helpers import ROOT, run_forked, run_python
 from tpu_console.engine.preflight.cache import choices_of, versions
 from tpu_console.engine.preflight.result import Memory, Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology
@@ -27,69 +25,8 @@ pytestmark = pytest.mark.slow
 
 BATCH, TOO_MANY = 128, 1 << 21
 
-# Nothing of ours: the preset's model by hand, and the calls of JAX that compile its step.
-DIRECT = """
-import json, re, sys
-import jax, keras, numpy as np
-from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-layers = keras.layers
-model = keras.Sequential([
-    keras.Input((8, 8, 1)),
-    layers.Conv2D(32, 3, padding="same"), layers.MaxPooling2D(2), layers.ReLU(),
-    layers.Conv2D(64, 3, padding="same"), layers.MaxPooling2D(2), layers.ReLU(),
-    layers.Flatten(), layers.Dense(64, activation="relu"), layers.Dropout(0.3),
-    layers.Dense(10, activation="softmax", dtype="float32"),
-])
-model.compile(keras.optimizers.Adam(0.001), "sparse_categorical_crossentropy", metrics=["accuracy"])
-model.optimizer.build(model.trainable_variables)
-devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4").devices
-mesh = Mesh(np.array(devices), ("batch",))
-copied, dealt = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
-x = jax.ShapeDtypeStruct((1024, 8, 8, 1), "float32", sharding=dealt)
-y = jax.ShapeDtypeStruct((1024,), "int32", sharding=dealt)
-model._symbolic_build(data_batch=(x, y))
-state = [
-    [jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=copied) for v in variables]
-    for variables in (model.trainable_variables, model.non_trainable_variables,
-                      model.optimizer.variables, model.metrics_variables)
-]
-step = jax.jit(model.train_step, donate_argnums=0, out_shardings=(None, tuple([copied] * len(p) for p in state)))
-
-def compiled(examples):
-    x = jax.ShapeDtypeStruct((examples, 8, 8, 1), "float32", sharding=dealt)
-    y = jax.ShapeDtypeStruct((examples,), "int32", sharding=dealt)
-    return step.lower(tuple(state), (x, y)).compile()
-
-fits = compiled(8 * int(sys.argv[1]))
-stats = fits.memory_analysis()
-try:
-    refusal = compiled(8 * int(sys.argv[2])) and ""
-except jax.errors.JaxRuntimeError as error:
-    refusal = str(error)
-print(json.dumps({
-    "flops": fits.cost_analysis()["flops"],
-    "temporaries": stats.temp_size_in_bytes,
-    "peak": stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
-        + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes,
-    "gigabytes_refused": float(re.search("([0-9.]+)G.? (?:exceeds available HBM|of 15.75G)", refusal)[1]),
-}))
-"""
-
-
-def _said(home: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        [sys.executable, "-P", *arguments],
-        cwd=home,
-        env=os.environ | {"TPU_CONSOLE_HOME": str(home), "TF_CPP_MIN_LOG_LEVEL": "3"} | (env or {}),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=2.5 * LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+BREADTH = ROOT / "tests" / "breadth"
+DIRECTLY = "import sys; from tests.breadth.direct import main; main('digits', int(sys.argv[1]))"
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +36,14 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     The same program and the same compiler say the same, so that is recorded; with any other one they are called.
     """
     recorded: dict[str, Any] = json.loads(Path(__file__).with_name("direct.json").read_text(encoding="utf-8"))
-    of = {"program": hashlib.sha256(f"{DIRECT}{BATCH} {TOO_MANY}".encode()).hexdigest(), "versions": versions()}
+    program = b"".join((BREADTH / name).read_bytes() for name in ("direct.py", "models.py"))
+    of = {"program": hashlib.sha256(program).hexdigest(), "versions": versions()}
     if recorded["of"] == of:
         said: dict[str, Any] = recorded["said"]
         return said
-    said = json.loads(_said(tmp_path_factory.mktemp("direct"), "-c", DIRECT, str(BATCH), str(TOO_MANY), env=PREFLIGHT))
+    home, env = tmp_path_factory.mktemp("direct"), PREFLIGHT | {"PYTHONPATH": str(ROOT)}
+    fits, refused = (json.loads(run_python(DIRECTLY, str(batch), cwd=home, env=env)) for batch in (BATCH, TOO_MANY))
+    said = fits | {"says": refused["says"]}
     print(json.dumps({"of": of, "said": said}))  # what to record
     return said
 
@@ -114,12 +54,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Verdict], list
     config = find_preset("digits-cnn").config.model_dump(mode="json")
     options = json.dumps({"config": config, "on": ["v5e-8", "v5e-1"], "batches": [BATCH]})
     home = tmp_path_factory.mktemp("home")
+    job = "from runpy import run_module; run_module('tpu_console.engine.jobs.job', None, '__main__', True)"
     said, again = (
-        [
-            json.loads(line)
-            for line in _said(home, "-m", "tpu_console.engine.jobs.job", "preflight", options).splitlines()
-        ]
-        for _ in range(2)
+        [json.loads(line) for line in run_python(job, "preflight", options, cwd=home).splitlines()] for _ in range(2)
     )
     assert [one["kind"] for one in again] == ["result"]
     assert all(verdict["is_remembered"] for verdict in again[-1]["verdicts"])
@@ -181,7 +118,9 @@ def _too_large(config: RunConfig) -> tuple[Verdict, Memory]:
 
 def test_what_is_much_too_large_does_not_fit(direct: dict[str, Any]) -> None:
     _, memory = _too_large(find_preset("digits-cnn").config.model_copy(update={"batch_size": TOO_MANY}))
-    assert memory.peak == pytest.approx(direct["gigabytes_refused"] * 2**30, rel=0.02)
+    refused = re.search(r"([0-9.]+)G.? (?:exceeds available HBM|of 15.75G)", direct["says"])
+    assert refused is not None
+    assert memory.peak == pytest.approx(float(refused[1]) * 2**30, rel=0.02)
 
 
 def test_the_verdict_on_two_phases_is_that_of_the_second() -> None:

@@ -1,4 +1,4 @@
-"""The likely time beside the bound, from the user's runs, the host and the input."""
+"""The likely time beside the bound, from the user's runs, the host and the input; and how near a run came to it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,27 @@ from tests.helpers import replace, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.data.cached_facts import save_input_speed
-from tpu_console.engine.preflight.likely import input_throughput_of, likely_of
+from tpu_console.engine.preflight.cache import save_verdict
+from tpu_console.engine.preflight.likely import best_case_of, efficiency_of, input_throughput_of, likely_of
+from tpu_console.engine.runs.events import (
+    AcceleratorReady,
+    EpochEnded,
+    Event,
+    FitStarted,
+    Replica,
+    RunOutcome,
+    RunStarted,
+)
+from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.storage.paths import runs_folder
+from tpu_console.engine.training.summary import summary_of
 from tpu_console.tui.text.verdicts import likely_text
 
 if TYPE_CHECKING:
     from tpu_console.engine.preflight.result import Verdict
 
 CONFIG = small_config(accelerator="tpu")
+OF_128 = small_config(accelerator="tpu", batch_size=128)
 BEST = 2.32e-3
 
 
@@ -80,3 +93,51 @@ def test_a_short_step_takes_as_long_as_the_host_needs_to_start_it() -> None:
     feeding = input_throughput_of(CONFIG, on(1e-6))
     assert feeding is not None
     assert feeding.wanted_per_s == FITS.global_batch / FRAMEWORKS["jax"].host_step_s
+
+
+def state_of(kind: str = "TPU v5 lite", devices: int = 8, accelerator: str = "tpu") -> RunState:
+    replicas = tuple(Replica(index, f"tpu:{index}", kind, "host") for index in range(devices))
+    events: list[Event] = [
+        RunStarted("small", "host", 1, "here", OF_128.model_dump(mode="json")),
+        AcceleratorReady(accelerator, "", "", replicas, {}),
+        *(
+            EpochEnded(n, n, 1, n, 1.0, 0.0, 0.0, step_ms, 9.0, 0.1, {"loss": 1.0})
+            for n, step_ms in ((1, 9.0), (2, 4.0), (3, 2.9))
+        ),
+    ]
+    state = RunState()
+    for event in events:
+        state = reduce(state, event, 0.0)
+    return state
+
+
+def test_a_run_is_compared_with_its_verdict_on_the_same_tpu() -> None:
+    save_verdict(OF_128, FITS)
+    efficiency = efficiency_of(state_of())
+    assert efficiency is not None
+    assert (efficiency.tpu, efficiency.best_step_ms, efficiency.measured_step_ms) == ("v5e-8", 2.32, 4.0)
+    assert efficiency.share == pytest.approx(0.58)
+    summary = summary_of(state_of(), RunOutcome.COMPLETED, "")
+    assert summary["best_case"] == {"tpu": "v5e-8", "step_ms": 2.32, "reached": pytest.approx(0.58)}
+
+
+def test_a_run_keeps_the_verdict_that_was_there_when_it_began() -> None:
+    fit = FitStarted(3, 1, 1024, 128, 1, best_step_ms=1.0, best_layers_ms={"conv": 0.75})
+    efficiency = efficiency_of(reduce(state_of(), fit, 0.0))  # read on a machine without the verdict
+    assert efficiency is not None
+    assert (efficiency.tpu, efficiency.best_step_ms, efficiency.share) == ("v5e-8", 1.0, 0.25)
+    assert best_case_of(reduce(state_of(), fit, 0.0)) == ("v5e-8", 1.0, {"conv": 0.75})
+    assert FITS.bound is not None
+    save_verdict(OF_128, replace(FITS, bound=replace(FITS.bound, layers={"conv": 0.5e-3})))
+    assert best_case_of(state_of()) == ("v5e-8", 2.32, {"conv": 0.5})
+
+
+def test_no_efficiency_for_another_tpu_another_configuration_or_no_tpu() -> None:
+    assert efficiency_of(state_of()) is None
+    save_verdict(small_config(batch_size=128, model_options={"hidden": [9]}), FITS)
+    assert efficiency_of(state_of()) is None
+    save_verdict(OF_128, FITS)
+    assert efficiency_of(state_of(kind="TPU v4")) is None
+    assert efficiency_of(state_of(devices=4)) is None
+    assert efficiency_of(state_of(accelerator="cpu")) is None
+    assert summary_of(state_of(accelerator="cpu"), RunOutcome.COMPLETED, "")["best_case"] is None

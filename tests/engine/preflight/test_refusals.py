@@ -36,12 +36,12 @@ CASES = {
     "named": (NUMBER, 'len(f"{ops.mean(x):.2f}")', "print"),
     "counted": (NUMBER, "for _ in range(int(ops.sum(x))):", "instead of range(n) keras.ops.fori_loop"),
     "torch": ("Keras's tensors do not have", "x.detach()", "keras.ops"),
-    "mask": (CHANGES, "return y[y > 0]", "keras.ops.where(mask, x, 0) instead of x[mask]"),
+    "mask": (CHANGES, ": y[y > 0]", "keras.ops.where(mask, x, 0) instead of x[mask]"),
     "nonzero": (CHANGES, "ops.nonzero(x)[0]", "a fixed size for nonzero"),
     "unique": (CHANGES, "jnp.unique(x)[:10]", "nonzero, unique"),
-    "largest": (CHANGES, "ops.top_k(x, count)", "the largest size that can occur"),
+    "largest": (CHANGES, "ops.top_k(x, _count(x))", "the largest size that can occur"),
     "coded": (CHANGES, "ops.one_hot(", "the largest size that can occur"),
-    "cut": (CHANGES, "return x[:, :length]", "instead of x[:, :k]"),
+    "cut": (CHANGES, "x[:, : _count(x)]", "instead of x[:, :k]"),
     "rows": ("uses the batch size", "for row in x", "keras.ops.vectorized_map"),
     "vanishing": ("uses the batch size", "int(x.shape[0])", "-1 stands for the batch"),
     "flow": ("calls TensorFlow", "tf.nn.relu(x)", "with keras.ops"),
@@ -49,7 +49,7 @@ CASES = {
     "words": ("strings or 64-bit numbers", "convert_to_tensor", "input pipeline"),
     "noisy": ("without a seed generator", "keras.random.normal", "give the random function seed"),
     "assigns": ("assigns to a part", "x[:, 0] = 0", "keras.ops.slice_update"),
-    "plus": ("incompatible shapes for broadcasting: (batch, 16), (3, 3)", "return x + np.zeros", "Fix it"),
+    "plus": ("incompatible shapes for broadcasting: (batch, 16), (3, 3)", "x + np.zeros", "Fix it"),
     "broken": ("raised ValueError: the wheel came off", "raise ValueError(", "Fix it"),
     "looped": (ENDLESS, "ops.while_loop(", "keras.ops.fori_loop(0, LARGEST, body, x)"),
     "limited": (ENDLESS, "maximum_iterations=5", "keras.ops.stop_gradient"),
@@ -130,4 +130,4 @@ def test_a_layer_that_is_created_in_call_is_refused_with_its_line(verdicts: Mapp
     (finding,) = verdict.findings
     assert "not part of" in finding.text
     assert f"File {FILE}, line " in finding.text
-    assert "return layers.Dense(16)(x)" in finding.text
+    assert "layers.Dense(16)(x)" in finding.text

@@ -16,174 +16,89 @@ def _model(layer):
     return build
 
 
-def layer(call):
+def _layer(name, call):
     """Return a function of a model with a layer of that name whose `call` this is."""
     call.__code__ = call.__code__.replace(co_name="call")
-    kind = type(call.__name__.title(), (layers.Layer,), {"call": call})
-    return _model(lambda: kind(name=call.__name__))
+    kind = type(name.title(), (layers.Layer,), {"call": call})
+    return _model(lambda: kind(name=name))
 
 
 def _count(x):
     return ops.cast(ops.max(x), "int32")
 
 
-@layer
-def branch(self, x):
+def _branch(self, x):
     if ops.mean(x) > 0:
         return x
     return -x
 
 
-@layer
-def both(self, x):
-    return x * ops.cast((x > 0) and (x < 1), "float32")
-
-
-@layer
-def checked(self, x):
+def _checked(self, x):
     assert ops.all(x >= 0), "pixels below zero"
     return x
 
 
-@layer
-def numpy(self, x):
-    return ops.convert_to_tensor(np.sort(np.asarray(x)))
-
-
-@layer
-def eager(self, x):
-    return x.numpy() * 2
-
-
-@layer
-def scaled(self, x):
-    return x * float(ops.max(x))
-
-
-@layer
-def item(self, x):
-    return x * x[0, 0].item()
-
-
-@layer
-def named(self, x):
-    return x * len(f"{ops.mean(x):.2f}")
-
-
-@layer
-def counted(self, x):
+def _counted(self, x):
     for _ in range(int(ops.sum(x))):
         x = x + 1
     return x
 
 
-@layer
-def torch(self, x):
-    return x.detach()
-
-
-@layer
-def mask(self, y):
-    return y[y > 0]
-
-
-@layer
-def nonzero(self, x):
-    return ops.take(x, ops.nonzero(x)[0], axis=0)
-
-
-@layer
-def unique(self, x):
-    return jnp.unique(x)[:10]
-
-
-@layer
-def largest(self, x):
-    count = _count(x)
-    return ops.top_k(x, count)[0]
-
-
-@layer
-def coded(self, x):
-    return ops.one_hot(ops.argmax(x, -1), _count(x))
-
-
-@layer
-def cut(self, x):
-    length = _count(x)
-    return x[:, :length]
-
-
-@layer
-def rows(self, x):
-    return ops.stack([row * 2 for row in x])
-
-
-@layer
-def vanishing(self, x):
-    return ops.reshape(x, (int(x.shape[0]) // 2, -1))
-
-
-@layer
-def flow(self, x):
+def _flow(self, x):
     import tensorflow as tf
 
     return tf.nn.relu(x)
 
 
-@layer
-def spelled(self, x):
+def _spelled(self, x):
     import tensorflow as tf
 
     return ops.cast(tf.strings.length(tf.strings.as_string(x)), "float32")
 
 
-@layer
-def words(self, x):
-    return ops.convert_to_tensor(["a"])
-
-
-@layer
-def noisy(self, x):
-    return x + keras.random.normal(ops.shape(x))
-
-
-@layer
-def assigns(self, x):
+def _assigns(self, x):
     x[:, 0] = 0
     return x
 
 
-@layer
-def plus(self, x):
-    return x + np.zeros((3, 3), "float32")
-
-
-@layer
-def broken(self, x):
+def _broken(self, x):
     raise ValueError("the wheel came off")
 
 
-@layer
-def looped(self, x):
-    return ops.while_loop(lambda i, y: i < _count(x), lambda i, y: (i + 1, y * 2), (0, x))[1]
-
-
-@layer
-def limited(self, x):
-    return ops.while_loop(lambda y: ops.max(y) < 9, lambda y: (y * 2,), (x,), maximum_iterations=5)[0]
-
-
-@layer
-def either(self, x):
-    return ops.cond(ops.mean(x) > 0, lambda: x, lambda: x[:, :8])
-
-
-@layer
-def created(self, x):
-    return layers.Dense(16)(x)
-
-
+CALLS = {
+    "branch": _branch,
+    "both": lambda self, x: x * ops.cast((x > 0) and (x < 1), "float32"),
+    "checked": _checked,
+    "numpy": lambda self, x: ops.convert_to_tensor(np.sort(np.asarray(x))),
+    "eager": lambda self, x: x.numpy() * 2,
+    "scaled": lambda self, x: x * float(ops.max(x)),
+    "item": lambda self, x: x * x[0, 0].item(),
+    "named": lambda self, x: x * len(f"{ops.mean(x):.2f}"),
+    "counted": _counted,
+    "torch": lambda self, x: x.detach(),
+    "mask": lambda self, y: y[y > 0],
+    "nonzero": lambda self, x: ops.take(x, ops.nonzero(x)[0], axis=0),
+    "unique": lambda self, x: jnp.unique(x)[:10],
+    "largest": lambda self, x: ops.top_k(x, _count(x))[0],
+    "coded": lambda self, x: ops.one_hot(ops.argmax(x, -1), _count(x)),
+    "cut": lambda self, x: x[:, : _count(x)],
+    "rows": lambda self, x: ops.stack([row * 2 for row in x]),
+    "vanishing": lambda self, x: ops.reshape(x, (int(x.shape[0]) // 2, -1)),
+    "flow": _flow,
+    "spelled": _spelled,
+    "words": lambda self, x: ops.convert_to_tensor(["a"]),
+    "noisy": lambda self, x: x + keras.random.normal(ops.shape(x)),
+    "assigns": _assigns,
+    "plus": lambda self, x: x + np.zeros((3, 3), "float32"),
+    "broken": _broken,
+    "looped": lambda self, x: ops.while_loop(lambda i, y: i < _count(x), lambda i, y: (i + 1, y * 2), (0, x))[1],
+    "limited": lambda self, x: ops.while_loop(lambda y: ops.max(y) < 9, lambda y: (y * 2,), (x,), maximum_iterations=5)[
+        0
+    ],
+    "either": lambda self, x: ops.cond(ops.mean(x) > 0, lambda: x, lambda: x[:, :8]),
+    "created": lambda self, x: layers.Dense(16)(x),
+}
+globals().update({name: _layer(name, call) for name, call in CALLS.items()})
 lookup = _model(lambda: layers.IntegerLookup(vocabulary=[1, 2], name="lookup"))
 plain = masking = measuring = _model(layers.ReLU)
 

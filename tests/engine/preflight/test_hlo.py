@@ -1,8 +1,12 @@
-"""Operations and bytes of loops, in programs that libtpu 0.0.42 wrote for one v5e chip."""
+"""Operations and bytes of compiled programs, the bound that follows, and what is found in them.
+
+The programs are training steps for one v5e chip, as libtpu 0.0.42 wrote them, without its notes on each instruction.
+"""
 
 from __future__ import annotations
 
 import gzip
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +15,18 @@ import pytest
 
 from tests.helpers import small_config
 from tpu_console.engine.preflight.hlo import best_by_layer, bound_of, bound_of_shapes, moved_by, program_findings
-from tpu_console.engine.preflight.program import HloProgram, flops_of, hbm_bytes, moves
+from tpu_console.engine.preflight.program import HloProgram, arrays_in, exchanged_bytes, flops_of, hbm_bytes, moves
 from tpu_console.engine.preflight.topologies import find_topology
 
 PROGRAMS = Path(__file__).parent / "programs"
+layers = keras.layers
 
 
 def program_text(name: str) -> str:
-    """A compiled training step, without the compiler's own notes on each instruction."""
     return gzip.decompress((PROGRAMS / f"{name}.hlo.gz").read_bytes()).decode()
 
 
+@cache
 def program(name: str) -> HloProgram:
     return HloProgram(program_text(name))
 
@@ -132,19 +137,35 @@ def test_numbers_that_are_gathered_one_by_one_are_counted() -> None:
     assert sum(move.singles for move in moves(program("lstm"))) == 0
 
 
-def test_a_layer_that_gathers_single_numbers_has_a_setting_that_replaces_it() -> None:
-    layers = keras.layers
-    model = keras.Sequential(
-        [keras.Input((32, 32, 3)), layers.RandomRotation(0.1, name="rot"), layers.RandomZoom(0.1, name="zoo")]
-    )
-    found = {one.layer: one for one in program_findings(program("rotzoom"), model, 32)}
-    assert {name: one.key for name, one in found.items()} == {
-        "rot": "augmentation.rotation",
-        "zoo": "augmentation.zoom",
-    }
+@pytest.mark.parametrize(
+    ("name", "batch", "stack", "expected"),
+    [
+        (
+            "rotzoom",
+            32,
+            [(32, 32, 3), layers.RandomRotation(0.1, name="rot"), layers.RandomZoom(0.1, name="zoo")],
+            [("warning", "rot", "augmentation.rotation"), ("warning", "zoo", "augmentation.zoom")],
+        ),
+        ("printed", 8, [(8, 8, 3), layers.Identity(name="talker")], [("warning", "talker", "")]),
+        ("clean", 8, [(8, 8, 3), layers.Conv2D(128, 3, name="conv")], []),
+        (
+            "shuffled",
+            8,
+            [(111, 96, 200), layers.Permute((3, 1, 2), name="turned"), layers.Reshape((37, -1), name="cut")],
+            [("info", "turned", "")],
+        ),
+    ],
+)
+def test_what_is_found_in_a_program_names_the_layer_and_the_setting_that_replaces_it(
+    name: str, batch: int, stack: list[Any], expected: list[tuple[str, str, str]]
+) -> None:
+    model = keras.Sequential([keras.Input(stack[0]), *stack[1:]])
+    found = program_findings(program(name), model, batch)
+    assert [(one.severity, one.layer, one.key) for one in found] == expected
+    assert all(one.remedy for one in found)
     # What the layers move adds up to what the step moves: there is one account of bytes.
-    moved = moved_by(program("rotzoom"), frozenset(found))
-    assert sum(moved.by_layer.values()) == pytest.approx(hbm_bytes(program("rotzoom")), rel=0.001)
+    moved = moved_by(program(name), frozenset(layer.name for layer in model.layers))
+    assert sum(moved.by_layer.values()) == pytest.approx(hbm_bytes(program(name)), rel=0.001)
 
 
 def test_the_arithmetic_of_a_step_is_known_before_it_is_compiled() -> None:
@@ -162,3 +183,64 @@ def test_the_arithmetic_of_a_step_is_known_before_it_is_compiled() -> None:
     assert bound.flops == flops / 8
     assert bound.step_s >= 10**9 / find_topology("v5e-8").hbm_bytes_per_s
     assert bound.is_partial
+
+
+# As libtpu 0.0.51 writes a program, shortened.
+PROGRAM = """\
+HloModule jit_train_step, is_scheduled=true
+
+%fused_computation (param_0: f32[1000]) -> f32[1000] {
+  %param_0 = f32[1000]{0:T(1024)} parameter(0)
+  ROOT %negate.1 = f32[1000]{0:T(1024)} negate(%param_0)
+}
+
+ENTRY %main.1_spmd (param.1: f32[1000], param.2: bf16[128,64]) -> (f32[1000]) {
+  %param.1 = f32[1000]{0:T(1024)} parameter(0), metadata={op_name="state[0][0]"}
+  %param.2 = bf16[128,64]{1,0:T(8,128)(2,1)} parameter(1)
+  %copy-start.1 = (bf16[128,64]{1,0:T(8,128)(2,1)S(1)}, bf16[128,64]{1,0:T(8,128)(2,1)}, u32[]{:S(2)}) copy-start(%param.2), backend_config={}
+  %copy-done.1 = bf16[128,64]{1,0:T(8,128)(2,1)S(1)} copy-done(%copy-start.1)
+  %fusion.1 = f32[500]{0:T(1024)S(1)} fusion(%copy-done.1), kind=kLoop, calls=%fused_computation
+  %all-reduce.1 = (f32[1000]{0:T(1024)}, f32[24]{0:T(128)}) all-reduce(%param.1, /*index=1*/%fusion.1), channel_id=1, to_apply=%region_1
+  %get-tuple-element.1 = f32[1000]{0:T(1024)} get-tuple-element(%all-reduce.1), index=0
+  %fusion.2 = f32[1000]{0:T(1024)} fusion(%get-tuple-element.1, %fusion.1), kind=kLoop, calls=%fused_computation
+  ROOT %tuple.1 = (f32[1000]{0:T(1024)}) tuple(%fusion.2)
+}
+"""  # noqa: E501
+
+IN_THE_BACKGROUND = "%body (p: f16[128]) -> f16[128] {\n" + "\n".join(
+    f'  %all-gather.{n} = f16[128,8,8,32]{{3,0,2,1:T(8,128)}} all-gather(%p.{n}), channel_id=5, a={{chain_id="1"}}'
+    for n in range(4)
+)
+
+
+def test_arrays_of_a_type() -> None:
+    arrays = arrays_in("(bf16[128,64]{1,0:T(8,128)(2,1)S(1)}, pred[10]{0}, s4[16]{0}, f32[])")
+    assert [(array.size, array.is_in_hbm) for array in arrays] == [(16_384, False), (10, True), (8, True), (4, True)]
+
+
+def test_a_ring_sends_twice_what_is_reduced() -> None:
+    assert exchanged_bytes(HloProgram(PROGRAM), 8) == pytest.approx(2 * 7 / 8 * 4 * 1024)
+    assert exchanged_bytes(HloProgram(PROGRAM), 2) == pytest.approx(4 * 1024)
+    assert exchanged_bytes(HloProgram(PROGRAM), 1) == 0
+
+
+def test_an_exchange_in_the_background_counts_once() -> None:
+    assert exchanged_bytes(HloProgram(IN_THE_BACKGROUND), 8) == pytest.approx(7 / 8 * 128 * 8 * 8 * 32 * 2)
+
+
+def test_fast_memory_is_no_traffic() -> None:
+    # The copy reads the batch; the all-reduce reads 4,000 bytes and writes 4,096; the last fusion moves 4,000 twice.
+    assert hbm_bytes(HloProgram(PROGRAM)) == pytest.approx(128 * 64 * 2 + 4 + 4000 + 4096 + 4000 + 4000, abs=8)
+
+
+def test_the_bound_is_the_slowest_of_three() -> None:
+    config = small_config(dataset="digits", batch_size=16, epochs=10)
+    v5e = find_topology("v5e-8")
+    bound = bound_of(config, v5e, 197e12, 1e3, HloProgram(PROGRAM))
+    assert (bound.limited_by, bound.step_s, bound.compute_s) == ("compute", 1.0, 1.0)
+    assert bound.hbm_bytes == 1e3
+    assert bound.images_per_s == 128
+    # 1,437 examples are 11 steps of 128.
+    assert bound.epoch_s == pytest.approx(11.0)
+    assert bound.run_s == pytest.approx(110.0)
+    assert bound_of(config, v5e, 1.0, 1e9, HloProgram(PROGRAM)).limited_by == "memory"
