@@ -18,6 +18,7 @@ from unittest.mock import patch
 from tests.helpers import small_config
 from tests.made_verdicts import CASES
 from tests.tui.live_fakes import screen_text, until
+from tests.tui.plain_runs import plain_lines
 from tests.tui.tpu_fakes import made_states
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConfigError
@@ -98,6 +99,7 @@ def all_texts(home: Path) -> dict[str, str]:
         "doctor.json": json.dumps(_shape(json.loads(_call("doctor", "--json"))), indent=1),
     }
     texts |= {"verdicts.txt": verdict_texts(), "hosts.txt": host_texts(home / "made")}
+    texts |= {"plain.txt": plain_texts(home / "made")}
     for width, _ in SIZES:
         texts[f"runs-{width}.txt"] = _call("runs", width=width)
         texts[f"compare-{width}.txt"] = _call("compare", *_COMPARED, width=width)
@@ -137,6 +139,13 @@ def host_texts(folder: Path) -> str:
         lines += [kinds_text(state.accelerator)] if state.accelerator is not None else []
         texts[f"{name}, {width} columns"] = "\n".join([*lines, *table.remarks])
     return _of_each(texts)
+
+
+def plain_texts(folder: Path) -> str:
+    """Return the plain lines of made runs."""
+    return _of_each({name: "\n".join(lines) for name, lines in plain_lines(folder).items()}).replace(
+        str(folder), "<folder>"
+    )
 
 
 def same_text(name: str, text: str) -> None:

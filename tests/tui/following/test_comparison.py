@@ -15,22 +15,11 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.events import DataReady, Steered
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import create_run
-from tpu_console.tui.following.comparison import (
-    MOST_RUNS,
-    STEERED,
-    Comparison,
-    as_csv,
-    as_json,
-    as_markdown,
-    as_text,
-    difference_lines,
-    notes_of,
-    read_comparison,
-    similar_runs,
-)
+from tpu_console.tui.following import comparison as compared
+from tpu_console.tui.following.comparison import read_comparison
 
 
-def best_of(comparison: Comparison) -> str | None:
+def best_of(comparison: compared.Comparison) -> str | None:
     return comparison.best.mark if comparison.best is not None else None
 
 
@@ -56,7 +45,7 @@ def test_a_sentence_says_which_run_is_better_and_whether_chance_would_do(right: 
 
 def test_equal_runs_and_losses_have_a_sentence_too() -> None:
     equal = [made_run([{"val_accuracy": 0.5}])] * 2
-    assert read_comparison(equal).verdict.endswith(" same best val_accuracy, 0.5.")
+    assert read_comparison(equal).verdict.endswith("best val_accuracy, 0.5.")
     losses = [made_run([{"val_loss": 0.2}], monitor="val_loss"), made_run([{"val_loss": 0.1}], monitor="val_loss")]
     assert "val_loss 0.1 against 0.2" in read_comparison(losses).verdict
     assert read_comparison(losses[:1]).verdict == ""
@@ -73,18 +62,17 @@ def test_runs_are_called_by_what_differs() -> None:
 
 
 def test_a_score_names_the_best_epoch_and_the_final_value_and_times_keep_the_first_epoch_apart() -> None:
-    run = made_run([{"val_loss": 0.9}, {"val_loss": 0.2}, {"val_loss": math.nan}])
-    (one,) = read_comparison([run]).runs
-    score = one.score("val_loss")
-    assert score is not None
-    assert (score.best, score.epoch, math.isnan(score.final)) == (0.2, 2, True)
-    assert one.score("val_auc") is None
-    (one,) = read_comparison([made_run([{"val_loss": 0.9}, {"loss": 0.2}])]).runs  # stopped before it was validated
-    assert (score := one.score("val_loss")) is not None
-    assert score.final == 0.9
-    (one,) = read_comparison([made_run([{"loss": 1.0}] * 3, replicas=2, speed=500.0)]).runs
-    assert (one.first_epoch_s, one.later_epoch_s, one.overview.facts.examples_per_s) == (5.0, 2.0, 500.0)
-    assert (one.overview.facts.accelerator, one.overview.facts.replicas) == ("sim:2", 2)
+    logs = [{"val_loss": 0.9}, {"val_loss": 0.2}, {"val_loss": math.nan}]
+    stopped = [{"val_loss": 0.9}, {"loss": 0.2}]  # before it was validated
+    one, two, three = read_comparison(
+        [made_run(logs), made_run(stopped), made_run([{"loss": 1.0}] * 3, replicas=2, speed=500.0)]
+    ).runs
+    assert [one.scored("val_loss", figure) for figure in ("best", "epoch")] == [0.2, 2]
+    assert math.isnan(one.scored("val_loss", "final"))
+    assert (one.score("val_auc"), two.scored("val_loss", "final")) == (None, 0.9)
+    facts = three.overview.facts
+    assert (three.first_epoch_s, three.later_epoch_s, facts.examples_per_s) == (5.0, 2.0, 500.0)
+    assert (facts.accelerator, facts.replicas) == ("sim:2", 2)
 
 
 def test_only_settings_that_differ_are_listed() -> None:
@@ -95,7 +83,7 @@ def test_only_settings_that_differ_are_listed() -> None:
         "batch_size": [first["batch_size"], 64, first["batch_size"], None],
         "epochs": [first["epochs"], first["epochs"], 3, None],
     }
-    assert any("configuration" in note and note.endswith(" D.") for note in notes_of(comparison))
+    assert any("configuration" in note and note.endswith(" D.") for note in compared.notes_of(comparison))
 
 
 def test_what_was_changed_while_a_run_trained_is_among_the_differences_and_no_secret() -> None:
@@ -106,10 +94,10 @@ def test_what_was_changed_while_a_run_trained_is_among_the_differences_and_no_se
             event = Steered("learning_rate", "asked", 1, 5, 1.0, before, after, refused)
             journal.write(encode(event, 1_800_000_000.0))
     comparison = read_comparison(runs)
-    assert comparison.differences == {STEERED: [None, "learning rate 0.01 → 0.001"]}
-    assert any("learning rate 0.01 → 0.001" in line for line in difference_lines(comparison, None))
+    assert comparison.differences == {compared.STEERED: [None, "learning rate 0.01 → 0.001"]}
+    assert any("learning rate 0.01 → 0.001" in line for line in compared.difference_lines(comparison, None))
     runs = [made_run(), made_run(alerts={"webhook": "https://hooks.example.com/T123/secret"})]
-    assert "secret" not in as_json(read_comparison(runs))
+    assert "secret" not in compared.as_json(read_comparison(runs))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +120,7 @@ def test_runs_are_judged_by_a_metric_that_all_have(
 
 def test_metrics_that_only_some_have_are_named() -> None:
     runs = [made_run([{"loss": 1.0}]), made_run([{"loss": 2.0, "val_auc": 0.5}])]
-    assert any("val_auc: only B" in line for line in as_text(read_comparison(runs), None))
+    assert any("val_auc: only B" in line for line in compared.as_text(read_comparison(runs), None))
     with pytest.raises(ConsoleError, match="None of these runs has a metric 'auc'"):
         read_comparison(runs, "auc")
 
@@ -145,14 +133,14 @@ def test_a_crashed_a_damaged_and_an_unreadable_run_take_part() -> None:
     states = [run.overview.status.value for run in comparison.runs]
     assert states == ["crashed", "not started", "unreadable", "finished"]
     assert comparison.metric == "val_accuracy"
-    assert any("cannot be read" in line for line in as_text(comparison, 80))
+    assert any("cannot be read" in line for line in compared.as_text(comparison, 80))
 
 
 def test_a_table_that_is_too_wide_for_the_differences_groups_the_runs_by_value() -> None:
-    runs = [made_run(batch_size=32 * (1 + n % 2), epochs=10_000 + n // 19) for n in range(MOST_RUNS)]
+    runs = [made_run(batch_size=32 * (1 + n % 2), epochs=10_000 + n // 19) for n in range(compared.MOST_RUNS)]
     comparison = read_comparison(runs)
-    assert difference_lines(comparison, None)[0].split() == ["setting", *"ABCDEFGHIJKLMNOPQRST"]
-    lines = difference_lines(comparison, 80)
+    assert compared.difference_lines(comparison, None)[0].split() == ["setting", *"ABCDEFGHIJKLMNOPQRST"]
+    lines = compared.difference_lines(comparison, 80)
     assert lines[0].split() == ["batch_size", "32:", *"ACEGIKMOQS"]
     assert lines[3].split() == ["10001:", "T"]
     assert all(len(line) <= 80 for line in lines)
@@ -161,7 +149,7 @@ def test_a_table_that_is_too_wide_for_the_differences_groups_the_runs_by_value()
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 def test_text_fits_its_width_and_keeps_the_end_of_names(width: int) -> None:
     runs = [made_run(label="digits-cnn-with-a-long-name-1"), made_run(label="digits-cnn-with-a-long-name-2")]
-    lines = as_text(read_comparison(runs), width)
+    lines = compared.as_text(read_comparison(runs), width)
     assert all(len(line) <= width for line in lines)
     assert width == 40 or any("long-name-2" in line for line in lines)
 
@@ -169,14 +157,14 @@ def test_text_fits_its_width_and_keeps_the_end_of_names(width: int) -> None:
 def test_json_csv_and_markdown_say_the_same() -> None:
     runs = [made_run(), made_run([{"val_accuracy": 0.95}], batch_size=64)]
     comparison = read_comparison(runs)
-    found = json.loads(as_json(comparison))
+    found = json.loads(compared.as_json(comparison))
     assert found["best"] == runs[1].run_id
     assert [run["best"] for run in found["runs"]] == [0.9, 0.95]
     assert found["differences"]["batch_size"][runs[1].run_id] == 64
-    rows = list(csv.DictReader(as_csv(comparison).splitlines()))
+    rows = list(csv.DictReader(compared.as_csv(comparison).splitlines()))
     assert [float(row["best"]) for row in rows] == [0.9, 0.95]
     assert [row["config.batch_size"] for row in rows] == [str(comparison.runs[0].settings["batch_size"]), "64"]
-    text = "\n".join(as_markdown(comparison))
+    text = "\n".join(compared.as_markdown(comparison))
     assert f"| B ★ | {runs[1].run_id} | 0.9500 |" in text
     assert "| batch_size |" in text
 
@@ -184,14 +172,14 @@ def test_json_csv_and_markdown_say_the_same() -> None:
 def test_hostile_text_is_harmless_in_every_form() -> None:
     run = made_run([{f"val_{HOSTILE}": 0.5, "=1+1|`<img>": 1.0}], has_config=False)
     comparison = read_comparison([run, made_run([{"=1+1|`<img>": 0.5}], model_options={"note": "=cmd|' /C calc'!A0"})])
-    forms = ["\n".join(as_text(comparison, None)), as_json(comparison), as_csv(comparison)]
-    markdown = "\n".join(as_markdown(comparison))
+    forms = ["\n".join(compared.as_text(comparison, None)), compared.as_json(comparison), compared.as_csv(comparison)]
+    markdown = "\n".join(compared.as_markdown(comparison))
     assert not any(UNSAFE & {*form} for form in [*forms, markdown])
     assert "<img>" not in markdown
-    cells = [cell for row in csv.reader(as_csv(comparison).splitlines()) for cell in row]
+    cells = [cell for row in csv.reader(compared.as_csv(comparison).splitlines()) for cell in row]
     assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
 
 
 def test_similar_runs_are_those_of_the_same_preset_newest_first() -> None:
     runs = [made_run(label=label) for label in ("one", "two", "one", "one")]
-    assert similar_runs(runs[2]) == [runs[2], runs[3], runs[0]]
+    assert compared.similar_runs(runs[2]) == [runs[2], runs[3], runs[0]]

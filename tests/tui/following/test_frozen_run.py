@@ -154,10 +154,7 @@ async def test_the_live_screen_says_it_and_sees_it_come_back(tmp_path: Path) -> 
         await until(pilot, lambda: "waiting for the run to respond" not in screen_text(pilot))
 
 
-async def test_the_runs_screen_says_it_and_sees_it_come_back(
-    private_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tpu_console.tui.screens.runs._LOOK_S", 0.2)
+async def test_the_runs_screen_says_it_and_sees_it_come_back(private_home: Path) -> None:
     engine = FakeEngine(private_home / "runs")
     engine.begin()
     engine.freeze(DAYS_S)

@@ -9,20 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import leave_dead, replace, wait_until
-from tpu_console.engine.runs.events import (
-    EpochEnded,
-    Event,
-    FitStarted,
-    Noticed,
-    PhaseStarted,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    Steered,
-    StopRequested,
-)
+from tests.helpers import epoch_ended, leave_dead, replace, wait_until
+from tpu_console.engine.runs import events
+from tpu_console.engine.runs.events import RunFailed, RunResumed, Steered
 from tpu_console.engine.runs.facts import conclude
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
@@ -37,23 +26,22 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.follower import Snapshot
 
 
-START = RunStarted("digits-cnn", "host", 1, "here")
-FIT = FitStarted(3, 4, 32, 32, 4, monitor="val_accuracy")
-DONE = RunFinished("completed", "all epochs are done", {})
+START = events.RunStarted("digits-cnn", "host", 1, "here")
+FIT = events.FitStarted(3, 4, 32, 32, 4, monitor="val_accuracy")
+DONE = events.RunFinished("completed", "all epochs are done", {})
 
 
-def epoch(number: int, accuracy: float) -> EpochEnded:
-    logs = {"loss": 0.5, "val_loss": 0.4, "val_accuracy": accuracy}
-    return EpochEnded(number, number * 4, 4, float(number), 1.0, 0.0, 0.0, 2.0, 500.0, 1e-3, logs)
+def epoch(number: int, accuracy: float) -> events.EpochEnded:
+    return epoch_ended(number, {"loss": 0.5, "val_loss": 0.4, "val_accuracy": accuracy})
 
 
-def make_run(*history: Event, label: str = "digits-cnn") -> RunDirectory:
+def make_run(*history: events.Event, label: str = "digits-cnn") -> RunDirectory:
     run = create_run(label)
     add(run, *history)
     return run
 
 
-def add(run: RunDirectory, *history: Event) -> None:
+def add(run: RunDirectory, *history: events.Event) -> None:
     times = iter(range(1_790_000_000, 1_800_000_000, 10))
     writer = JournalWriter(run.journal, clock=lambda: float(next(times)))
     for event in history:
@@ -83,7 +71,7 @@ def poison(run: RunDirectory, **facts: object) -> None:
 
 
 @pytest.mark.parametrize("end", [DONE, RunFailed("It broke.", "", "", "")])
-def test_a_list_reads_the_summary_of_a_run_until_it_is_resumed(end: Event) -> None:
+def test_a_list_reads_the_summary_of_a_run_until_it_is_resumed(end: events.Event) -> None:
     run = make_run(START, FIT, epoch(1, 0.9), epoch(2, 0.8), end)
     first = listed()[run.run_id]
     assert (first["best"], first["epochs_done"]) == (0.9, 2)
@@ -115,7 +103,7 @@ def test_whether_a_run_is_alive_is_looked_up_each_time() -> None:
     assert reader.overview().status is Status.CRASHED
     write_heartbeat(run, os.getpid())
     assert reader.overview().status is Status.RUNNING
-    add(run, StopRequested("asked"))
+    add(run, events.StopRequested("asked"))
     assert reader.overview().status is Status.STOPPING
 
 
@@ -157,13 +145,13 @@ def test_a_paused_run_says_so_and_has_the_epochs_that_were_added() -> None:
     write_heartbeat(run, os.getpid())
     seen = []
     for phase in ("paused", "training"):
-        add(run, PhaseStarted(phase))
+        add(run, events.PhaseStarted(phase))
         seen.append((listed()[run.run_id]["state"], listed()[run.run_id]["epochs"]))
     assert seen == [(Status.PAUSED, 9), (Status.RUNNING, 9)]
 
 
 def test_of_a_run_that_was_read_before_only_what_is_new_is_read() -> None:
-    notices = [Noticed("x" * 1000)] * 600
+    notices = [events.Noticed("x" * 1000)] * 600
     run = make_run(START, FIT, *notices, epoch(1, 0.9), *notices)
     write_heartbeat(run, os.getpid())
     reader = RunReader(run)

@@ -11,20 +11,8 @@ import pytest
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.runs.events import RunFinished
-from tpu_console.tui.following.sweep import (
-    Spread,
-    SweepReader,
-    SweepView,
-    as_csv,
-    as_markdown,
-    as_svg,
-    as_text,
-    conclusion,
-    ratio,
-    speed_text,
-    spread_of,
-    winner,
-)
+from tpu_console.tui.following import sweep as swept
+from tpu_console.tui.following.sweep import Spread, SweepReader, SweepView, conclusion, winner
 
 SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0, 4: 5000.0}
 
@@ -34,16 +22,20 @@ def seen(**options: object) -> SweepView:
 
 
 def test_a_speed_up_is_as_uncertain_as_both_of_its_figures() -> None:
-    one, other = spread_of([300.0, 310.0, 290.0]), spread_of([100.0, 120.0])
+    one, other = swept.spread_of([300.0, 310.0, 290.0]), swept.spread_of([100.0, 120.0])
     assert one == Spread(300.0, 290.0, 310.0)
     assert other is not None
-    found = ratio(one, other)
+    found = swept.ratio(one, other)
     assert found is not None
     assert (round(found.mid, 2), round(found.low, 2), round(found.high, 2)) == (2.73, 2.42, 3.1)
     assert found.is_certain
     assert not Spread(1.1, 0.9, 1.2).is_certain
-    assert (spread_of([]), ratio(None, other), ratio(one, Spread(0, 0, 0))) == (None, None, None)
-    assert (speed_text(found), speed_text(Spread(2, 2, 2)), speed_text(None)) == ("2.73× (2.42–3.10)", "2.00×", "")
+    assert (swept.spread_of([]), swept.ratio(None, other), swept.ratio(one, Spread(0, 0, 0))) == (None, None, None)
+    assert (swept.speed_text(found), swept.speed_text(Spread(2, 2, 2)), swept.speed_text(None)) == (
+        "2.73× (2.42–3.10)",
+        "2.00×",
+        "",
+    )
 
 
 def test_each_row_is_compared_with_the_baseline_that_has_its_other_values() -> None:
@@ -58,7 +50,7 @@ def test_repeated_runs_are_one_row_with_their_spread() -> None:
     rows = view.rows()
     assert [len(row.runs) for row in rows] == [2, 2]
     assert rows[1].speed_up == Spread(2.0, 1900 / 1100, 2.3)
-    assert "1,050 ±5%" in "\n".join(as_text(view, None))
+    assert "1,050 ±5%" in "\n".join(swept.as_text(view, None))
     assert "2.00× (1.73–2.30)" in conclusion(view)
     unsure = seen(over=["batch_size=16,32"], repeat=2, speeds={1: 1000.0, 2: 900.0, 3: 1100.0, 4: 1300.0})
     assert "1.05× (0.82–1.30)" in conclusion(unsure)
@@ -77,13 +69,13 @@ def test_the_conclusion_is_one_sentence() -> None:
 def test_a_value_that_looks_like_markdown_is_shown_as_it_is() -> None:
     view = seen(over=["mirror=/a*,/b*"], speeds={1: 1000.0, 2: 2000.0})
     assert "mirror=/b*" in conclusion(view)
-    assert "*" not in "\n".join(as_markdown(view)).replace("\\*", "")
+    assert "*" not in "\n".join(swept.as_markdown(view)).replace("\\*", "")
 
 
 def test_the_best_run_is_named_with_the_command_that_writes_its_notebook() -> None:
     view = seen(scores={2: 0.95})
     line = f"Keep the best run: tpu-console export {view.sweep.runs()[2].run_id} --notebook"
-    for text in ("\n".join(as_text(view, None)), "\n".join(as_markdown(view))):
+    for text in ("\n".join(swept.as_text(view, None)), "\n".join(swept.as_markdown(view))):
         assert line in text
     repeated = seen(over=["batch_size=16,32"], repeat=3, scores={1: 0.99, 2: 0.8, 3: 0.5, 4: 0.9, 5: 0.5, 6: 0.7},
                     speeds=dict.fromkeys(range(1, 7), 1.0))  # fmt: skip
@@ -108,20 +100,20 @@ def test_the_best_run_is_named_with_the_command_that_writes_its_notebook() -> No
 
 def test_what_was_not_measured_is_empty_in_every_form() -> None:
     view = seen(speeds={1: 1000.0, 3: 3000.0})
-    text = "\n".join(as_text(view, None))
+    text = "\n".join(swept.as_text(view, None))
     assert "waiting" in text
     assert "█" in text
-    assert "█" not in "\n".join(as_text(seen(speeds={1: 1000.0}), None))  # one bar shows nothing
-    rows = list(csv.DictReader(as_csv(view).splitlines()))
+    assert "█" not in "\n".join(swept.as_text(seen(speeds={1: 1000.0}), None))  # one bar shows nothing
+    rows = list(csv.DictReader(swept.as_csv(view).splitlines()))
     assert rows[0]["speed_up"] == "1.0"
     assert (rows[1]["examples_per_s"], rows[1]["state"]) == ("", "waiting")
-    assert as_markdown(view)[1].startswith("| --- | --- | --- | ---: |")
-    picture = ElementTree.fromstring(as_svg(view))
+    assert swept.as_markdown(view)[1].startswith("| --- | --- | --- | ---: |")
+    picture = ElementTree.fromstring(swept.as_svg(view))
     assert picture.tag.endswith("svg")
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
-    table = [line for line in as_text(seen(), 80) if "The best" not in line]
+    table = [line for line in swept.as_text(seen(), 80) if "The best" not in line]
     assert max(len(line) for line in table) <= 80
 
 
@@ -148,4 +140,4 @@ def test_a_search_lists_its_trials_and_compares_nothing() -> None:
     assert view.is_complete
     for text in ("0.4800, with batch_size=48", "1 of 3 "):
         assert text in conclusion(view)
-    assert "speed-up" not in "\n".join(as_text(view, None))
+    assert "speed-up" not in "\n".join(swept.as_text(view, None))

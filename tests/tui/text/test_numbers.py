@@ -90,11 +90,17 @@ def test_lines_survive_an_encoding_that_lacks_their_characters() -> None:
     assert raw.getvalue() == b"8x8 - done * ... \\u6570\n"
 
 
-def test_errors_say_what_why_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    complain_about(ConfigError([Problem("epochs", "is required"), Problem("seed", "is odd")], "mine.toml"))
-    assert capsys.readouterr().err == "Error: mine.toml: epochs: is required\nError: mine.toml: seed: is odd\n"
-    complain_about(ConsoleError("It broke.", remedy="Mend it."))
-    assert capsys.readouterr().err == "Error: It broke.\nMend it.\n"
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConfigError([Problem("epochs", "is required"), Problem("seed", "is odd")], "mine.toml"),
+         "Error: mine.toml: epochs: is required\nError: mine.toml: seed: is odd\n"),
+        (ConsoleError("It broke.", remedy="Mend it."), "Error: It broke.\nMend it.\n"),
+    ],
+)  # fmt: skip
+def test_errors_say_what_why_and_what_to_do(error: ConsoleError, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    complain_about(error)
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("text", ["", "plain", "健康な葉", "a健b康", "cafe\u0301 – ★", "👍 fine"])

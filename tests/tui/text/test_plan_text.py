@@ -23,7 +23,8 @@ WORDS = ["a", "step,", "(auto:", "= 5;", "something-too-long-for-a-narrow-line",
     ],
 )
 def test_a_line_ends_between_two_facts(width: int, lines: list[str]) -> None:
-    assert laid_out([PlanLine("Time      ", "about 26 s, from a run here")], width).plain.split("\n") == lines
+    line = PlanLine("Time      ", "about 26 s, from a run here")
+    assert laid_out([line], width).plain.split("\n") == lines
 
 
 @given(words=st.lists(st.sampled_from(WORDS), max_size=12), width=st.integers(20, 60))

