@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from tests.helpers import small_config
 from tests.made_verdicts import CASES
+from tests.tui.charts.one_chart import chart_rows
 from tests.tui.live_fakes import screen_text, until
 from tests.tui.plain_runs import plain_lines
 from tests.tui.tpu_fakes import made_states
@@ -26,6 +27,7 @@ from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.run_directory import find_run
+from tpu_console.engine.storage.paths import user_path
 from tpu_console.engine.sweeps.folder import list_sweeps
 from tpu_console.presets.catalog import all_presets
 from tpu_console.tui.app import ConsoleApp
@@ -37,7 +39,7 @@ from tpu_console.tui.widgets.replica_panel import table_of
 from tpu_console.tui.widgets.setup_parts import PresetList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 HERE = Path(__file__).parent
 TEXTS = HERE / "texts"
@@ -99,7 +101,7 @@ def all_texts(home: Path) -> dict[str, str]:
         "doctor.json": json.dumps(_shape(json.loads(_call("doctor", "--json"))), indent=1),
     }
     texts |= {"verdicts.txt": verdict_texts(), "hosts.txt": host_texts(home / "made")}
-    texts |= {"plain.txt": plain_texts(home / "made")}
+    texts |= {"plain.txt": plain_texts(home / "made"), "charts.txt": chart_texts(asyncio.run(chart_rows()))}
     for width, _ in SIZES:
         texts[f"runs-{width}.txt"] = _call("runs", width=width)
         texts[f"compare-{width}.txt"] = _call("compare", *_COMPARED, width=width)
@@ -143,9 +145,13 @@ def host_texts(folder: Path) -> str:
 
 def plain_texts(folder: Path) -> str:
     """Return the plain lines of made runs."""
-    return _of_each({name: "\n".join(lines) for name, lines in plain_lines(folder).items()}).replace(
-        str(folder), "<folder>"
-    )
+    text = _of_each({name: "\n".join(lines) for name, lines in plain_lines(folder).items()})
+    return text.replace(user_path(folder), "<folder>")
+
+
+def chart_texts(rows: Mapping[str, Sequence[str]]) -> str:
+    """Return pictures of a chart as they are recorded."""
+    return _of_each({name: "\n".join(line.rstrip() for line in lines) for name, lines in rows.items()})
 
 
 def same_text(name: str, text: str) -> None:

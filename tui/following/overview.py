@@ -22,6 +22,7 @@ from tpu_console.engine.storage.files import folder_size
 from ..text.names import Status, setting_in, setting_text, short_name
 from ..text.numbers import local_time
 from ..text.steering import STOP_PENDING, silent_text, stall_text
+from ..text.tables import as_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,22 +118,14 @@ class Overview(Struct, frozen=True):
             "silent_s": self.life.silent_s if self.status is Status.SILENT else None,
             "no_step_s": self.stall.seconds if self.stall is not None else None,
             "stop_waits": self.stop_waits,
-            "epochs_done": self.facts.epochs_done,
-            "epochs": self.facts.epochs,
+            **as_values(self.facts, "epochs_done", "epochs"),
             "monitor": monitor,
             "best": best,
-            "dataset": self.facts.dataset,
-            "model": self.facts.model,
+            **as_values(self.facts, "dataset", "model"),
             "changes": self.changes,
-            "accelerator": self.facts.accelerator,
-            "replicas": self.facts.replicas,
-            "global_batch": self.facts.global_batch,
-            "examples_per_s": self.facts.examples_per_s,
+            **as_values(self.facts, "accelerator", "replicas", "global_batch", "examples_per_s"),
             "size_bytes": self.size_bytes,
-            "title": self.annotations.title,
-            "tags": list(self.annotations.tags),
-            "note": self.annotations.note,
-            "archived": self.annotations.archived,
+            **as_values(self.annotations, "title", "tags", "note", "archived"),
             "seconds": self.seconds(),
             "started": self.started.isoformat(timespec="seconds") if self.started is not None else None,
             "path": printable(str(self.run.path)),

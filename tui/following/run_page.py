@@ -27,7 +27,7 @@ from ..text.outcome import best_text, efficiency_line, output_pairs, output_plac
 from ..text.profile import compilation_lines
 from ..text.run_lines import crashed_lines, epoch_columns, failed_lines, found, settled, trained_by
 from ..text.steering import budget_text, mirror_text, steered_text
-from ..text.tables import Column, as_lines, fields, filled, for_json, paragraphs
+from ..text.tables import Column, as_lines, as_values, fields, filled, for_json, paragraphs
 from .overview import Overview, preset_named, settings_of
 
 if TYPE_CHECKING:
@@ -72,16 +72,16 @@ def page(overview: Overview, width: int | None) -> list[str]:
 def plain_values(overview: Overview) -> dict[str, Any]:
     """Return everything about a run as plain values, as ``--json`` prints them."""
     state, config = overview.state, overview.config()
-    parts = {name: getattr(state, name) for name in ("data", "model", "fit", "input", "budget", "mirror", "end")}
-    parts = {"machine": state.accelerator, **parts, "efficiency": efficiency_of(state)}
-    lists = {name: getattr(state, name) for name in ("steered", "alerts", "compiled", "profiled", "lost")}
-    lists = {"hosts": state.hosts.values(), **lists, "epoch_records": state.epochs}
     report, _ = _report(overview.run)
     return {
         **overview.as_dict(),
         "config": journal_values(config) if config is not None else None,
-        **{name: for_json(part) for name, part in parts.items()},
-        **{name: for_json([*several]) for name, several in lists.items()},
+        "machine": for_json(state.accelerator),
+        **as_values(state, "data", "model", "fit", "input", "budget", "mirror", "end"),
+        "efficiency": for_json(efficiency_of(state)),
+        "hosts": for_json([*state.hosts.values()]),
+        **as_values(state, "steered", "alerts", "compiled", "profiled", "lost"),
+        "epoch_records": for_json(state.epochs),
         "phase_seconds": dict(state.phase_s),
         "classes": report.as_dict() if report is not None else None,
         "notices": list(state.notices),

@@ -108,6 +108,11 @@ def for_json(value: Any) -> Any:
     return [for_json(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
+def as_values(record: Any, *names: str) -> dict[str, Any]:
+    """Return fields of a record for JSON."""
+    return {name: for_json(getattr(record, name)) for name in names}
+
+
 def as_csv(columns: Sequence[Column], records: Iterable[Any]) -> str:
     """Write a table as CSV, with keys as its heading and no cell that a spreadsheet takes for a formula."""
     output = io.StringIO()

@@ -1,107 +1,22 @@
 from __future__ import annotations
 
 import math
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
-from textual import on
-from textual.app import App, ComposeResult
-from textual.events import MouseScrollUp
 from textual.widgets import Static
 
+from tests.record.shown import chart_texts, same_text
+from tests.tui.charts.one_chart import LOSS, VAL, FakeClock, chart_rows, drawn, falling, shown, with_value
 from tests.tui.made_runs import made_curve
 from tpu_console.tui.charts.chart import MetricChart, RedrawGate
-from tpu_console.tui.charts.curve import Axis, Curve, FloatArray, Mode, Place, Window
-from tpu_console.tui.charts.frame import Mark, MarkKind
-from tpu_console.tui.charts.legend import pen_for, style_of
+from tpu_console.tui.charts.curve import Mode, Window
 from tpu_console.tui.terminal.display import in_ascii
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from textual.pilot import Pilot
-
-    from tpu_console.tui.charts.legend import Marker
 
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-class OneChart(App[None]):
-    """Passes the messages of its chart back, as the live screen does."""
-
-    CSS = "Static { height: 1; }"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = FakeClock()
-
-    @on(MetricChart.CursorMoved)
-    def _take_cursor(self, message: MetricChart.CursorMoved) -> None:
-        self.chart.cursor = message.x
-
-    @on(MetricChart.WindowChanged)
-    def _take_window(self, message: MetricChart.WindowChanged) -> None:
-        self.chart.window = message.window
-
-    def compose(self) -> ComposeResult:
-        yield Static("beside")
-        yield MetricChart("loss", clock=self.clock)
-
-    @property
-    def chart(self) -> MetricChart:
-        return self.query_one(MetricChart)
-
-    async def draw(self, pilot: Pilot[None], *curves: Curve, **settings: Sequence[Mark] | Sequence[Curve]) -> list[str]:
-        """Show curves a minute after the last redraw, when nothing holds the next one back; return the rows."""
-        self.clock.now_s += 60
-        self.chart.show(curves, **settings)  # type: ignore[arg-type]
-        self.chart.refresh()
-        await pilot.pause()
-        return shown(self.chart)
-
-    async def wheel_up(self, pilot: Pilot[None], x: int, y: int) -> None:
-        """Turn the wheel over a cell of the chart."""
-        left, top = self.chart.region.offset
-        self.chart.post_message(MouseScrollUp(self.chart, x, y, 0, 0, 0, False, False, False, left + x, top + y))
-        await pilot.pause()
-
-
-@asynccontextmanager
-async def drawn(*curves: Curve, size: tuple[int, int] = (80, 24)) -> AsyncIterator[tuple[OneChart, Pilot[None]]]:
-    """An app whose chart has a size, with some curves."""
-    app = OneChart()
-    async with app.run_test(size=(size[0], size[1] + 1)) as pilot:
-        if curves:
-            await app.draw(pilot, *curves)
-        yield app, pilot
-
-
-def falling(n: int) -> FloatArray:
-    noise = np.random.default_rng(0).normal(0, 0.05, n)
-    return 0.5 + 2 * np.exp(-np.arange(n) / n * 5) + noise
-
-
-def shown(chart: MetricChart) -> list[str]:
-    """The pane's rows as they stand on the screen."""
-    strips = chart.render_lines(chart.size.region)
-    return ["".join(segment.text for segment in strip) for strip in strips]
-
-
 def plot_of(chart: MetricChart) -> str:
     return "\n".join(shown(chart)[1:])
-
-
-LOSS = made_curve("loss", falling(500))
 
 
 async def test_before_the_first_step_it_says_what_it_waits_for() -> None:
@@ -123,23 +38,8 @@ async def test_before_the_first_step_it_says_what_it_waits_for() -> None:
         assert "train 5.000" in (await app.draw(pilot, made_curve("loss", [7.0, 6.0, 5.0])))[0]
 
 
-VAL = made_curve("val_loss", [1.5, 0.9, 0.8], [160, 320, 480])
-
-
-@pytest.mark.parametrize("size", [(40, 12), (120, 40)])
-async def test_both_curves_are_drawn_and_named_at_any_size(size: tuple[int, int]) -> None:
-    async with drawn(LOSS, VAL, size=size) as (app, pilot):
-        rows, plot = shown(app.chart), plot_of(app.chart)
-        assert [len(row) for row in rows] == [size[0]] * size[1]
-        assert rows[0].startswith("loss ")
-        assert "─ train" in rows[0]
-        assert "● val" in rows[0]
-        assert ("step" in rows[0] and "★ 0.8000 (4.8)" in rows[0]) is (size[0] > 40)
-        assert (plot.count("●"), plot.count("★"), bool(BRAILLE & set(plot))) == (2, 1, True)
-        assert {"200", "400"} <= set(rows[-1].split())
-        await pilot.resize_terminal(50, 15)
-        await pilot.pause()
-        assert [len(row) for row in shown(app.chart)] == [50] * 14
+async def test_pictures_are_as_recorded() -> None:
+    same_text("charts.txt", chart_texts(await chart_rows()))
 
 
 @pytest.mark.parametrize("log_scale", [False, True])
@@ -147,75 +47,11 @@ async def test_the_ascii_pane_is_ascii(log_scale: bool) -> None:
     async with drawn() as (app, pilot):
         app.chart.marker, app.chart.smoothing = "ascii", 0.6
         app.chart.log_scale, app.chart.title = log_scale, "précision"
-        values = falling(500)
-        values[250] = math.nan
-        curves = made_curve("loss", values), VAL, made_curve("mae", [1.0])
-        screen = in_ascii("".join(await app.draw(pilot, *curves)))
-        assert "?" not in screen.replace("pr?cision", ""), "every character has a lookalike"
+        rows = await app.draw(pilot, with_value(250, math.nan), VAL, made_curve("mae", [1.0]))
+        assert "?" not in in_ascii("".join(rows)).replace("pr?cision", ""), "every character has a lookalike"
         glyphs = set(in_ascii(plot_of(app.chart)))
         assert {"*", ".", "!", "+", "|", "-"} <= glyphs
         assert "@" in glyphs, "the best epoch does not look like the curve"
-
-
-@pytest.mark.parametrize(("marker", "glyphs"), [("braille", BRAILLE), ("block", set("▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"))])
-async def test_the_marker_chooses_the_glyphs(marker: Marker, glyphs: set[str]) -> None:
-    async with drawn() as (app, pilot):
-        app.chart.marker = marker
-        await app.draw(pilot, made_curve("loss", falling(100)))
-        assert set() < set(plot_of(app.chart)) - set("│─┤┬└· 0123456789.\n") <= glyphs
-
-
-async def test_notes_say_what_the_picture_leaves_out() -> None:
-    async with drawn(made_curve("loss", [1.0, 0.8, math.nan, math.inf, 0.5, math.nan])) as (app, pilot):
-        rows = shown(app.chart)
-        assert "! 3 NaN reports" in rows[0]
-        assert "train NaN" in rows[0]
-        assert rows[-1].count("!") == 3
-        assert "inf" not in plot_of(app.chart)
-        rows = await app.draw(pilot, made_curve("loss", [math.nan, math.nan]))
-        assert "! 2 NaN reports" in rows[0]
-        assert "nothing to plot" in plot_of(app.chart)
-        app.chart.log_scale = True
-        rows = await app.draw(pilot, made_curve("loss", [10.0, 1.0, 0.1, 0.01]))
-        assert "log  step" in rows[0]
-        assert {"0.1", "1"} <= {row.split("┤")[0].strip() for row in rows if "┤" in row}
-        assert "<=0 hidden" in (await app.draw(pilot, made_curve("loss", [10.0, 1.0, 0.1, 0.01, 0.0])))[0]
-        assert "log" not in (await app.draw(pilot, made_curve("accuracy", [0.1, 0.5, 0.9])))[0]
-
-
-async def test_the_axis_decides_what_runs_along_the_bottom() -> None:
-    async with drawn(LOSS, size=(100, 24)) as (app, pilot):
-        mark = Mark(MarkKind.LEARNING_RATE, Place(262, 2.62, 524.0), "lr 1e-4")
-        assert "◆lr 1e-4" in (await app.draw(pilot, LOSS, marks=[mark]))[-1]
-        labels = {Axis.STEP: {"200", "400"}, Axis.EPOCH: {"2", "4"}, Axis.TIME: {"2min", "10min"}}
-        for axis in Axis:
-            app.chart.axis = axis
-            await pilot.pause()
-            rows = shown(app.chart)
-            assert rows[0].endswith(axis.value)
-            assert labels[axis] <= set(rows[-1].split())
-            assert 50 < rows[-1].index("◆") < 60
-        # A chart is as long as the others.
-        app.chart.axis = Axis.STEP
-        assert "400" in (await app.draw(pilot, made_curve("learning_rate", [0.1, 0.2]), ruler=[LOSS]))[-1].split()
-
-
-async def test_smoothing_leaves_the_raw_line_dim_behind() -> None:
-    async with drawn(LOSS) as (app, pilot):
-        raw = plot_of(app.chart)
-        app.chart.smoothing = 0.95
-        await pilot.pause()
-        assert plot_of(app.chart) != raw
-        assert "smooth 0.95" in shown(app.chart)[0]
-        faint = style_of(pen_for(0, "braille", "dark", is_validation=False).faint)
-        parts = [part for strip in app.chart.render_lines(app.chart.size.region) for part in strip]
-        assert any(BRAILLE & set(part.text) for part in parts if part.style and part.style.color == faint.color)
-
-
-@pytest.mark.parametrize("size", [(1, 1), (5, 2), (8, 4), (12, 5)])
-async def test_a_tiny_pane_does_not_fail(size: tuple[int, int]) -> None:
-    async with drawn(made_curve("loss", falling(50)), made_curve("val_loss", [1.0], [40]), size=size) as (app, _):
-        assert [len(row) for row in shown(app.chart)] == [size[0]] * size[1]
 
 
 async def test_text_and_background_are_the_themes_own() -> None:
@@ -292,35 +128,6 @@ async def test_a_moved_crosshair_leaves_nothing_behind_inside_a_border() -> None
             assert "┊" in rows[2]
         assert len(columns[0]) == len(columns[1]) == 1
         assert columns[0] != columns[1]
-
-
-async def test_a_window_shows_a_part_of_the_run() -> None:
-    async with drawn() as (app, pilot):
-        app.chart.window = Window(Mode.FIXED, 100, 200)
-        app.chart.cursor = 250.0
-        rows = await app.draw(pilot, LOSS)
-        assert "┊" not in plot_of(app.chart)
-        assert {"120", "180"} <= set(rows[-1].split())
-        assert "zoom" in rows[0]
-        app.chart.window = Window(Mode.FOLLOW, 0, 50)
-        rows = await app.draw(pilot, LOSS)
-        assert "follow" in rows[0]
-        assert rows[-1].split()[0] == "450"
-        assert (await app.draw(pilot, made_curve("loss", falling(600))))[-1].split()[0] == "550"
-
-
-async def test_a_spike_is_marked_and_the_rest_stays_readable() -> None:
-    values = falling(500)
-    values[0] = 60.0
-    async with drawn(made_curve("loss", values)) as (app, pilot):
-        rows = shown(app.chart)
-        assert "▲ 60.0" in rows[1]
-        assert all(float(row.split("┤")[0]) < 3.0 for row in rows if "┤" in row)
-        app.chart.is_full = True
-        await pilot.pause()
-        assert "y full" in shown(app.chart)[0]
-        assert "▲" not in plot_of(app.chart)
-        assert "60" in plot_of(app.chart)
 
 
 async def test_the_mouse_zooms_pans_and_shows_everything_again() -> None:

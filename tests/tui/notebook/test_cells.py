@@ -26,8 +26,7 @@ from tpu_console.engine.runs.follower import RunFollower, Snapshot
 from tpu_console.engine.runs.run_directory import create_run, list_runs
 from tpu_console.engine.runs.state import reduce
 from tpu_console.engine.runs.timing import pace
-from tpu_console.tui.notebook.picture import head, tables
-from tpu_console.tui.notebook.watching import run_line
+from tpu_console.tui.notebook.watching import head, run_line, tables
 from tpu_console.tui.widgets.run_header import HeaderView
 
 if TYPE_CHECKING:

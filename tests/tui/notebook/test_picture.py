@@ -15,7 +15,7 @@ from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs.events import EpochEnded, Progress
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.state import RunState, reduce
-from tpu_console.tui.notebook.picture import draw, figure_of, size_of
+from tpu_console.tui.notebook.watching import draw, figure_of, size_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ def test_drawing_leaves_pyplot_and_its_backend_alone(tmp_path: Path) -> None:
         "import sys\n"
         "from tpu_console.engine.runs.events import Progress\n"
         "from tpu_console.engine.runs.state import RunState, reduce\n"
-        "from tpu_console.tui.notebook.picture import draw\n"
+        "from tpu_console.tui.notebook.watching import draw\n"
         "assert 'matplotlib' not in sys.modules\n"
         "draw(reduce(RunState(), Progress(1, 1, 1, 1.0, {'loss': 1.0}), 0.0))\n"
         "assert 'matplotlib.pyplot' not in sys.modules and 'IPython' not in sys.modules",
