@@ -81,7 +81,7 @@ def plain_values(overview: Overview) -> dict[str, Any]:
         "efficiency": for_json(efficiency_of(state)),
         "hosts": for_json([*state.hosts.values()]),
         **as_values(state, "steered", "alerts", "compiled", "profiled", "lost"),
-        "epoch_records": for_json(state.epochs),
+        "epoch_records": for_json([*state.epochs]),
         "phase_seconds": dict(state.phase_s),
         "classes": report.as_dict() if report is not None else None,
         "notices": list(state.notices),
