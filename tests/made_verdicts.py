@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.helpers import ROOT, replace
 from tpu_console.engine.findings import Finding, Severity
-from tpu_console.engine.preflight.result import BatchFigures, Bound, Likely, Memory, Outcome, Verdict, Waste
+from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,38 +76,6 @@ UNKNOWN = replace(
     memory=replace(FITS.memory, is_lower_bound=True),  # it has one
     versions={},
 )
-ALL = [FITS, replace(FITS, tpu="v3-8"), TOO_LARGE, REFUSED, UNKNOWN]
-
-
-def likely(verdict: Verdict, factor: float = 1.0, most: float | None = None, run_s: float | None = None) -> Verdict:
-    """A verdict whose steps take from `factor` to `most` times as long as at best."""
-    assert verdict.bound is not None
-    bound = replace(verdict.bound, run_s=run_s or verdict.bound.run_s)
-    times = Likely(factor * bound.step_s, most and most * bound.step_s, "host" if factor > 1 else "device", "")
-    return replace(verdict, bound=bound, likely=times)
-
-
-_BRANCH = "The layer 'sided' (Branch) makes a Python decision."
-_WHERE = Finding(
-    Severity.ERROR, _BRANCH, "sided", "Write keras.ops.where.", evidence=("File own.py, line 6: `if x:`.",)
-)
-_WIDE = Waste("conv2d", "features", 64, 128, 0.12, 4.1e10, 128)
-_SEARCHED = replace(
-    FITS,
-    largest_batch=1160,
-    batches=(BatchFigures(1160, 15 * GIB, 9000.4), BatchFigures(1152, 14 * GIB, 9100.0)),
-    dataset_is_limit=True,
-)
-CASES: dict[str, list[Verdict]] = {
-    "several choices": ALL,
-    "a lower bound alone": [UNKNOWN],
-    "likely times": [FITS, likely(replace(FITS, tpu="v3-8"), 10.0), likely(replace(FITS, tpu="v2-8"), 2.0, 4.0)],
-    "a long run alone": [likely(FITS, run_s=36_000.0)],
-    "searched batches": [_SEARCHED, replace(_SEARCHED, largest_batch=0)],
-    "padding": [replace(FITS, wastes=(_WIDE, *(replace(_WIDE, layer=f"dense{n}", share=0.25) for n in range(9))))],
-    "a layer that makes a decision": [replace(REFUSED, reason=_BRANCH, findings=(_WHERE,))],
-}
-"""What tests write of verdicts, by what it is about."""
 
 
 def result_of(verdicts: Sequence[Verdict]) -> dict[str, Any]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.record.shown import TEXTS, all_texts, inspected, recorded
+from tests.record import TEXTS
+from tests.record.shown import all_texts, inspected, recorded
 
 if __name__ == "__main__":
     TEXTS.mkdir(exist_ok=True)

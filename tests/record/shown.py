@@ -15,34 +15,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from tests.helpers import small_config
-from tests.made_verdicts import CASES
-from tests.tui.charts.one_chart import chart_rows
+from tests.record import of_each
+from tests.tui.charts import test_chart
+from tests.tui.following import test_plain, test_sweep
 from tests.tui.live_fakes import screen_text, until
-from tests.tui.plain_runs import plain_lines
-from tests.tui.tpu_fakes import made_states
+from tests.tui.text import test_confusion, test_hosts, test_profile, test_verdicts
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConfigError
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.run_directory import find_run
-from tpu_console.engine.storage.paths import user_path
 from tpu_console.engine.sweeps.folder import list_sweeps
 from tpu_console.presets.catalog import all_presets
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.cli import main
-from tpu_console.tui.text.hosts import account_of, gauges_of, hosts_of, kinds_text, lost_text, slow_text
 from tpu_console.tui.text.plan_text import plan_lines
-from tpu_console.tui.text.verdicts import verdict_lines
-from tpu_console.tui.widgets.replica_panel import table_of
 from tpu_console.tui.widgets.setup_parts import PresetList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 HERE = Path(__file__).parent
-TEXTS = HERE / "texts"
 NAMES: dict[str, str] = json.loads((HERE / "runs.json").read_text())["names"] if (HERE / "runs.json").exists() else {}
 SIZES = ((80, 24), (120, 40))
 REVIEWS = "text,label\n" + "".join(f"a {('good', 'bad')[n % 2]} film number {n},{n % 2}\n" for n in range(20))
@@ -83,25 +77,28 @@ def all_texts(home: Path) -> dict[str, str]:
     texts = {
         "presets.json": _call("presets", "--json"),
         "presets-80.txt": _call("presets", width=80),
-        "plans.txt": _of_each({preset.name: plan_of(preset.config) for preset in all_presets()[0]}),
+        "plans.txt": of_each({preset.name: plan_of(preset.config) for preset in all_presets()[0]}),
         "mistakes.txt": _mistakes(),
         "runs.json": _call("runs", "--json"),
         "runs.txt": _call("runs"),
         "compare.json": _call("compare", *_COMPARED, "--json"),
         "compare.csv": _call("compare", *_COMPARED, "--csv"),
         "compare.md": _call("compare", *_COMPARED, "--markdown"),
-        "attach.txt": _of_each({short: _call("attach", name) for short, name in NAMES.items()}),
+        "attach.txt": of_each({short: _call("attach", name) for short, name in NAMES.items()}),
         "show.json": json.dumps(
             {short: json.loads(_call("show", name, "--json")) for short, name in NAMES.items()}, indent=1
         ),
-        "show.txt": _of_each({short: _call("show", name, width=80) for short, name in NAMES.items()}),
+        "show.txt": of_each({short: _call("show", name, width=80) for short, name in NAMES.items()}),
         "sweep.csv": _call("sweeps", list_sweeps()[0].name, "--csv"),
         "sweep.md": _call("sweeps", list_sweeps()[0].name, "--markdown"),
         "checkpoint.json": json.dumps(_checkpoint(), indent=1),
         "doctor.json": json.dumps(_shape(json.loads(_call("doctor", "--json"))), indent=1),
     }
-    texts |= {"verdicts.txt": verdict_texts(), "hosts.txt": host_texts(home / "made")}
-    texts |= {"plain.txt": plain_texts(home / "made"), "charts.txt": chart_texts(asyncio.run(chart_rows()))}
+    for module in (test_confusion, test_hosts, test_plain, test_profile, test_sweep, test_verdicts):
+        (folder := home / module.__name__).mkdir()
+        with patch.dict(os.environ, {"TPU_CONSOLE_HOME": str(folder)}):
+            texts[f"{module.__name__.rpartition('_')[2]}.txt"] = module.texts(folder)
+    texts["charts.txt"] = asyncio.run(test_chart.texts())
     for width, _ in SIZES:
         texts[f"runs-{width}.txt"] = _call("runs", width=width)
         texts[f"compare-{width}.txt"] = _call("compare", *_COMPARED, width=width)
@@ -113,64 +110,6 @@ def inspected(home: Path) -> str:
     """Return what `inspect --json` prints of a table of texts."""
     (home / "reviews.csv").write_text(REVIEWS)
     return _normal(_call("inspect", str(home / "reviews.csv"), "--json"), home)
-
-
-def verdict_texts() -> str:
-    """Return what is written of verdicts, for a pipe and for a terminal."""
-    cases = [*((name, None) for name in CASES), (next(iter(CASES)), 80)]
-    return _of_each(
-        {
-            f"{name}, {width or 'no'} columns": "\n".join(
-                verdict_lines(small_config(), CASES[name], "digits-cnn", width)
-            )
-            for name, width in cases
-        }
-    )
-
-
-def host_texts(folder: Path) -> str:
-    """Return what is written of hosts and replicas, for terminals of several widths."""
-    texts = {}
-    for name, (state, width, chosen) in made_states(folder).items():
-        table = table_of(state, width, chosen)
-        rows = [[column.cell(line.cells[column.title]) for column in table.columns] for line in table.lines]
-        lines = [" ".join(row) for row in [[column.cell(column.title) for column in table.columns], *rows]]
-        lines += [f"{gauge.name}: {gauge.value or gauge.why_not}" for gauge in gauges_of(state, chosen)]
-        lines += map(slow_text, (host for host in hosts_of(state).values() if host.behind))
-        lines += [*map(lost_text, state.lost), *account_of(state)]
-        lines += [kinds_text(state.accelerator)] if state.accelerator is not None else []
-        texts[f"{name}, {width} columns"] = "\n".join([*lines, *table.remarks])
-    return _of_each(texts)
-
-
-def plain_texts(folder: Path) -> str:
-    """Return the plain lines of made runs."""
-    text = _of_each({name: "\n".join(lines) for name, lines in plain_lines(folder).items()})
-    return text.replace(user_path(folder), "<folder>")
-
-
-def chart_texts(rows: Mapping[str, Sequence[str]]) -> str:
-    """Return pictures of a chart as they are recorded."""
-    return _of_each({name: "\n".join(line.rstrip() for line in lines) for name, lines in rows.items()})
-
-
-def same_text(name: str, text: str) -> None:
-    """Compare a text with the recorded one; JSON may have gained keys."""
-    before = (TEXTS / name).read_text(encoding="utf-8")
-    if name.endswith(".json"):
-        values = json.loads(before)
-        assert _known(json.loads(text), values) == values
-    else:
-        assert text.rstrip("\n") == before.rstrip("\n")
-
-
-def _known(now: Any, before: Any) -> Any:
-    """Return JSON values without the keys that were not there before."""
-    if isinstance(now, dict) and isinstance(before, dict):
-        return {key: _known(value, before[key]) for key, value in now.items() if key in before}
-    if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
-        return [_known(*values) for values in zip(now, before, strict=True)]
-    return now
 
 
 _COMPARED = [NAMES[short] for short in ("finished", "diverged-on", "resumed", "notebook") if short in NAMES]
@@ -199,7 +138,7 @@ def _mistakes() -> str:
             load_config(path)
         except ConfigError as error:
             found[path.stem] = "\n".join(map(str, error.problems))
-    return _of_each(found)
+    return of_each(found)
 
 
 def _checkpoint() -> dict[str, Any]:
@@ -252,10 +191,6 @@ async def _settled(pilot: Any, waits_for: Sequence[str]) -> str:
         text = screen_text(pilot)
         before, same = text, same + 1 if text == before else 0
     return "\n".join(line.rstrip() for line in before.splitlines())
-
-
-def _of_each(texts: dict[str, str]) -> str:
-    return "\n".join(f"===== {name}\n{text}" for name, text in texts.items())
 
 
 def _normal(text: str, home: Path) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.record.shown import TEXTS, all_texts, inspected, recorded, same_text
+from tests.record import TEXTS, same_text
+from tests.record.shown import all_texts, inspected, recorded
 from tests.tui.conftest import forked_jobs, jobs_from  # noqa: F401  fixtures
 
 if TYPE_CHECKING:

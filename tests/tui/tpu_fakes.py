@@ -140,23 +140,3 @@ def trained(folder: Path, hosts: int = 1, chips: int = 8, seconds: int = 3, **va
     for _ in range(seconds):
         run.second(**values)
     return run
-
-
-def made_states(folder: Path) -> dict[str, tuple[RunState, int, int]]:
-    """Runs whose hosts and replicas tests write, each with the columns of the terminal and the chosen host."""
-    memory = [
-        ReplicaMemory(0, 3 * GIB, None, 16 * GIB, "", None, NO_DUTY),
-        ReplicaMemory(1, None, None, None, "JAX does not report", None, NO_DUTY),
-        ReplicaMemory(2, None, None, 16 * GIB, "only the limit is known", None, NO_DUTY),
-    ]
-    lost, two = trained(folder, 2, 4), state_of(trained(folder, 2, 4))
-    lost.lose(1)
-    return {
-        "one host": (state_of(trained(folder, rates=[12_000.0])), 120, 0),
-        "before training": (state_of(trained(folder, seconds=0)), 120, 0),
-        "missing figures": (state_of(trained(folder, 1, 4, memory=memory, rates=[None], disk=False)), 120, 0),
-        "a lost host": (state_of(lost), 120, 1),
-        "a slow host": (state_of(trained(folder, 3, 2, 9, rates=[12_000, 12_000, 9_000], limit="accelerator")), 80, 2),
-        "two hosts": (two, 36, 0),
-        "many hosts": (state_of(trained(folder, 64, 8, 1, rates=[12_000] * 5 + [9_000])), 100, 5),
-    }

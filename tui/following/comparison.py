@@ -45,10 +45,10 @@ STEERED = "changed in training"  # stands among the settings that differ
 class Score(Struct, frozen=True):
     """How good a run is by one metric."""
 
-    best: float | None  # the best value; None if no value is finite
-    epoch: int | None  # the epoch that has it
-    final: float  # the value of the last epoch that measured it
-    loss: float = math.nan  # the loss of the best epoch, which decides between equal values
+    best: float | None = None  # the best value; None if no value is finite
+    epoch: int | None = None  # the epoch that has it
+    final: float | None = None  # the value of the last epoch that measured it; None if no epoch did
+    loss: float = math.inf  # the loss of the best epoch, which decides between equal values; infinite if unknown
 
 
 class ComparedRun(Struct, frozen=True):
@@ -74,18 +74,13 @@ class ComparedRun(Struct, frozen=True):
         """The metrics of its epochs, in the order in which they were first reported."""
         return list(dict.fromkeys(name for epoch in self.state.epochs for name in epoch.logs))
 
-    def score(self, metric: str) -> Score | None:
-        """Return its score by a metric; None if no epoch has the metric."""
+    def score(self, metric: str) -> Score:
+        """Return its score by a metric."""
         values = [epoch.logs[metric] for epoch in self.state.epochs if metric in epoch.logs]
-        if not values:
-            return None
-        if (best := self.state.best_epoch(metric)) is None:
-            return Score(None, None, values[-1])
-        return Score(best.logs[metric], best.epoch, values[-1], best.logs.get(loss_beside(metric), math.nan))
-
-    def scored(self, metric: str, figure: str) -> Any:
-        """Return one figure of its score by a metric; None if no epoch has the metric."""
-        return getattr(self.score(metric), figure, None)
+        if not values or (best := self.state.best_epoch(metric)) is None:
+            return Score(final=values[-1] if values else None)
+        loss = best.logs.get(loss_beside(metric), math.inf)
+        return Score(best.logs[metric], best.epoch, values[-1], math.inf if math.isnan(loss) else loss)
 
     @property
     def changes(self) -> str:
@@ -127,9 +122,8 @@ class Comparison(Struct, frozen=True):
         sign = 1.0 if self.lower_is_better else -1.0
 
         def place(run: ComparedRun) -> tuple[float, float]:
-            if (score := run.score(self.metric)) is None or score.best is None:
-                return math.inf, math.inf
-            return sign * score.best, math.inf if math.isnan(score.loss) else score.loss
+            score = run.score(self.metric)
+            return math.inf if score.best is None else sign * score.best, score.loss
 
         return sorted(self.runs, key=place)
 
@@ -137,7 +131,7 @@ class Comparison(Struct, frozen=True):
     def best(self) -> ComparedRun | None:
         """The best run; None if the runs cannot be judged by one metric."""
         first = next(iter(self.ranked), None)
-        return None if first is None or first.scored(self.metric, "best") is None else first
+        return None if first is None or first.score(self.metric).best is None else first
 
     @property
     def differences(self) -> dict[str, list[Any]]:
@@ -162,7 +156,7 @@ class Comparison(Struct, frozen=True):
     @property
     def verdict(self) -> str:
         """Which run is best, by how much, and whether chance would do; empty if there is nothing to compare."""
-        ranked = [(run, value) for run in self.ranked if (value := run.scored(self.metric, "best")) is not None]
+        ranked = [(run, value) for run in self.ranked if (value := run.score(self.metric).best) is not None]
         if len(ranked) < 2:
             return ""
         (best, value), (second, other) = ranked[:2]
@@ -256,7 +250,7 @@ def results_of(comparison: Comparison) -> list[Column]:
     """Return all columns of results."""
 
     def scored(figure: str) -> Callable[[ComparedRun], Any]:
-        return lambda run: run.scored(comparison.metric_of(run), figure)
+        return lambda run: getattr(run.score(comparison.metric_of(run)), figure)
 
     def fact(title: str, importance: int, key: str, text: Callable[[Any], str] = str) -> Column:
         return Column(title, importance, True, key=key, value=attrgetter(f"overview.facts.{key}"), text=text)
@@ -339,8 +333,7 @@ def as_json(comparison: Comparison) -> str:
     for run in comparison.runs:
         metrics = {
             name: {"best": score.best, "best_epoch": score.epoch, "final": tables.for_json(score.final)}
-            for name in run.metrics
-            if (score := run.score(name)) is not None
+            for name, score in ((name, run.score(name)) for name in run.metrics)
         }
         runs.append({"preset": run.overview.facts.label, **tables.as_plain(columns, run), "metrics": metrics})
     content = {

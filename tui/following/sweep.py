@@ -122,13 +122,13 @@ class Row(Struct, frozen=True):
     @property
     def best(self) -> Spread | None:
         """The best value of the metric."""
-        return self.figure(lambda run: run.scored(self.metric, "best"))
+        return self.figure(lambda run: run.score(self.metric).best)
 
     @property
     def loss(self) -> float:
         """The loss of the best epochs, which decides between equal values of the metric; infinite if unknown."""
-        loss = self.figure(lambda run: run.scored(self.metric, "loss"))
-        return loss.mid if loss is not None and math.isfinite(loss.mid) else math.inf
+        loss = self.figure(lambda run: run.score(self.metric).loss)
+        return math.inf if loss is None else loss.mid
 
     def figure(self, of_run: Callable[[ComparedRun], float | None]) -> Spread | None:
         """Return a figure of its runs; None if no run has it."""
@@ -295,6 +295,11 @@ class ListedSweep(Struct, frozen=True):
     problem: str = ""  # why
 
     @property
+    def state(self) -> str:
+        """Its state, in a word."""
+        return "unreadable" if self.view is None else self.view.state
+
+    @property
     def over(self) -> str:
         """What it changes."""
         return "" if self.view is None else " ".join(self.view.definition.over)
@@ -316,17 +321,13 @@ def listed(sweep: Sweep, readers: dict[str, SweepReader]) -> ListedSweep:
         return ListedSweep(sweep, problem=error.what if isinstance(error, ConsoleError) else str(error))
 
 
-def _state(listed: ListedSweep) -> str:
-    return "unreadable" if listed.view is None else listed.view.state
-
-
 NO_SWEEP = "There is no sweep yet."
 LIST_COLUMNS = (
     Column("sweep", 4, value=lambda one: one.sweep.name),
-    Column("state", 3, value=_state, look=lambda one: _LOOKS.get(_state(one), "")),
+    Column("state", 3, value=attrgetter("state"), look=lambda one: _LOOKS.get(one.state, "")),
     Column("done", 2, right=True, value=lambda one: f"{one.view.done}/{len(one.view.cells)}" if one.view else ""),
-    Column("over", 1, value=lambda one: one.over),
-    Column("runs", 0, value=lambda one: one.runs),
+    Column("over", 1, value=attrgetter("over")),
+    Column("runs", 0, value=attrgetter("runs")),
 )
 """The columns of a list of sweeps."""
 

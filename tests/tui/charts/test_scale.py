@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tpu_console.tui.charts.curve import Axis, FloatArray
@@ -87,6 +87,7 @@ def test_a_share_is_not_drawn_below_0_or_above_1(ends: list[float], rows: int) -
                 assert (sign * ((dots + 0.5) / fineness - 0.5 - ticks[limit]) >= 0).all()
 
 
+@example(low=-0.4, size=0.9, rows=14, shares=[0.2, 0.5, 0.8])
 @given(
     low=st.floats(-300, 300),
     size=st.floats(0.5, 300),
@@ -163,6 +164,7 @@ def test_a_horizontal_axis_has_labels_in_a_unit_people_use(
 
 
 def test_values_between_two_borders_are_in_one_cell() -> None:
+    assert x_scale(100.0, 900.0, 61, Axis.STEP).seen == (100.0, 900.0)
     for scale in (x_scale(100.0, 900.0, 61, Axis.STEP), x_scale(2.0**60, 2.0**60, 40, Axis.STEP)):
         values = np.linspace(*scale.seen, 997)
         assert np.searchsorted(scale.borders, values, "right").tolist() == scale.dots(values, 1).tolist()
@@ -175,7 +177,8 @@ def test_values_between_two_borders_are_in_one_cell() -> None:
         ([0.0, 1000.0, 2000.0], ["0", "1k", "2k"]),
         ([0.0, 20_000.0], ["0", "20k"]),
         ([500_000.0, 1_000_000.0], ["0.5M", "1.0M"]),
-        ([0.0, 2e-5, 4e-5], ["0", "2e-5", "4e-5"]),
+        ([0.0, 0.002, 0.004], ["0", "0.002", "0.004"]),
+        ([0.0, 2e-4, 4e-4], ["0", "2e-4", "4e-4"]),
         ([0.0], ["0"]),
         ([], []),
     ],
@@ -258,5 +261,6 @@ def test_the_steps_of_a_rate_that_is_constant_in_between_are_seen() -> None:
 
 def test_without_values_there_is_no_range() -> None:
     assert robust_range([NOTHING], [NOTHING], ()) is None
+    assert robust_range([NOTHING], [FALLING], ()) == (1.0, 2.0)
     assert full_range([NOTHING]) is None
     assert full_range([NOTHING, FALLING]) == (1.0, 2.0)

@@ -99,9 +99,8 @@ def test_a_curve_that_does_not_move_runs_through_the_middle_of_round_numbers(val
     (row,) = {row for _, row in scene.layers[1].cells}
     assert abs(row - scene.y.cells / 2) <= 1
     assert len({tick.label for tick in scene.y_ticks}) == len(scene.y_ticks) >= 2
-    rate = float(np.float32(0.001))
-    labels = [tick.label for tick in built(trace([rate] * 20), look=view(40, 8)).y_ticks]
-    assert labels == ["0.0009", "0.0010", "0.0011"]
+    for value, labels in ((float(np.float32(0.001)), ["0.0009", "0.0010", "0.0011"]), (0.0, ["-1", "0", "1"])):
+        assert [tick.label for tick in built(trace([value] * 20), look=view(40, 8)).y_ticks] == labels
 
 
 @pytest.mark.parametrize("value", [0.0, -3.0, 1e-9, 1e12])

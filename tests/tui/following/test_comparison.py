@@ -67,9 +67,9 @@ def test_a_score_names_the_best_epoch_and_the_final_value_and_times_keep_the_fir
     one, two, three = read_comparison(
         [made_run(logs), made_run(stopped), made_run([{"loss": 1.0}] * 3, replicas=2, speed=500.0)]
     ).runs
-    assert [one.scored("val_loss", figure) for figure in ("best", "epoch")] == [0.2, 2]
-    assert math.isnan(one.scored("val_loss", "final"))
-    assert (one.score("val_auc"), two.scored("val_loss", "final")) == (None, 0.9)
+    score = one.score("val_loss")
+    assert (score.best, score.epoch, math.isnan(score.final or 0.0)) == (0.2, 2, True)
+    assert (one.score("val_auc"), two.score("val_loss").final) == (compared.Score(), 0.9)
     facts = three.overview.facts
     assert (three.first_epoch_s, three.later_epoch_s, facts.examples_per_s) == (5.0, 2.0, 500.0)
     assert (facts.accelerator, facts.replicas) == ("sim:2", 2)

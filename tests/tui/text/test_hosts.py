@@ -7,19 +7,57 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import epoch_ended, replace
-from tests.record.shown import host_texts, same_text
-from tests.tui.tpu_fakes import state_of, trained
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured
+from tests.record import of_each, same_text
+from tests.tui.tpu_fakes import GIB, NO_DUTY, state_of, trained
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, ReplicaMemory
 from tpu_console.engine.runs.state import RunState
+from tpu_console.tui.text import hosts
 from tpu_console.tui.text.hosts import account_of, hosts_of, input_verdict, validating_text
+from tpu_console.tui.text.tables import Column
 from tpu_console.tui.widgets.replica_panel import table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
+def made_states(folder: Path) -> dict[str, tuple[RunState, int, int]]:
+    """Runs whose hosts and replicas tests write, each with the columns of the terminal and the chosen host."""
+    memory = [
+        ReplicaMemory(0, 3 * GIB, None, 16 * GIB, "", None, NO_DUTY),
+        ReplicaMemory(1, None, None, None, "JAX does not report", None, NO_DUTY),
+        ReplicaMemory(2, None, None, 16 * GIB, "only the limit is known", None, NO_DUTY),
+    ]
+    lost, two = trained(folder, 2, 4), state_of(trained(folder, 2, 4))
+    lost.lose(1)
+    return {
+        "one host": (state_of(trained(folder, rates=[12_000.0])), 120, 0),
+        "before training": (state_of(trained(folder, seconds=0)), 120, 0),
+        "missing figures": (state_of(trained(folder, 1, 4, memory=memory, rates=[None], disk=False)), 120, 0),
+        "a lost host": (state_of(lost), 120, 1),
+        "a slow host": (state_of(trained(folder, 3, 2, 9, rates=[12_000, 12_000, 9_000], limit="accelerator")), 80, 2),
+        "two hosts": (two, 36, 0),
+        "many hosts": (state_of(trained(folder, 64, 8, 1, rates=[12_000] * 5 + [9_000])), 100, 5),
+    }
+
+
+def texts(folder: Path) -> str:
+    """What is written of them."""
+    written = {}
+    for name, (state, width, chosen) in made_states(folder).items():
+        table = table_of(state, width, chosen)
+        rows = [[column.title for column in table.columns]]
+        rows += [[line.cells[column.title] for column in table.columns] for line in table.lines]
+        lines = ["  ".join(map(Column.cell, table.columns, row)).rstrip() for row in rows]
+        lines += [f"{gauge.name}: {gauge.value or gauge.why_not}" for gauge in hosts.gauges_of(state, chosen)]
+        lines += [hosts.slow_text(host) for host in hosts_of(state).values() if host.behind]
+        lines += [*map(hosts.lost_text, state.lost), *account_of(state)]
+        lines += [hosts.kinds_text(state.accelerator)] if state.accelerator is not None else []
+        written[f"{name}, {width} columns"] = [*lines, *table.remarks]
+    return of_each(written)
+
+
 def test_hosts_and_replicas_are_written_as_recorded(tmp_path: Path) -> None:
-    same_text("hosts.txt", host_texts(tmp_path))
+    same_text("hosts.txt", texts(tmp_path))
 
 
 def test_a_host_is_slow_more_than_a_tenth_below_the_median_and_not_for_a_second(tmp_path: Path) -> None:

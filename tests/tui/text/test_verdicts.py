@@ -7,22 +7,62 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import replace, small_config
-from tests.made_verdicts import ALL, FITS, REFUSED, likely
-from tests.record.shown import same_text, verdict_texts
+from tests.made_verdicts import FITS, GIB, REFUSED, TOO_LARGE, UNKNOWN
+from tests.record import of_each, same_text
 from tpu_console.engine.data.cached_facts import save_input_speed
+from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.likely import QuotaShare, kaggle_share
+from tpu_console.engine.preflight.result import BatchFigures, Likely, Verdict, Waste
 from tpu_console.tui.text.verdicts import detail_lines, quota_cell, verdict_lines
 
 if TYPE_CHECKING:
-    from tpu_console.engine.preflight.result import Verdict
+    from pathlib import Path
+
+ALL = [FITS, replace(FITS, tpu="v3-8"), TOO_LARGE, REFUSED, UNKNOWN]
 
 
 def lines_of(*verdicts: Verdict, width: int | None = None) -> list[str]:
     return verdict_lines(small_config(), verdicts, "digits-cnn", width)
 
 
-def test_verdicts_are_written_as_recorded() -> None:
-    same_text("verdicts.txt", verdict_texts())
+def likely(verdict: Verdict, factor: float = 1.0, most: float | None = None, run_s: float | None = None) -> Verdict:
+    """A verdict whose steps take from `factor` to `most` times as long as at best."""
+    assert verdict.bound is not None
+    bound = replace(verdict.bound, run_s=run_s or verdict.bound.run_s)
+    times = Likely(factor * bound.step_s, most and most * bound.step_s, "host" if factor > 1 else "device", "")
+    return replace(verdict, bound=bound, likely=times)
+
+
+_BRANCH = "The layer 'sided' (Branch) makes a Python decision."
+_WHERE = Finding(
+    Severity.ERROR, _BRANCH, "sided", "Write keras.ops.where.", evidence=("File own.py, line 6: `if x:`.",)
+)
+_WIDE = Waste("conv2d", "features", 64, 128, 0.12, 4.1e10, 128)
+_SEARCHED = replace(
+    FITS,
+    largest_batch=1160,
+    batches=(BatchFigures(1160, 15 * GIB, 9000.4), BatchFigures(1152, 14 * GIB, 9100.0)),
+    dataset_is_limit=True,
+)
+CASES: dict[str, list[Verdict]] = {
+    "several choices": ALL,
+    "a lower bound alone": [UNKNOWN],
+    "likely times": [FITS, likely(replace(FITS, tpu="v3-8"), 10.0), likely(replace(FITS, tpu="v2-8"), 2.0, 4.0)],
+    "a long run alone": [likely(FITS, run_s=36_000.0)],
+    "searched batches": [_SEARCHED, replace(_SEARCHED, largest_batch=0)],
+    "padding": [replace(FITS, wastes=(_WIDE, *(replace(_WIDE, layer=f"dense{n}", share=0.25) for n in range(9))))],
+    "a layer that makes a decision": [replace(REFUSED, reason=_BRANCH, findings=(_WHERE,))],
+}
+
+
+def texts(_folder: Path) -> str:
+    """What is written of them in a pipe, and of several on a terminal."""
+    written = {name: lines_of(*verdicts) for name, verdicts in CASES.items()}
+    return of_each({**written, "several choices, 80 columns": lines_of(*ALL, width=80)})
+
+
+def test_verdicts_are_written_as_recorded(tmp_path: Path) -> None:
+    same_text("verdicts.txt", texts(tmp_path))
 
 
 @pytest.mark.parametrize("width", [80, 120])
