@@ -314,7 +314,14 @@ class MetricChart(Widget):
     def on_mouse_move(self, event: MouseMove) -> None:
         """Pan while a button is held, else move the crosshair unless a click or a key has put it down."""
         if self._dragged_from is not None:
-            self._drag(event, *self._dragged_from)
+            from_x, from_y, window, y_ends = self._dragged_from
+            distance, climb = from_x - event.screen_x, event.screen_y - from_y
+            self._has_dragged = self._has_dragged or bool(distance or climb)
+            if self._scene is not None and (extent := self._extent) is not None:
+                if y_ends is not None:
+                    self.y_ends = y_ends
+                    self.pan_y(climb / self._scene.y.cells)
+                self.post_message(self.WindowChanged(window.panned(extent, distance / self._scene.x.cells)))
             return
         if (below := self._below(event)) is not None:
             self.pointed_row = below[2]
@@ -324,16 +331,6 @@ class MetricChart(Widget):
             if x != self._hovered:
                 self._hovered = x
                 self.post_message(self.CursorMoved(x))
-
-    def _drag(self, event: MouseMove, from_x: int, from_y: int, window: Window, y_ends: Extent | None) -> None:
-        if self._scene is None or (extent := self._extent) is None:
-            return
-        distance, climb = from_x - event.screen_x, event.screen_y - from_y
-        self._has_dragged = self._has_dragged or bool(distance or climb)
-        if y_ends is not None:
-            self.y_ends = y_ends
-            self.pan_y(climb / self._scene.y.cells)
-        self.post_message(self.WindowChanged(window.panned(extent, distance / self._scene.x.cells)))
 
     def on_leave(self) -> None:
         if self.cursor is not None and self.cursor == self._hovered:

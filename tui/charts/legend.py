@@ -145,7 +145,7 @@ def legends_of(entries: Sequence[Entry], title: str) -> Iterator[Legend]:
         for entry in entries:
             bare = entry.name.removeprefix("val_")
             name = entry.name if bare != title else "val" if bare != entry.name else "train"
-            value = written(entry.value, digits)
+            value = format_value(entry.value, digits)
             value = value.removeprefix("0") if is_dense and value.startswith("0.") else value
             said = f"{name}{'~' if entry.running else ''} {value}".lstrip()
             if entry.best is not None:
@@ -153,11 +153,6 @@ def legends_of(entries: Sequence[Entry], title: str) -> Iterator[Legend]:
             pieces += [(gap if pieces else "", ""), (entry.pen.glyph, style_of(entry.pen.color)), (" ", "")]
             pieces.append((said, _POINTED if entry.is_pointed else ""))
         yield pieces
-
-
-def written(value: float | None, digits: int) -> str:
-    """Write a value that may not have been measured yet."""
-    return "n/a" if value is None else format_value(value, digits)
 
 
 def reading_line(curves: Sequence[Curve], axis: Axis, x: float, width: int, tone: Tone) -> Text | None:
@@ -179,7 +174,7 @@ def reading_line(curves: Sequence[Curve], axis: Axis, x: float, width: int, tone
                 name = "val" if bare == before else f"val {name}"
             # Both curves of a metric stand close together, and metrics apart.
             name, before = f"{' ' if bare == before else '  '}{name}{'~' if curve.running else ''} ", bare
-            value = written(curve.at(axis, x), digits)
+            value = format_value(curve.at(axis, x), digits)
             if not (is_whole := len(line) + len(name) + len(value) <= width):
                 break
             color = pen_for(0, "braille", tone, is_validation=curve.is_validation).color

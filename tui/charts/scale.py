@@ -264,8 +264,10 @@ def label_ticks(values: Sequence[float]) -> list[str]:
     return ["0" if v == 0.0 else f"{v / unit:.{decimals}f}{suffix}" for v in values]
 
 
-def format_value(value: float, digits: int = 4) -> str:
-    """A metric's value in `digits` significant digits, always the same width for values of one size."""
+def format_value(value: float | None, digits: int = 4) -> str:
+    """A metric's value in `digits` significant digits, always the same width for values of one size; None is n/a."""
+    if value is None:
+        return "n/a"
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else str(value)
     if value == 0.0:

@@ -153,7 +153,14 @@ def build_scene(traces: Sequence[DrawnCurve], view: View) -> Scene | None:
         return None
     x = x_scale(*view.ends, width, view.axis)
     scene = Scene(x, y, view.axis, view.marker, x_ticks(x, view.axis), ticks)
-    drawn = [_reduced(trace, scene) for trace in visible]
+    drawn = []  # in the unit of the vertical axis, with as many samples as there are dots
+    for trace in visible:
+        reduced = trace
+        if len(trace.raw.x) > scene.dot_grid[0]:
+            low, mean, high = _of_columns(trace.raw, x)
+            mean = mean if trace.mean is None else _of_columns(trace.mean, x)[1]
+            reduced = replace(trace, raw=high, mean=mean, low=low)
+        drawn.append(reduced.each(lambda line: Line(line.x, np.log10(line.y))) if y.is_log else reduced)
     crossings = itertools.product([tick.cell for tick in scene.x_ticks], [tick.cell for tick in ticks])
     grid = Layer(dict.fromkeys(crossings, _GRID), None, is_dim=True)
     curves = _curves(drawn, scene)
@@ -181,15 +188,6 @@ def cut_to(line: Line, left: float, right: float) -> Line:
         if 0.0 < share <= 1.0:
             x[end], y[end] = border, line.y[end] + share * (line.y[neighbour] - line.y[end])
     return Line(x, y).part((left, right))
-
-
-def _reduced(trace: DrawnCurve, scene: Scene) -> DrawnCurve:
-    """Return a visible trace with as many samples as there are dots, in the unit of the vertical axis."""
-    if len(trace.raw.x) > scene.dot_grid[0]:
-        low, mean, high = _of_columns(trace.raw, scene.x)
-        mean = mean if trace.mean is None else _of_columns(trace.mean, scene.x)[1]
-        trace = replace(trace, raw=high, mean=mean, low=low)
-    return trace.each(lambda line: Line(line.x, np.log10(line.y))) if scene.y.is_log else trace
 
 
 def _of_columns(line: Line, x: Scale) -> tuple[Line, Line, Line]:

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.events import RunOutcome, RunStarted
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ..text.profile import Traced
 
-_NO_LIFE = Life(Liveness.DEAD)
+_NO_FACTS, _NO_LIFE, _NO_STATE = Facts(), Life(Liveness.DEAD), RunState()
 _LONGEST_CHANGES = 200
 
 
@@ -52,7 +52,7 @@ class Overview(Struct, frozen=True):
     changes: str = ""  # the settings that differ from its preset, such as ``epochs=7 seed=1``
     size_bytes: int = 0  # size of its folder
     # Folded from its whole journal; empty if its summary was enough, or if the journal cannot be read.
-    state: RunState = field(default_factory=RunState)
+    state: RunState = _NO_STATE
 
     @property
     def is_broken(self) -> bool:
@@ -145,7 +145,7 @@ class RunReader:
     def overview(self) -> Overview:
         """Read the summary of a run that has ended, or else its journal."""
         facts = summarized_facts(self.run)
-        return self.details() if facts is None else self._overview(facts, _status_of_end(facts))
+        return self.details() if facts is None else self._overview(facts)
 
     def details(self) -> Overview:
         """Read everything in the run's journal; if it cannot be read, the overview says so."""
@@ -153,22 +153,24 @@ class RunReader:
             try:
                 state = self._states.catch_up()
             except OSError as error:
-                problem = f"The journal of {self.run.run_id} cannot be read: {error.strerror or error}."
-                return self._overview(Facts(), Status.UNREADABLE, problem=problem)
+                return self._overview(
+                    problem=f"The journal of {self.run.run_id} cannot be read: {error.strerror or error}."
+                )
             facts = facts_of(state)
             if facts.outcome:
-                return self._overview(facts, _status_of_end(facts), state=state)
+                return self._overview(facts, state=state)
             life = self._watch.look()
         if life.liveness is Liveness.DEAD:
             conclude_killed(self.run, state)
-        status = _status(facts, life)
-        stall = stall_of(state, life) if status is Status.RUNNING else None
-        return self._overview(facts, status, life=life, stall=stall, state=state)
+        return self._overview(facts, life, state)
 
-    def _overview(self, facts: Facts, status: Status, **known: Any) -> Overview:
-        annotations, size = read_annotations(self.run.path), folder_size(self.run.path)
-        changes = changes_of(facts.config)
-        return Overview(self.run, facts, status, annotations=annotations, changes=changes, size_bytes=size, **known)
+    def _overview(
+        self, facts: Facts = _NO_FACTS, life: Life = _NO_LIFE, state: RunState = _NO_STATE, problem: str = ""
+    ) -> Overview:
+        status = Status.UNREADABLE if problem else _status(facts, life)
+        stall = stall_of(state, life) if status is Status.RUNNING else None
+        written, size = read_annotations(self.run.path), folder_size(self.run.path)
+        return Overview(self.run, facts, status, life, stall, problem, written, changes_of(facts.config), size, state)
 
 
 def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
@@ -200,12 +202,10 @@ def read_traced_before(run: RunDirectory, started: RunStarted | None) -> Traced 
         return None  # of a run that cannot be read
 
 
-def _status_of_end(facts: Facts) -> Status:
-    return {RunOutcome.STOPPED.value: Status.STOPPED, "failed": Status.FAILED}.get(facts.outcome, Status.FINISHED)
-
-
 def _status(facts: Facts, life: Life) -> Status:
-    """Return the status of a run that has no end."""
+    if facts.outcome:
+        ends = {RunOutcome.STOPPED.value: Status.STOPPED, "failed": Status.FAILED}
+        return ends.get(facts.outcome, Status.FINISHED)
     if not facts.has_started and not life.beat_at:
         return Status.UNSTARTED
     if life.liveness is Liveness.SILENT:

@@ -108,18 +108,11 @@ class Sort(StrEnum):
     SIZE = "size"
 
 
-def _best(overview: Overview) -> tuple[str, float] | None:
-    if overview.best is None:
-        return None
-    metric, best = overview.best
-    return metric, best if overview.facts.lower_is_better else -best
-
-
 _VALUES: dict[Sort, Callable[[Overview], Any]] = {
     Sort.NAME: lambda one: one.name.lower(),
     Sort.PRESET: lambda one: one.facts.label,
     Sort.STATE: lambda one: one.status.value,
-    Sort.BEST: _best,
+    Sort.BEST: lambda one: one.best and (one.best[0], one.best[1] * (1 if one.facts.lower_is_better else -1)),
     Sort.TIME: lambda one: one.seconds(),
     Sort.SPEED: lambda one: None if one.facts.examples_per_s is None else -one.facts.examples_per_s,
     Sort.SIZE: lambda one: -one.size_bytes,

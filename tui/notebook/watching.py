@@ -331,7 +331,13 @@ class _Chart:
             self._line((best.epoch, best.epoch), (low, high), _TEXT, 1, linestyle=(0, (2, 3)))
         for series in self._series:
             self._draw_curve(series, ends, (low, high))
-        self._draw_legend()
+        # The newest and the best values in the console's words, as many as there is room for.
+        started = [series for series in self._series if series.count]
+        entries = [Entry.of(series, _pen(series), series.latest) for series in started]
+        words = header_line("", legends_of(entries, self._title), (), width)
+        for series, text in zip(started, words.plain.split("  "), strict=False):
+            side, align = (1, "right") if series.curve.is_validation else (0, "left")
+            self._write(text, (side, 1), (0, 12), color=_color(series), ha=align, size=11.5)
 
     def _draw_curve(self, series: Series, ends: Extent, y_range: Extent) -> None:
         line, curve = series.raw_line(_AXIS), series.curve
@@ -344,15 +350,6 @@ class _Chart:
         self._line(lost, np.full(len(lost), y_range[0]), _ALARM, 0, marker="x", markersize=7, zorder=5)
         star = series.best_line(_AXIS)
         self._line(star.x, star.y, color, 0, marker="*", markersize=17, zorder=6)
-
-    def _draw_legend(self) -> None:
-        """Write the newest and the best values in the console's words, as many as there is room for."""
-        started = [series for series in self._series if series.count]
-        entries = [Entry.of(series, _pen(series), series.latest) for series in started]
-        words = header_line("", legends_of(entries, self._title), (), int(self._width / _LETTER))
-        for series, text in zip(started, words.plain.split("  "), strict=False):
-            side, align = (1, "right") if series.curve.is_validation else (0, "left")
-            self._write(text, (side, 1), (0, 12), color=_color(series), ha=align, size=11.5)
 
     def _line(self, x: Any, y: Any, color: str, width: float, **look: Any) -> None:
         from matplotlib.lines import Line2D

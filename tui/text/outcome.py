@@ -160,18 +160,14 @@ def crash_of(run: RunDirectory, waiting: int | None, log: Sequence[str]) -> tupl
 def outcome_of(run: RunDirectory, snapshot: Snapshot) -> Ending | None:
     """Return how the run ended; None if it has not."""
     state, end, messages, kept = snapshot.state, snapshot.state.end, list[str](), ""
-    if isinstance(end, RunFinished):
-        return _finished(run, state, end)
     if end is None:
         if not snapshot.crashed:
             return None
         end, messages = crash_of(run, snapshot.waiting, snapshot.log)
         kept = f" The best model so far is in {state.checkpoint.path}." if state.checkpoint is not None else ""
-    facts = [("why", end.why), ("what to do", f"{end.remedy}{kept}"), ("log", user_path(run.log))]
-    return Ending("bad", end.what, filled([*facts, *mirror_facts(state, run.run_id)]), messages)
-
-
-def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
+    if isinstance(end, RunFailed):
+        facts = [("why", end.why), ("what to do", f"{end.remedy}{kept}"), ("log", user_path(run.log))]
+        return Ending("bad", end.what, filled([*facts, *mirror_facts(state, run.run_id)]), messages)
     counted, is_stopped = f"{plural(len(state.epochs), 'epoch')} in {duration(state.took_s)}", end.outcome == "stopped"
     headline = f"Finished: {counted}{'; the loss is NaN' if state.is_nan else ''}."
     if is_stopped or end.outcome == "early":
@@ -179,15 +175,15 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Ending:
         headline = f"Stopped {why} after {counted}."
     places = output_places(run)
     model = next((user_path(path) for name, path in places.items() if "model" in name or "weights" in name), "")
-    kept, best = state.checkpoint, state.best_epoch()
-    is_apart = kept is not None and best is not None and kept.epoch == best.epoch < state.epochs[-1].epoch
+    saved, best = state.checkpoint, state.best_epoch()
+    is_apart = saved is not None and best is not None and saved.epoch == best.epoch < state.epochs[-1].epoch
     classes = ""
     with suppress(KeyError, TypeError, ValueError):
         scores = end.summary["classes"]
         confused = f" · most confused: {mistake_text(Mistake(**scores['mistakes'][0]))}" if scores["mistakes"] else ""
         classes = f"balanced accuracy {scores['balanced_accuracy']:.4f}{confused}"
     facts = [
-        ("best", best_text(state) + (f", saved as {kept.path}" if kept is not None and is_apart else "")),
+        ("best", best_text(state) + (f", saved as {saved.path}" if saved is not None and is_apart else "")),
         ("why", end.reason if end.outcome in {"early", "stopped"} else ""),
         ("classes", classes),
         ("efficiency", efficiency_line(state)),

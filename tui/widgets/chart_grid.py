@@ -19,7 +19,8 @@ from tpu_console.engine.runs.metrics import Metric, MetricKind
 
 from ..charts.chart import MetricChart
 from ..charts.curve import Axis, Curve, Extent, FloatArray, Series, extent_of
-from ..charts.legend import SLOTS, Legend, Marker, Pen, legends_of, pen_for, style_of, tone_of, written
+from ..charts.legend import SLOTS, Legend, Marker, Pen, legends_of, pen_for, style_of, tone_of
+from ..charts.scale import format_value
 from ..text.numbers import clock
 
 if TYPE_CHECKING:
@@ -161,8 +162,11 @@ class ChartGrid(Container):
         return sorted(self._curves, key=lambda title: [*self.order, title].index(title))
 
     def _matching(self) -> list[str]:
-        pattern = self._pattern
-        return [title for title in self._ordered() if pattern is None or any(map(pattern.search, names_of(title)))]
+        """Return the titles of the charts that are found by their title or by the name of a curve."""
+        if (pattern := self._pattern) is None:
+            return self._ordered()
+        names = {title: (title, f"val_{title}", *_FIGURES.get(title, ())) for title in self._ordered()}
+        return [title for title in names if any(map(pattern.search, names[title]))]
 
     def _page(self) -> list[str]:
         titles = self._matching()
@@ -217,11 +221,6 @@ _FIGURES = {  # charts beside those of the metrics: the name of the curve, and o
     "step time": ("ms/step", "step_ms"),
     "input wait": ("wait %", "wait_percent"),
 }
-
-
-def names_of(title: str) -> tuple[str, ...]:
-    """Return the names by which a chart is found: its title and those of its curves."""
-    return title, f"val_{title}", *_FIGURES.get(title, ())
 
 
 def curves_of(state: RunState) -> dict[str, list[Curve]]:
@@ -315,7 +314,7 @@ def compared_reading(shown: Mapping[str, Sequence[Curve]], axis: Axis, x: float,
         line.append(f"   {metric}", _DIM)
         for curve in curves:
             mark = curve.name[0]
-            line.append(f" {mark} ", style_of(run_pen(mark, theme).color)).append(written(curve.at(axis, x), 3))
+            line.append(f" {mark} ", style_of(run_pen(mark, theme).color)).append(format_value(curve.at(axis, x), 3))
     line.truncate(width, overflow="ellipsis")
     return line
 

@@ -164,7 +164,7 @@ def test_a_horizontal_axis_has_labels_in_a_unit_people_use(
 
 
 def test_values_between_two_borders_are_in_one_cell() -> None:
-    assert x_scale(100.0, 900.0, 61, Axis.STEP).seen == (100.0, 900.0)
+    assert y_scale(0.0, 1.0, 11).seen == (0.0, 1.0)
     for scale in (x_scale(100.0, 900.0, 61, Axis.STEP), x_scale(2.0**60, 2.0**60, 40, Axis.STEP)):
         values = np.linspace(*scale.seen, 997)
         assert np.searchsorted(scale.borders, values, "right").tolist() == scale.dots(values, 1).tolist()

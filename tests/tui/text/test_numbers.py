@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.tui.terminal.output import complain_about, say, speaks_utf8
 from tpu_console.tui.text import numbers
-from tpu_console.tui.text.cells import clipped, end_of
+from tpu_console.tui.text.cells import clipped, end_of, widest
 from tpu_console.tui.text.tables import Column, fields, table
 
 if TYPE_CHECKING:
@@ -114,3 +114,5 @@ def test_a_text_is_no_wider_than_asked_for(text: str) -> None:
 def test_a_text_is_cut_off_at_its_end_or_at_its_beginning() -> None:
     assert [clipped("a long name", 7), end_of("a long name", 7)] == ["a long…", "…g name"]
     assert [clipped("健康な葉", 6), end_of("健康な葉", 6)] == ["健康…", "…な葉"]
+    assert [clipped("健康", 4), end_of("健康", 4), clipped("abc", 3), end_of("abc", 3)] == ["健康"] * 2 + ["abc"] * 2
+    assert (widest(["a", "健康"]), widest([])) == (4, 0)

@@ -18,6 +18,7 @@ from tpu_console.tui.text.verdicts import detail_lines, quota_cell, verdict_line
 if TYPE_CHECKING:
     from pathlib import Path
 
+FULL = int(15.75 * GIB)
 ALL = [FITS, replace(FITS, tpu="v3-8"), TOO_LARGE, REFUSED, UNKNOWN]
 
 
@@ -50,6 +51,10 @@ CASES: dict[str, list[Verdict]] = {
     "likely times": [FITS, likely(replace(FITS, tpu="v3-8"), 10.0), likely(replace(FITS, tpu="v2-8"), 2.0, 4.0)],
     "a long run alone": [likely(FITS, run_s=36_000.0)],
     "searched batches": [_SEARCHED, replace(_SEARCHED, largest_batch=0)],
+    "a full memory": [
+        replace(one, memory=replace(FITS.memory, peak=FULL, limit=FULL, is_lower_bound=is_least))
+        for one, is_least in ((FITS, False), (UNKNOWN, True))
+    ],
     "padding": [replace(FITS, wastes=(_WIDE, *(replace(_WIDE, layer=f"dense{n}", share=0.25) for n in range(9))))],
     "a layer that makes a decision": [replace(REFUSED, reason=_BRANCH, findings=(_WHERE,))],
 }
