@@ -196,7 +196,7 @@ def _bars(
     columns = {"at best": best, "before": before}
     having = [(heading, column) for heading, column in columns.items() if column.keys() & seconds.keys()]
     shown = dict(having[: 1 if width < _NARROW else None])
-    longest = {name: max(seconds.get(name, 0.0), before.get(name, 0.0)) for name in {*seconds, *before}}
+    longest = {name: max(seconds.get(name, 0.0), before.get(name, 0.0)) for name in [*seconds, *before]}
     total, bars = sum(seconds.values()) or 1.0, []
     for name in sorted(filter(longest.get, longest), key=lambda name: -longest[name])[:_SHOWN]:
         value = seconds.get(name, 0.0)
