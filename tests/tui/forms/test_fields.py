@@ -19,8 +19,22 @@ from tpu_console.tui.forms.fields import GROUPS, OPTION_TABLES, Draft, fields_of
 from tpu_console.tui.text.names import to_text
 
 
-def _spec(draft: Draft, key: str) -> FieldSpec:
+def spec_of(draft: Draft, key: str) -> FieldSpec:
     return next(spec for spec in draft.fields() if spec.key == key)
+
+
+def enter(draft: Draft, *texts: str) -> None:
+    """Type texts into fields, each written ``key=text``."""
+    for key, _, text in (text.partition("=") for text in texts):
+        draft.set(spec_of(draft, key), text)
+
+
+def problems_of(draft: Draft) -> dict[str, str]:
+    """The messages about a draft that is refused, by the keys of their fields."""
+    with pytest.raises(ConfigError) as caught:
+        draft.config()
+    found = [(field_of(problem, draft.fields()), problem.message) for problem in caught.value.problems]
+    return {spec.key: message for spec, message in found if spec is not None}
 
 
 @pytest.fixture
@@ -62,10 +76,8 @@ def test_an_untouched_draft_is_the_preset(preset: Preset) -> None:
 )
 def test_what_is_typed_is_what_the_configuration_holds(batch: int, rate: float, filters: list[int], cache: str) -> None:
     draft = Draft(find_preset("digits-cnn"))
-    draft.set(_spec(draft, "batch_size"), to_text(batch))
-    draft.set(_spec(draft, "optimizer.learning_rate"), to_text(rate))
-    draft.set(_spec(draft, "model_options.filters"), to_text(filters))
-    draft.set(_spec(draft, "data.cache"), to_text(cache))
+    enter(draft, f"batch_size={to_text(batch)}", f"optimizer.learning_rate={to_text(rate)}")
+    enter(draft, f"model_options.filters={to_text(filters)}", f"data.cache={cache}")
     config = draft.config()
     assert (config.batch_size, config.optimizer.learning_rate) == (batch, rate)
     assert (config.model_options["filters"], config.data.cache) == (filters, cache)
@@ -73,78 +85,61 @@ def test_what_is_typed_is_what_the_configuration_holds(batch: int, rate: float, 
 
 @pytest.mark.parametrize("text", ["", "abc", "0", "-3", "2.5", "1,000", "٣", "1e3", "inf", "nan", "0x10"])
 def test_a_wrong_batch_size_is_a_problem_of_that_field(digits: Draft, text: str) -> None:
-    spec = _spec(digits, "batch_size")
-    digits.set(spec, text)
-    with pytest.raises(ConfigError) as caught:
-        digits.config()
-    assert [field_of(problem, digits.fields()) for problem in caught.value.problems] == [spec]
-    assert digits.text(spec) == text
+    enter(digits, f"batch_size={text}")
+    assert problems_of(digits).keys() == {"batch_size"}
+    assert digits.text(spec_of(digits, "batch_size")) == text
 
 
 def test_all_problems_come_together(digits: Draft) -> None:
-    digits.set(_spec(digits, "epochs"), "many")
-    digits.set(_spec(digits, "model_options.filters"), "32, no")
-    digits.set(_spec(digits, "metrics"), "acuracy")
-    with pytest.raises(ConfigError) as caught:
-        digits.config()
-    found = {spec.key for p in caught.value.problems if (spec := field_of(p, digits.fields())) is not None}
-    assert found == {"epochs", "model_options.filters", "metrics"}
-    assert "mean 'accuracy'?" in str(caught.value)
+    enter(digits, "epochs=many", "model_options.filters=32, no", "metrics=acuracy")
+    found = problems_of(digits)
+    assert found.keys() == {"epochs", "model_options.filters", "metrics"}
+    assert "mean 'accuracy'?" in found["metrics"]
 
 
 def test_an_empty_text_means_the_default(digits: Draft) -> None:
-    for key in ("seed", "data.validation_fraction", "model_options.filters", "early_stopping.monitor"):
-        digits.set(_spec(digits, key), " ")
+    enter(digits, "seed= ", "data.validation_fraction= ", "model_options.filters= ", "early_stopping.monitor= ")
     config = digits.config()
     assert (config.seed, config.data.validation_fraction, config.early_stopping.monitor) == (0, 0.2, "val_loss")
     assert "filters" not in config.model_options
 
 
 def test_options_of_a_model_outlive_a_look_at_another(digits: Draft) -> None:
-    digits.set(_spec(digits, "model_options.filters"), "8, 16")
-    digits.set(_spec(digits, "model"), "mlp")
-    assert {spec.key for spec in digits.fields()} & {"model_options.filters"} == set()
-    digits.set(_spec(digits, "model_options.hidden"), "300")
+    enter(digits, "model_options.filters=8, 16", "model=mlp")
+    assert "model_options.filters" not in {spec.key for spec in digits.fields()}
+    enter(digits, "model_options.hidden=300")
     assert digits.config().model_options == {"hidden": [300]}
-    digits.set(_spec(digits, "model"), "cnn")
+    enter(digits, "model=cnn")
     assert digits.config().model_options["filters"] == [8, 16]
 
 
 def test_a_custom_model_takes_any_keyword_arguments(digits: Draft) -> None:
-    digits.set(_spec(digits, "model"), "mine.py:build")
-    digits.set(_spec(digits, "model_options"), 'units=64, wide=true, kind=deep, name="a, b"')
+    enter(digits, "model=mine.py:build", 'model_options=units=64, wide=true, kind=deep, name="a, b"')
     with pytest.raises(ConfigError) as caught:
         digits.config()
     assert caught.value.problems[0].key == "model_options"
-    digits.set(_spec(digits, "model_options"), "units=64, wide=true, kind=deep")
+    enter(digits, "model_options=units=64, wide=true, kind=deep")
     assert digits.config().model_options == {"units": 64, "wide": True, "kind": "deep"}
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_path_of_a_file_dataset_is_an_essential_field(digits: Draft, name: str) -> None:
-    digits.set(_spec(digits, "dataset"), name)
-    keys = [spec.key for spec in digits.fields() if spec.is_essential]
+    enter(digits, f"dataset={name}")
     source = KINDS[name].source
-    assert keys[:2] == ["dataset", f"data.options.{source}"]
-    with pytest.raises(ConfigError) as caught:
-        digits.config()
-    assert [field_of(problem, digits.fields()) for problem in caught.value.problems] == [
-        _spec(digits, f"data.options.{source}")
-    ]
-    digits.set(_spec(digits, f"data.options.{source}"), "somewhere")
+    key = f"data.options.{source}"
+    assert [spec.key for spec in digits.fields() if spec.is_essential][:2] == ["dataset", key]
+    assert problems_of(digits).keys() == {key}
+    enter(digits, f"{key}=somewhere")
     assert digits.config().data.options == {source: "somewhere"}
 
 
 def test_options_of_a_dataset_outlive_a_look_at_another(digits: Draft) -> None:
-    digits.set(_spec(digits, "dataset"), "image-csv")
-    for name, text in (("path", "train.csv"), ("label", "2020, healthy"), ("image_size", "64, 96")):
-        digits.set(_spec(digits, f"data.options.{name}"), text)
-    digits.set(_spec(digits, "dataset"), "image-folder")
-    assert digits.text(_spec(digits, "data.options.path")) == ""
-    digits.set(_spec(digits, "data.options.path"), "photos")
-    digits.set(_spec(digits, "data.options.image_size"), "")  # the default
+    enter(digits, "dataset=image-csv", "data.options.path=train.csv", "data.options.label=2020, healthy")
+    enter(digits, "data.options.image_size=64, 96", "dataset=image-folder")
+    assert digits.text(spec_of(digits, "data.options.path")) == ""
+    enter(digits, "data.options.path=photos", "data.options.image_size=")  # the default
     assert digits.config().data.options == {"path": "photos"}
-    digits.set(_spec(digits, "dataset"), "image-csv")
+    enter(digits, "dataset=image-csv")
     expected = {"path": "train.csv", "label": ["2020", "healthy"], "image_size": [64, 96]}
     assert digits.config().data.options == expected
 
@@ -155,20 +150,15 @@ def test_a_preset_on_files_is_untouched_at_first() -> None:
     draft = Draft(Preset("photos", About(title="Photos"), parse_config(values), Path("photos.toml")))
     assert not draft.is_edited
     assert draft.config() == parse_config(values)
-    draft.set(_spec(draft, "data.options.skip_bad"), "false")
+    enter(draft, "data.options.skip_bad=false")
     assert draft.config().data.options == options | {"skip_bad": False}
 
 
 def test_losses_weights_and_metrics_of_outputs_are_typed_as_text(digits: Draft) -> None:
-    typed = {
-        "model": "mine.py:build",
-        "loss": "price=mae, team=sparse_categorical_crossentropy",
-        "loss_weights": "team=0.2",
-        "metrics": "team=accuracy, price=mse",
-        "checkpoint.monitor": "auto",
-    }
-    for key, text in typed.items():
-        digits.set(_spec(digits, key), text)
+    enter(
+        digits, "model=mine.py:build", "loss=price=mae, team=sparse_categorical_crossentropy", "loss_weights=team=0.2"
+    )
+    enter(digits, "metrics=team=accuracy, price=mse", "checkpoint.monitor=auto")
     config = digits.config()
     assert config.losses == {"price": "mean_absolute_error", "team": "sparse_categorical_crossentropy"}
     assert config.loss_weights == {"team": 0.2}
@@ -177,14 +167,11 @@ def test_losses_weights_and_metrics_of_outputs_are_typed_as_text(digits: Draft) 
 
 
 def test_the_accelerator_is_chosen_or_simulated_or_an_address(digits: Draft) -> None:
-    spec = _spec(digits, "accelerator")
+    spec = spec_of(digits, "accelerator")
     assert spec.choices == ("auto", "cpu", "gpu", "tpu")
     assert spec.own is not None
-    assert [spec.own.value(text) for text in ("8", "sim:8", "tpu:10.0.0.2:8470")] == [
-        "sim:8",
-        "sim:8",
-        "tpu:10.0.0.2:8470",
-    ]
+    for text, value in (("8", "sim:8"), ("sim:8", "sim:8"), ("tpu:10.0.0.2:8470", "tpu:10.0.0.2:8470")):
+        assert spec.own.value(text) == value
 
 
 async def test_the_last_of_several_names_is_completed() -> None:
