@@ -16,16 +16,7 @@ from tests.helpers import all_of, run_forked, the
 from tests.images import write_plant_pathology
 from tests.presets.training import train_presets
 from tests.words import ratings, write_pairs, write_ratings
-from tpu_console.engine.runs.events import (
-    Alerted,
-    AlertKind,
-    EpochEnded,
-    FitStarted,
-    Noticed,
-    RunFailed,
-    RunFinished,
-    Translated,
-)
+from tpu_console.engine.runs import events
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,22 +88,22 @@ def runs(folder: Path) -> dict[str, RunDirectory]:
     return dict(zip(RUNS, runs, strict=True))
 
 
-def finished(run: RunDirectory) -> list[EpochEnded]:
+def finished(run: RunDirectory) -> list[events.EpochEnded]:
     """The epochs of a run that trained to its end, on the accelerator it was to."""
-    failed = all_of(run, RunFailed)
+    failed = all_of(run, events.RunFailed)
     assert not failed, (failed, run.log.read_text(errors="replace")[-3000:])
     assert run.model.is_file()
-    return all_of(run, EpochEnded)
+    return all_of(run, events.EpochEnded)
 
 
 def notices(run: RunDirectory) -> str:
-    return " ".join(notice.message for notice in all_of(run, Noticed))
+    return " ".join(notice.message for notice in all_of(run, events.Noticed))
 
 
 def test_a_transformer_on_replicas_translates_while_it_learns(runs: dict[str, RunDirectory]) -> None:
     run = runs["translation"]
     assert finished(run)[-1].logs["val_accuracy"] > 0.9
-    *_, last = all_of(run, Translated)
+    *_, last = all_of(run, events.Translated)
     wrong = [sample for sample in last.samples if sample.predicted != sample.expected.lower().strip(".¿?")]
     assert (last.epoch, len(last.samples)) == (3, 4)
     assert len(wrong) <= 1
@@ -134,7 +125,7 @@ def test_weighted_smoothed_mixed_leaves_train_step_by_step_and_are_scored_by_cla
     assert last < first
     report = json.loads(run.report.read_text(encoding="utf-8"))
     assert report["accuracy"] == pytest.approx(finished(run)[-1].logs["val_accuracy"], abs=1e-3)
-    assert "32 is ignored" in the(run, FitStarted).execution_reason
+    assert "32 is ignored" in the(run, events.FitStarted).execution_reason
 
 
 def test_patience_and_the_best_weights_outlast_the_first_phase(runs: dict[str, RunDirectory]) -> None:
@@ -142,7 +133,7 @@ def test_patience_and_the_best_weights_outlast_the_first_phase(runs: dict[str, R
     epochs = finished(run)
     assert "Fine-tuning begins: " in notices(run)
     assert [epoch.epoch for epoch in epochs] == [1, 2, 3, 4]
-    assert the(run, RunFinished).outcome == "early"
+    assert the(run, events.RunFinished).outcome == "early"
     report = json.loads(run.report.read_text(encoding="utf-8"))
     assert report["accuracy"] == pytest.approx(epochs[0].logs["val_accuracy"], abs=1e-3)
     assert epochs[2].learning_rate == pytest.approx(1e-4)
@@ -169,8 +160,8 @@ def test_images_changed_in_the_model_train_in_sixteen_bits_and_are_predicted_by_
 
 def test_what_goes_wrong_is_told_as_with_tensorflow(runs: dict[str, RunDirectory]) -> None:
     assert finished(runs["not a number"])
-    (alert,) = [alert for alert in all_of(runs["not a number"], Alerted) if alert.kind == AlertKind.NAN]
+    (alert,) = [alert for alert in all_of(runs["not a number"], events.Alerted) if alert.kind == events.AlertKind.NAN]
     assert alert.epoch == 1
-    failed = the(runs["no memory"], RunFailed)
+    failed = the(runs["no memory"], events.RunFailed)
     assert "out of memory" in failed.what
     assert failed.why.startswith("Out of memory")

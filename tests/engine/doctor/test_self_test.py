@@ -10,38 +10,30 @@ from tests.helpers import replace
 from tpu_console.engine.doctor.doctor import word_of
 from tpu_console.engine.doctor.self_test import Leg, Trained, figures, judge, legs_of, not_run
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    EpochEnded,
-    Event,
-    PhaseStarted,
-    Replica,
-    RunFailed,
-    RunFinished,
-)
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.state import RunState, reduce
 
 TPU = Leg("tpu", "jax", 8)
 
 
-def folded(*events: Event) -> RunState:
+def folded(*events: events.Event) -> RunState:
     state = RunState()
     for at, event in enumerate(events):
         state = reduce(state, event, float(at))
     return state
 
 
-def ready(count: int = 8) -> AcceleratorReady:
-    replicas = tuple(Replica(index, f"tpu:{index}", "TPU v5 lite", "worker-0", "") for index in range(count))
-    return AcceleratorReady("tpu", "found", "DataParallel", replicas, {"jax": "0.7"}, "jax", "", "2x4")
+def ready(count: int = 8) -> events.AcceleratorReady:
+    replicas = tuple(events.Replica(index, f"tpu:{index}", "TPU v5 lite", "worker-0", "") for index in range(count))
+    return events.AcceleratorReady("tpu", "found", "DataParallel", replicas, {"jax": "0.7"}, "jax", "", "2x4")
 
 
-def trained(*losses: float, with_ready: AcceleratorReady | None = None) -> Trained:
+def trained(*losses: float, with_ready: events.AcceleratorReady | None = None) -> Trained:
     epochs = [
-        EpochEnded(n, 11 * n, 11, 1.0, 1.0, 3.5, 0.1, 2.0, 5000.0, 0.05, {"loss": loss})
+        events.EpochEnded(n, 11 * n, 11, 1.0, 1.0, 3.5, 0.1, 2.0, 5000.0, 0.05, {"loss": loss})
         for n, loss in enumerate(losses, 1)
     ]
-    return Trained(folded(with_ready or ready(), *epochs, RunFinished("completed", "All epochs.", {})), 21.0)
+    return Trained(folded(with_ready or ready(), *epochs, events.RunFinished("completed", "All epochs.", {})), 21.0)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +70,13 @@ def test_a_tpu_of_several_hosts_is_not_trained_from_one_of_them() -> None:
         (trained(2.3, 1.9, with_ready=replace(ready(), accelerator="cpu")), "the accelerator is cpu, not tpu"),
         (trained(2.3, 1.9, with_ready=replace(ready(), replicas=ready(1).replicas * 8)), "devices is 1, not 8"),
         (
-            Trained(folded(RunFailed("No TPU.", "It is held.", "Stop it.", "console.log"))),
+            Trained(folded(events.RunFailed("No TPU.", "It is held.", "Stop it.", "console.log"))),
             "No TPU. It is held. Stop it.",
         ),
-        (Trained(folded(PhaseStarted("compiling")), problem="It did not end."), "It did not end. It was compiling."),
+        (
+            Trained(folded(events.PhaseStarted("compiling")), problem="It did not end."),
+            "It did not end. It was compiling.",
+        ),
     ],
 )
 def test_what_does_not_train_as_it_should_is_a_problem(done: Trained, text: str) -> None:

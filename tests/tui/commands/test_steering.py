@@ -25,23 +25,9 @@ from tests.helpers import (
     wait_until,
 )
 from tests.tui.made_runs import DONE, made_run
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.control import ask
-from tpu_console.engine.runs.events import (
-    BudgetSet,
-    EpochEnded,
-    Event,
-    FitStarted,
-    Phase,
-    PhaseStarted,
-    Profiled,
-    Progress,
-    RunFinished,
-    RunStarted,
-    Steered,
-    Steering,
-    StopRequested,
-)
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
@@ -87,29 +73,29 @@ def host(tmp_path: Path) -> Iterator[Host]:
     host.kill()
 
 
-FIT = FitStarted(2, 4, 32, 32, 4)
+FIT = events.FitStarted(2, 4, 32, 32, 4)
 
 
-def make_run(*events: Event) -> RunDirectory:
+def make_run(*written: events.Event) -> RunDirectory:
     """Write the journal of a run without a configuration."""
     run = create_run("mine")
     journal = JournalWriter(run.journal)
-    for event in events:
+    for event in written:
         journal.write(event)
     journal.close()
     return run
 
 
-def answered(run: RunDirectory, action: str) -> list[Steered]:
-    return [event for event in all_of(run, Steered) if event.action == action]
+def answered(run: RunDirectory, action: str) -> list[events.Steered]:
+    return [event for event in all_of(run, events.Steered) if event.action == action]
 
 
 @pytest.mark.slow
 def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host, call: Call, tmp_path: Path) -> None:
     run = host.run
-    wait_until(lambda: has(run, RunStarted), "the run to start")
+    wait_until(lambda: has(run, events.RunStarted), "the run to start")
     # Asked before training begins, so that the run is paused before its first step. The command would wait for it.
-    ask(run, Steering.PAUSE, "requested with tpu-console pause")
+    ask(run, events.Steering.PAUSE, "requested with tpu-console pause")
     (tmp_path / "open").touch()
     wait_until(lambda: answered(run, "pause"), "a pause")
     assert "already paused" in call.refused("pause", run.run_id, code=1)
@@ -118,10 +104,10 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     for assignment, why in {"epochs=0": "0 epochs", "epochs=many": "'many'", "learning_rate=-1": "'-1'"}.items():
         assert why in call.refused("set", run.run_id, assignment, code=1)
     assert [call(command, run.run_id)[0] for command in ("checkpoint", "profile")] == [1, 1]  # no step has been done
-    assert not has(run, Progress)
+    assert not has(run, events.Progress)
     assert call("continue", run.run_id)[0] == 0
     # Two epochs were asked for; the third shows that `fit` went on.
-    wait_until(lambda: len(all_of(run, EpochEnded)) >= EPOCHS + 1, "an added epoch")
+    wait_until(lambda: len(all_of(run, events.EpochEnded)) >= EPOCHS + 1, "an added epoch")
 
     def is_saved() -> bool:
         """Save within an epoch: while it validates, that is refused."""
@@ -135,28 +121,26 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     assert "after this epoch" in call.out("stop", run.run_id, "--after", "epoch")
     assert host.wait() == 0
 
-    epochs = all_of(run, EpochEnded)
+    epochs = all_of(run, events.EpochEnded)
     assert [event.epoch for event in epochs] == [*range(1, len(epochs) + 1)]
     assert [event.step for event in epochs] == [STEPS * event.epoch for event in epochs]
     assert [event.learning_rate for event in epochs] == pytest.approx([1e-4] * len(epochs))
     assert "val_loss" in epochs[-1].logs
     assert EPOCHS < len(epochs) < 405
-    end = the(run, RunFinished)
-    assert (end.outcome, end.reason) == ("stopped", the(run, StopRequested).reason)
-    assert the(run, StopRequested).after == "epoch"
-    assert all_of(run, FitStarted)[-1].epochs == 405
+    end = the(run, events.RunFinished)
+    assert (end.outcome, end.reason) == ("stopped", the(run, events.StopRequested).reason)
+    assert the(run, events.StopRequested).after == "epoch"
+    assert all_of(run, events.FitStarted)[-1].epochs == 405
     assert not list(run.control.iterdir())
 
     # The pause is a phase, and in no time of training.
-    began, ended, *_ = (
-        at for at, event in timed_events_of(run) if isinstance(event, Steered) and event.action in {"pause", "continue"}
-        and not event.refused
-    )  # fmt: skip
-    phases = [event.phase for event in all_of(run, PhaseStarted)]
-    assert phases.index(Phase.PAUSED) < phases.index(Phase.TRAINING)
-    written = next(at for at, event in timed_events_of(run) if isinstance(event, EpochEnded))
+    steered = [(at, event) for at, event in timed_events_of(run) if isinstance(event, events.Steered)]
+    began, ended, *_ = (at for at, event in steered if event.action in {"pause", "continue"} and not event.refused)
+    phases = [event.phase for event in all_of(run, events.PhaseStarted)]
+    assert phases.index(events.Phase.PAUSED) < phases.index(events.Phase.TRAINING)
+    written = next(at for at, event in timed_events_of(run) if isinstance(event, events.EpochEnded))
     first = epochs[0]
-    fit_began = next(at for at, event in timed_events_of(run) if isinstance(event, FitStarted))
+    fit_began = next(at for at, event in timed_events_of(run) if isinstance(event, events.FitStarted))
     assert first.elapsed_s <= written - fit_began - (ended - began) + 0.5
 
     out = call.out("attach", run.run_id)
@@ -170,14 +154,14 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
 @pytest.mark.slow
 def test_a_run_is_killed_at_once(host: Host, call: Call) -> None:
     run = host.run
-    wait_until(lambda: has(run, RunStarted), "the run to start")
+    wait_until(lambda: has(run, events.RunStarted), "the run to start")
     assert "add --yes" in call.refused("stop", run.run_id, "--now")
     call.out("stop", run.run_id, "--now", "--yes")
     assert host.wait() == 1
-    end = the(run, RunFinished)
+    end = the(run, events.RunFinished)
     assert (end.outcome, events_of(run)[-1]) == ("stopped", end)
     assert {"killed", "--now"} <= {*re.findall(r"[\w-]+", end.reason)}
-    assert len(run.history.read_text().splitlines()) == 1 + len(all_of(run, EpochEnded))
+    assert len(run.history.read_text().splitlines()) == 1 + len(all_of(run, events.EpochEnded))
     assert run.summary.exists()
 
 
@@ -188,7 +172,7 @@ def test_set_says_what_it_takes(call: Call, words: str) -> None:
 
 
 def test_a_notebooks_run_can_only_be_stopped_and_one_that_has_ended_is_not_asked(call: Call) -> None:
-    run = make_run(RunStarted("mine", "notebook", 1, "here"), FIT)
+    run = make_run(events.RunStarted("mine", "notebook", 1, "here"), FIT)
     write_heartbeat(run, os.getpid())
     for args in (("pause",), ("set", "epochs=+1"), ("stop", "--after", "epoch")):
         assert "trains in a notebook" in call.refused(*args, code=1)
@@ -201,8 +185,8 @@ def test_a_notebooks_run_can_only_be_stopped_and_one_that_has_ended_is_not_asked
 def test_traced_steps_are_compared_with_those_of_another_run(call: Call) -> None:
     def traced(step_s: float, **config: Any) -> RunDirectory:
         parts = {"computing": step_s}, {"dense": step_s}, {"dot": step_s}
-        trace = Profiled(1, 20, 1.0, 5, step_s, *parts, callbacks={}, optimizer="adam", weights={}, trace="")
-        return make_run(RunStarted("digits-cnn", "host", 1, "here", config), FIT, trace, DONE)
+        trace = events.Profiled(1, 20, 1.0, 5, step_s, *parts, callbacks={}, optimizer="adam", weights={}, trace="")
+        return make_run(events.RunStarted("digits-cnn", "host", 1, "here", config), FIT, trace, DONE)
 
     slow = traced(0.010)
     fast, other = traced(0.008, profile={"before": slow.run_id}), traced(0.008)
@@ -220,11 +204,11 @@ def test_traced_steps_are_compared_with_those_of_another_run(call: Call) -> None
 def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call: Call) -> None:
     # Starting takes longer than this budget, so the run stops after its first execution.
     run = run_host(small_config(batch_size=1, epochs=50, budget="1s"), runs_folder())
-    end, budget = the(run, RunFinished), the(run, BudgetSet)
+    end, budget = the(run, events.RunFinished), the(run, events.BudgetSet)
     assert end.outcome == "stopped"
-    assert the(run, StopRequested).reason == end.reason
+    assert the(run, events.StopRequested).reason == end.reason
     assert (budget.seconds, budget.limit) == (1.0, "1s")
-    assert (len(all_of(run, EpochEnded)), run.model.exists()) == (1, True)
+    assert (len(all_of(run, events.EpochEnded)), run.model.exists()) == (1, True)
     out = call.out("attach", run.run_id)
     assert "\nbudget       1.00 s, " in out
     assert f"\nstopped      {end.reason} (total " in out
@@ -241,7 +225,7 @@ def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Call
 
 
 def test_a_process_that_cannot_be_seen_is_not_killed(call: Call) -> None:
-    run = make_run(RunStarted("far", "host", 1, "elsewhere"), FIT)
+    run = make_run(events.RunStarted("far", "host", 1, "elsewhere"), FIT)
     run.heartbeat.write_text(json.dumps({"pid": os.getpid(), "host": "elsewhere"}))
     at = time.time() - 12  # silent, and not yet given up
     os.utime(run.heartbeat, (at, at))
@@ -250,8 +234,8 @@ def test_a_process_that_cannot_be_seen_is_not_killed(call: Call) -> None:
 
 @pytest.mark.usefixtures("unheard")
 def test_a_stop_says_what_the_run_does_first(call: Call) -> None:
-    run = make_run(RunStarted("busy", "host", 1, "here"), PhaseStarted(Phase.COMPILING))
+    run = make_run(events.RunStarted("busy", "host", 1, "here"), events.PhaseStarted(events.Phase.COMPILING))
     write_heartbeat(run, os.getpid())
     out = call.out("stop")
-    assert Phase.COMPILING in out
+    assert events.Phase.COMPILING in out
     assert f"tpu-console stop {run.run_id} --now" in out
