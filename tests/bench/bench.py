@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from tests.mnist import write_fashion_mnist
+from tests.keras_files import write_fashion_mnist
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import saved_models
-from tests.cifar import write_cifar
 from tests.images import write_plant_pathology
-from tests.mnist import write_fashion_mnist, write_mnist
+from tests.keras_files import write_cifar, write_fashion_mnist, write_mnist
 from tests.only_shapes import only_shapes
 from tests.presets.test_jax_presets import RUNS as ON_JAX
 from tests.presets.training import train_presets

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.cifar import ACCEPT
 from tests.forks import quick_jax
 from tests.helpers import LIMIT_S, run_forked
+from tests.keras_files import ACCEPT
 from tpu_console.engine.config.reading import parse_assignment, with_changes
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.presets.catalog import find_preset

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from tests.cifar import ACCEPT, write_cifar
 from tests.helpers import ROOT, replace, run_forked, small_config, wait_until
+from tests.keras_files import ACCEPT, write_cifar
 from tests.servers import local_server
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.data.download import Arrived, Download

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PROGRAM = [sys.executable, "-c", "import sys; from tpu_console.tui.cli import main; sys.exit(main())"]
 FOREVER = ["--epochs", "100000"]
+TRAIN = ["run", "digits-cnn", "--set", "model=mlp"]  # which compiles in a blink
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +69,7 @@ class Runner:
 
     def train_until(self, text: str, *args: str) -> subprocess.Popen[str]:
         """Start training and wait until the journal holds a text."""
-        process = self.start("run", "digits-cnn", *args)
+        process = self.start(*TRAIN, *args)
         wait_until(lambda: self.journal_has(text))
         return process
 
@@ -107,7 +108,7 @@ def test_a_run_trains_in_the_programs_own_process_under_a_name_of_its_own(real_r
 
 
 def test_run_prints_tidy_lines_and_ends_with_0(runner: Runner) -> None:
-    code, out, err = runner.finish("run", "digits-cnn", "--epochs", "2")
+    code, out, err = runner.finish(*TRAIN, "--epochs", "2")
     assert (code, err) == (0, "")
     # A phase that takes long, on a slow machine, is printed once more every while.
     lines = [line for line in out.splitlines() if not line.startswith(" ") and "  so far" not in line]
@@ -180,7 +181,7 @@ def hangups() -> Iterator[None]:
 
 
 def test_detached_run_is_found_watched_left_and_stopped(runner: Runner) -> None:
-    code, out, err = runner.finish("run", "digits-cnn", *FOREVER, "--detach")
+    code, out, err = runner.finish(*TRAIN, *FOREVER, "--detach")
     assert (code, err) == (0, "")
     run_id = runner.run.run_id
     assert f"Started {run_id}\n" in out
