@@ -162,14 +162,14 @@ _ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "tpu7x": "7x"}
 class Tpu(Struct, frozen=True):
     """The facts about the TPU; unknown ones are 0 or empty."""
 
-    kind: str = ""  # generation, such as ``v5e``
-    chips: int = 0
-    accelerator_type: str = ""  # Google's name of the whole slice, such as ``v5p-32``
-    hosts: int = 1
-    host_index: int = -1  # number of this host among them; -1 if unknown
-    address: str = ""  # address of a TPU on another machine
-    devices: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ()  # the files, variables and attributes that were read
+    kind: str  # generation, such as ``v5e``
+    chips: int
+    accelerator_type: str  # Google's name of the whole slice, such as ``v5p-32``
+    hosts: int
+    host_index: int  # number of this host among them; -1 if unknown
+    address: str  # address of a TPU on another machine
+    devices: tuple[str, ...]
+    evidence: tuple[str, ...]  # the files, variables and attributes that were read
 
     @property
     def is_here(self) -> bool:

@@ -36,11 +36,11 @@ _LIBRARIES = {
 class Gpus(Struct, frozen=True):
     """The GPUs."""
 
-    names: tuple[str, ...] = ()
-    memory_mib: tuple[int, ...] = ()  # memory of each, from nvidia-smi; empty if it does not answer
-    driver: str = ""  # version of the kernel driver; empty if none is loaded
-    libraries: tuple[tuple[str, str], ...] = ()  # the CUDA libraries that were found, each with its place
-    evidence: tuple[str, ...] = ()  # the files and programs that were read
+    names: tuple[str, ...]
+    memory_mib: tuple[int, ...]  # memory of each, from nvidia-smi; empty if it does not answer
+    driver: str  # version of the kernel driver; empty if none is loaded
+    libraries: tuple[tuple[str, str], ...]  # the CUDA libraries that were found, each with its place
+    evidence: tuple[str, ...]  # the files and programs that were read
 
     @property
     def missing(self) -> tuple[str, ...]:

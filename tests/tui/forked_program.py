@@ -142,8 +142,10 @@ def main() -> int:
     """Run the program."""
     from tpu_console.engine.process import launch
     from tpu_console.tui.cli import main as program
+    from tpu_console.tui.following import follow
     from tpu_console.tui.jobs import job_process
 
+    follow.FASTEST_S = follow.SLOWEST_S = 0.1  # tests need not wait for news
     launch.start_host = _start_host  # type: ignore[assignment]  # with the parts of the process that are used
     job_process.start_job = start_job  # type: ignore[assignment]
     return program()

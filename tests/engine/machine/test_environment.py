@@ -59,6 +59,10 @@ def test_a_host_of_a_slice_knows_its_number_and_the_slice(tmp_path: Path) -> Non
     assert tpu is not None
     assert (tpu.kind, tpu.chips, tpu.cores, tpu.all_chips) == ("v5p", 4, 4, 16)
     assert (tpu.hosts, tpu.host_index, tpu.accelerator_type) == (4, 1, "v5p-32")
+    put(tmp_path / "other/dev/vfio/0")
+    metadata = {"accelerator-type": "v5p-16", "agent-worker-number": "0", "worker-network-endpoints": "a,b"}
+    first = find_tpu(replace(sources, root=tmp_path / "other", environ={}), metadata)
+    assert str(first) == "TPU v5p, 1 chip, host 0 of 2 of v5p-16"
 
 
 def test_a_tpu_is_found_by_its_variables_if_the_bus_is_hidden(tmp_path: Path) -> None:
