@@ -14,9 +14,9 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tpu_console.engine.data.sources.arrays import CLASS_NAMES
 
 from tpu_console.engine.config.catalog import DATASETS
+from tpu_console.engine.data.kinds.built_in import CLASS_NAMES
 
 if TYPE_CHECKING:
     from pathlib import Path
