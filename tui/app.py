@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import App, ScreenStackError, SystemCommand
-from textual.worker import WorkerFailed
+from textual.command import CommandPalette
 
 from tpu_console.engine.errors import ConsoleError
 
+from .compat import QuietApp, command_palette
 from .jobs.run_process import HostedRun, InProcessRun, Prewarmer, launch, launch_resumed
-from .screens.dialogs import Confirmation, Palette, ask_user, help_dialog, show_error
+from .screens.dialogs import Confirmation, ask_user, help_dialog, show_error
 from .terminal.display import DARK, LIGHT, AsciiOnly, keep_theme, kept_theme
 from .text.keys import MOVING, bind
 from .text.outcome import goes_on
@@ -46,7 +47,7 @@ _LONGEST_EXIT_S = 5.0
 _LONGEST_OPENING_S = 1.0
 
 
-class ConsoleApp(App[int]):
+class ConsoleApp(QuietApp):
     """The whole console. Screens are imported when they are shown, so that the first frame appears quickly.
 
     It opens with the form for a new run, or with a run, a comparison by a metric (by default one that all have), or a
@@ -337,8 +338,8 @@ class ConsoleApp(App[int]):
 
     def action_command_palette(self) -> None:
         """Open the command palette, unless one is still closing: both would have the same ID."""
-        if not isinstance(self.screen, Palette):
-            self.push_screen(Palette())
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(command_palette())
 
     def action_help_quit(self) -> None:
         """Say how to leave; Textual calls this for Ctrl+C if nothing is selected."""
@@ -383,13 +384,10 @@ class ConsoleApp(App[int]):
             hosted.release()
         self._prewarmer.close()
 
-    def _fatal_error(self) -> None:
-        """Close the console after a bug, without Textual's page of traceback on the terminal."""
+    def take_bug(self, error: BaseException | None) -> None:
         if self.failure is None:
-            error = self._exception
-            self.failure = error.error if isinstance(error, WorkerFailed) else error
+            self.failure = error
             with suppress(Exception):  # the bug may be in what is needed here
                 if (own := self._own_run) is not None:
                     own.end("an internal error")
                 self._take_leave()
-        self._close_messages_no_wait()

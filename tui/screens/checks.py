@@ -36,6 +36,7 @@ from ..text.tables import NAME_CELLS
 from ..text.verdicts import SCREEN_COLUMNS, advice_lines, choice_text, detail_lines
 from ..widgets.basics import ScrollingText, call_back
 from ..widgets.record_table import RecordTable
+from .dialogs import close
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
 from .run_jobs import JobDialog, JobOutcome
 
@@ -227,7 +228,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     def _use(self) -> None:
         """Go back and put the batch and precision under the cursor into the form."""
         if (verdict := self.query_one(VerdictTable).record) is not None:
-            self.dismiss((verdict.replica_batch, verdict.precision))
+            close(self, (verdict.replica_batch, verdict.precision))
 
 
 _STYLES = {

@@ -1,15 +1,11 @@
-"""Small screens over another one: a question, an error, the help, a text, a preset's name, and the command palette."""
+"""Small screens over another one: a question, an error, the help, a text, a preset's name."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual import on
-from textual.await_complete import AwaitComplete
-from textual.command import CommandPalette
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -27,38 +23,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from textual.app import App, ComposeResult
+    from textual.screen import Screen
     from textual.suggester import Suggester
+    from textual.widget import Widget
 
     from tpu_console.engine.config.run_config import RunConfig
 
     from .live_panes import LivePane
 
-Answer = TypeVar("Answer")
-
 _WIDEST = 112
 _BESIDE = 8  # the border, the padding, and the scroll bar
 
-
-class ClosesOnce(ModalScreen[Answer]):
-    """A dialog that ignores a second answer, which would close the screen below it."""
-
-    def dismiss(self, result: Answer | None = None) -> AwaitComplete:
-        return super().dismiss(result) if self.is_active else AwaitComplete()
+Answer = TypeVar("Answer")
 
 
-class Asking(ClosesOnce[Answer]):
-    """Asks something in a box."""
+def close(dialog: Screen[Answer], answer: Answer) -> None:
+    """Close a dialog with its answer, once: Textual 8 would close the screen below on the second of two answers."""
+    if dialog.is_active:
+        dialog.dismiss(answer)
 
-    HINT = ""
-    """What the box's border says about its keys."""
+
+class QuestionBox(Vertical):
+    """The box of a dialog that asks something: a question, what it means, the answers, and what the keys do."""
 
     DEFAULT_CSS = """
-    Asking {
-        align: center middle;
-        & > Vertical {
-            width: 64; max-width: 95%; height: auto; max-height: 95%; overflow-y: auto; padding: 1 2;
-            border: round $warning; border-subtitle-color: $text-muted; background: $surface;
-        }
+    QuestionBox {
+        width: 64; max-width: 95%; height: auto; max-height: 95%; overflow-y: auto; padding: 1 2;
+        border: round $warning; border-subtitle-color: $text-muted; background: $surface;
         .question { text-style: bold; }
         .explanation { color: $text-muted; margin: 1 0; }
         .problem { color: $text-error; height: auto; margin-top: 1; }
@@ -67,30 +58,20 @@ class Asking(ClosesOnce[Answer]):
     }
     """
 
-    def __init__(self, question: str, explanation: str) -> None:
-        super().__init__()
-        self._question, self._explanation = question, explanation
-
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_subtitle = self.HINT
-            yield Static(Content(self._question), classes="question")
-            yield Static(Content(self._explanation), classes="explanation")
-            yield from self.answers()
-
-    @abstractmethod
-    def answers(self) -> ComposeResult:
-        """Make the widgets under the question."""
+    def __init__(self, question: str, explanation: str, *answers: Widget, keys: str) -> None:
+        what = Static(question, classes="question", markup=False)
+        super().__init__(what, Static(explanation, classes="explanation", markup=False), *answers)
+        self.border_subtitle = keys
 
 
-class Confirmation(Asking[str]):
+class Confirmation(ModalScreen[str]):
     """Asks whether to do something; returns the way to do it, and an empty text for no.
 
     `yes` is the label of the button, or those of several ways by name, of which y chooses the first. With
     `is_careful`, enter means no at first, because yes cannot be undone.
     """
 
-    HINT = "enter, y: yes · esc, n: no"
+    DEFAULT_CSS = "Confirmation { align: center middle; }"
     BINDINGS = [
         bind("yes", "answer"),
         bind("no", "answer('no')"),
@@ -105,15 +86,14 @@ class Confirmation(Asking[str]):
     def __init__(
         self, question: str, explanation: str, *, yes: str | Mapping[str, str], no: str, is_careful: bool = False
     ) -> None:
-        super().__init__(question, explanation)
+        super().__init__()
+        self._question, self._explanation, self._is_careful = question, explanation, is_careful
         self._ways = {**({"yes": yes} if isinstance(yes, str) else yes), "no": no}
-        if len(self._ways) > 2:
-            self.HINT = "↑↓ enter: choose · esc, n: no"
-        self._is_careful = is_careful
 
-    def answers(self) -> ComposeResult:
-        for name, label in self._ways.items():
-            yield Button(label, id=name, compact=True)
+    def compose(self) -> ComposeResult:
+        buttons = [Button(label, id=name, compact=True) for name, label in self._ways.items()]
+        keys = "enter, y: yes · esc, n: no" if len(buttons) <= 2 else "↑↓ enter: choose · esc, n: no"
+        yield QuestionBox(self._question, self._explanation, *buttons, keys=keys)
 
     def on_mount(self) -> None:
         self.query_one("#no" if self._is_careful else "Button").focus()
@@ -123,17 +103,17 @@ class Confirmation(Asking[str]):
 
     def action_answer(self, name: str = "") -> None:
         name = name or next(iter(self._ways))
-        self.dismiss("" if name == "no" else name)
+        close(self, "" if name == "no" else name)
 
 
-class ValueDialog(Asking[str | None]):
+class ValueDialog(ModalScreen[str | None]):
     """Asks for a value, which is a text at first; returns it, or None to change nothing.
 
     The example is shown until a value is typed; `check` returns what is wrong with one, or an empty text. A suggester
     completes what is typed.
     """
 
-    HINT = "enter: do it · escape: cancel"
+    DEFAULT_CSS = "ValueDialog { align: center middle; }"
     BINDINGS = [bind("back", "dismiss(None)"), HELP]
 
     def __init__(
@@ -145,13 +125,13 @@ class ValueDialog(Asking[str | None]):
         suggester: Suggester | None = None,
         text: str = "",
     ) -> None:
-        super().__init__(title, explanation)
+        super().__init__()
+        self._title, self._explanation, self._check = title, explanation, check
         self._input = Input(text, placeholder=example, suggester=suggester, select_on_focus=False, compact=True)
-        self._check = check
 
-    def answers(self) -> ComposeResult:
-        yield self._input
-        yield Static(classes="problem")
+    def compose(self) -> ComposeResult:
+        problem, keys = Static(classes="problem"), "enter: do it · escape: cancel"
+        yield QuestionBox(self._title, self._explanation, self._input, problem, keys=keys)
 
     @on(Input.Changed)
     def _clear(self) -> None:
@@ -163,10 +143,10 @@ class ValueDialog(Asking[str | None]):
         if problem := self._check(value):
             self.query_one(".problem", Static).update(Content(problem))
         else:
-            self.dismiss(value)
+            close(self, value)
 
 
-def ask_user(app: App[Any], dialog: Asking[Any], then: Callable[[str], object]) -> None:
+def ask_user(app: App[Any], dialog: Confirmation | ValueDialog, then: Callable[[str], object]) -> None:
     """Open a dialog, and do something with its answer unless that is no or empty."""
 
     def use(answer: str | None) -> None:
@@ -250,14 +230,6 @@ def error_dialog(error: ConsoleError) -> TextDialog:
     return TextDialog("Error", lambda _columns: Content("\n\n").join(parts), kind="error")
 
 
-class Palette(CommandPalette, ClosesOnce[Any]):
-    """Textual's palette, but a page key is ignored until its list is shown."""
-
-    def _action_command_list(self, action: str) -> None:
-        with suppress(KeyError):  # moving by a page needs the lines of the list, and a hidden one has none
-            super()._action_command_list(action)
-
-
 _FIGURES = (
     ("epoch", "One pass over the training data, or the configured number of steps."),
     ("step", "One weight update from one global batch."),
@@ -312,22 +284,27 @@ def in_blocks(parts: Mapping[str, Sequence[tuple[str, str]]], room: int, cells: 
     return Content("\n\n").join(blocks)
 
 
-class SavePreset(Asking[Path | None]):
+class SavePreset(ModalScreen[Path | None]):
     """Asks for a name and a title, and saves a configuration as a preset; returns the file, or None."""
 
-    HINT = "enter: save · escape: cancel"
+    DEFAULT_CSS = "SavePreset { align: center middle; }"
     BINDINGS = [bind("back", "dismiss(None)"), HELP]
 
     def __init__(self, config: RunConfig, name: str) -> None:
-        super().__init__("Save as preset", f"Will be saved in {user_path(user_presets_folder())}")
+        super().__init__()
         self._config, self._proposed_name = config, name
 
-    def answers(self) -> ComposeResult:
-        yield Static("Name (letters, digits, dots, dashes, underscores)")
-        yield Input(self._proposed_name, id="save-name", compact=True)
-        yield Static("Title (a few words; may stay empty)")
-        yield Input(id="save-title", compact=True)
-        yield Static(classes="problem", markup=False)
+    def compose(self) -> ComposeResult:
+        yield QuestionBox(
+            "Save as preset",
+            f"Will be saved in {user_path(user_presets_folder())}",
+            Static("Name (letters, digits, dots, dashes, underscores)"),
+            Input(self._proposed_name, id="save-name", compact=True),
+            Static("Title (a few words; may stay empty)"),
+            Input(id="save-title", compact=True),
+            Static(classes="problem", markup=False),
+            keys="enter: save · escape: cancel",
+        )
 
     @on(Input.Submitted)
     def _save(self, message: Input.Submitted) -> None:
@@ -341,4 +318,4 @@ class SavePreset(Asking[Path | None]):
             self.query_one(".problem", Static).update(f"✗ {error}")
             self.query_one("#save-name").focus()
         else:
-            self.dismiss(path)
+            close(self, path)

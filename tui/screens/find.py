@@ -17,6 +17,7 @@ from msgspec import Struct
 from textual import on
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.screen import ModalScreen
 from textual.suggester import Suggester
 from textual.widgets import DirectoryTree, Input, OptionList
 
@@ -26,7 +27,7 @@ from tpu_console.engine.errors import ConsoleError
 from ..text.keys import bind
 from ..text.plan_text import PlanLine
 from ..widgets.basics import FactLines, call_back
-from .dialogs import ClosesOnce
+from .dialogs import close
 from .parts import HELP
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Offer(Struct, frozen=True):
         return f"{self.name} {self.about} {self.also}".casefold()
 
 
-class Find(ClosesOnce["Preset | FieldSpec | None"]):
+class Find(ModalScreen["Preset | FieldSpec | None"]):
     """The dialog; returns a preset that was given or is for data, a field, or None.
 
     The given presets and fields are offered in their order.
@@ -187,7 +188,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
     def _take_or_look(self) -> None:
         offered = self.query_one(OptionList).highlighted
         if self._preset is not None:
-            self.dismiss(self._preset)
+            close(self, self._preset)
         elif self._offers and offered is not None:
             self._choose(self._offers[offered])
         else:
@@ -197,7 +198,7 @@ class Find(ClosesOnce["Preset | FieldSpec | None"]):
         if offer.taken is None:
             self._fill_in(offer.name)
         else:
-            self.dismiss(offer.taken)
+            close(self, offer.taken)
 
     @on(DirectoryTree.FileSelected)
     @on(DirectoryTree.DirectorySelected)

@@ -20,9 +20,10 @@ from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.storage.paths import user_path
 
 from ..charts.frame import marks_of
+from ..compat import write_control
 from ..following.follow import RunWatcher
 from ..following.overview import Setting, read_settings, read_traced_before
-from ..terminal.display import call_attention
+from ..terminal.display import attention
 from ..text.hosts import hosts_of, topology_text
 from ..text.keys import bind
 from ..text.numbers import duration
@@ -204,7 +205,7 @@ class LiveScreen(ChartedScreen):
             self.draw()
             self.controls.report_answers()
             if state.alerts and state.alerts[-1] not in heard and not is_reading and not self.is_over:
-                call_attention(self.app, f"{self.run_directory.run_id}: {state.alerts[-1].text}")
+                write_control(self.app, attention(f"{self.run_directory.run_id}: {state.alerts[-1].text}"))
             if self.is_paused != was_paused or self.is_over != was_over:
                 self.refresh_bindings()
             if self.is_over and not was_over:

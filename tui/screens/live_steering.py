@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.control import ask
@@ -13,7 +13,7 @@ from tpu_console.engine.runs.events import RunSource, Steering, StopAfter
 
 from ..text.numbers import learning_rate, whole_duration
 from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of, silent_text
-from .dialogs import Asking, Confirmation, ValueDialog, ask_user
+from .dialogs import Confirmation, ValueDialog, ask_user
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
@@ -77,7 +77,7 @@ class RunControls:
         elif busy := busy_text(self._state, time.time()):
             self._notify(f"The run will carry this out between two executions; {busy}.")
 
-    def _ask_first(self, dialog: Asking[Any], action: Steering) -> None:
+    def _ask_first(self, dialog: Confirmation | ValueDialog, action: Steering) -> None:
         """Ask the user, then the run: for the value that was typed, or whether to do it at all."""
 
         def request(answer: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textual import work
+from textual.screen import ModalScreen
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
@@ -18,7 +19,7 @@ from ..jobs.job_process import JobProcess, JobProgress, Step
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..text.outcome import has_model
-from .dialogs import Asking, Confirmation, ValueDialog, ask_user, show_error
+from .dialogs import Confirmation, QuestionBox, ValueDialog, ask_user, show_error
 from .find import PathSuggester
 from .parts import HELP
 
@@ -105,25 +106,27 @@ def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> 
     app.push_screen(JobDialog(doing, f"Will be saved to {out}.", [(name, options)], grace_s=_GRACE_S), end)
 
 
-class JobDialog(Asking[JobOutcome]):
+class JobDialog(ModalScreen[JobOutcome]):
     """Runs jobs one after the other; escape or leaving the console cancels, and what a job has finished is kept.
 
     Returns the outcome of the last one, or None if it was cancelled before that began. `jobs` are their names and
     options, and `limits` what else each `JobProcess` takes.
     """
 
-    HINT = "escape: cancel"
+    DEFAULT_CSS = "JobDialog { align: center middle; }"
     BINDINGS = [bind("back", "cancel"), HELP]
 
     def __init__(
         self, doing: str, explanation: str, jobs: Sequence[tuple[str, Mapping[str, Any]]], **limits: Any
     ) -> None:
-        super().__init__(doing, explanation)
+        super().__init__()
+        self._doing, self._explanation = doing, explanation
         self._jobs, self._limits = jobs, limits
         self._is_cancelled = False
 
-    def answers(self) -> ComposeResult:
-        yield Static("starting …", classes="progress", markup=False)
+    def compose(self) -> ComposeResult:
+        progress = Static("starting …", classes="progress", markup=False)
+        yield QuestionBox(self._doing, self._explanation, progress, keys="escape: cancel")
 
     def on_mount(self) -> None:
         self._follow()

@@ -19,7 +19,6 @@ from .output import LOOKALIKES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from textual.app import App
     from textual.color import Color
 
 _COLORS = {  # of the dark and the light theme
@@ -89,10 +88,3 @@ def in_ascii(text: str) -> str:
 def attention(text: str) -> str:
     """Return the control sequence: the bell, and a notification with a text."""
     return f"\a\x1b]9;{printable(text)[:200]}\x1b\\"
-
-
-def call_attention(app: App[object], text: str) -> None:
-    """Ring the terminal that a console runs in; does nothing without one."""
-    driver = app._driver  # noqa: SLF001  Textual has a public way for the bell only
-    if driver is not None and not app.is_headless:
-        driver.write(attention(text))

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from textual.binding import Binding
+from textual.command import CommandPalette
 from textual.dom import DOMNode
-from textual.widgets import Input
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input
 from textual.widgets._toast import Toast
 
 import tpu_console.tui
@@ -26,14 +28,13 @@ from tpu_console.engine.machine.environment import look_around
 from tpu_console.engine.runs.control import take_requests
 from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.compat import command_palette
 from tpu_console.tui.screens.checks import DoctorScreen, PreflightScreen
 from tpu_console.tui.screens.compare import CompareScreen
 from tpu_console.tui.screens.dialogs import (
-    Asking,
     Confirmation,
-    Palette,
+    QuestionBox,
     SavePreset,
-    TextDialog,
     ValueDialog,
     error_dialog,
 )
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
     from textual.screen import Screen
-
-DIALOGS = (TextDialog, Asking)
 
 
 def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
@@ -89,8 +88,13 @@ def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def arrive(pilot: Pilot[Any], screen: Screen[Any]) -> None:
-    """Wait until a screen is the one that is shown."""
-    await until(pilot, lambda: pilot.app.screen is screen and screen.is_mounted)
+    """Wait until a screen is the one that is shown, and the widget that takes its keys has the focus, if one does."""
+
+    def is_ready() -> bool:
+        has_focus = screen.focused is not None or screen.AUTO_FOCUS == "" or not screen.focus_chain
+        return pilot.app.screen is screen and screen.is_mounted and has_focus
+
+    await until(pilot, is_ready)
 
 
 async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
@@ -112,12 +116,12 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
             await until(pilot, lambda: app.screen.has_class("-help") and "escape: close" in screen_text(pilot))
             await pilot.press(closes)
             await arrive(pilot, screen)
-            if not takes_letters and not isinstance(screen, Asking):  # that is to be answered first
+            if not takes_letters and not screen.query(QuestionBox):  # that is to be answered first
                 await pilot.press("q")
                 await until(pilot, lambda: "Quit tpu-console?" in screen_text(pilot))
                 await pilot.press("n")
                 await arrive(pilot, screen)
-            assert isinstance(screen, DIALOGS) or len(screen.query(KeysFooter)) == 1, name
+            assert isinstance(screen, ModalScreen) or len(screen.query(KeysFooter)) == 1, name
             await pilot.press("escape")
             await arrive(pilot, base)
 
@@ -175,7 +179,7 @@ async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_qu
                 continue
             send(app, key.keys[0])
             await pilot.pause()
-            assert isinstance(app.screen, Asking) or name not in STEERING
+            assert app.screen.query(QuestionBox) or name not in STEERING
             while app.screen is not live:
                 await app.pop_screen()
         assert not take_requests(engine.run)
@@ -203,22 +207,29 @@ async def test_the_palette_opens_again_while_it_closes() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.focused is not None)
         app.action_command_palette()
-        await until(pilot, lambda: isinstance(app.screen, Palette) and isinstance(app.focused, Input))
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette) and isinstance(app.focused, Input))
         await app.run_action("escape", app.screen)
         app.action_command_palette()
-        await until(pilot, lambda: isinstance(app.screen, Palette) and isinstance(app.focused, Input))
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette) and isinstance(app.focused, Input))
 
 
-@pytest.mark.parametrize("make", [Palette, lambda: ValueDialog("New sweep", "Which?", "", lambda _: "")])
-async def test_two_answers_close_a_dialog_once(make: Callable[[], Screen[Any]]) -> None:
+async def test_two_answers_close_a_dialog_once() -> None:
+    palette, value = command_palette(), ValueDialog("New sweep", "Which?")
+    question = Confirmation("Really?", "It matters.", yes="Yes", no="No")
+    answers: dict[Screen[Any], Callable[[], object]] = {
+        palette: palette.dismiss,
+        value: lambda: value.post_message(Input.Submitted(Input(), "1")),
+        question: lambda: question.post_message(Button.Pressed(Button(id="yes"))),
+    }
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.focused is not None)
-        base, dialog = app.screen, make()
-        await app.push_screen(dialog)
-        dialog.dismiss()
-        await dialog.dismiss()
-        await arrive(pilot, base)
+        base = app.screen
+        for dialog, answer in answers.items():
+            await app.push_screen(dialog)
+            answer()
+            answer()
+            await arrive(pilot, base)
 
 
 async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(engine: FakeEngine) -> None:
