@@ -296,6 +296,11 @@ class ConsoleApp(QuietApp):
 
         self.push_screen(SweepsScreen())
 
+    def action_doctor(self) -> None:
+        from .screens.checks import DoctorScreen
+
+        self.push_screen(DoctorScreen())
+
     def action_new_run(self) -> None:
         form = self._setup_screen()
         form.set_focus(None)  # the list of presets takes it

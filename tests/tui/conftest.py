@@ -51,6 +51,12 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
 
 
 @pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same on a machine without the TPU compiler."""
+    monkeypatch.setattr("tpu_console.tui.jobs.preflights.check_compiler", lambda: None)
+
+
+@pytest.fixture
 def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up soon on runs that do not answer."""
     monkeypatch.setattr("tpu_console.tui.commands.steering._ANSWER_S", 0.2)

@@ -12,15 +12,7 @@ from textual.widgets import DataTable, Static
 
 from ..charts.curve import Window
 from ..charts.legend import style_of
-from ..following.comparison import (
-    ComparedReader,
-    ComparedRun,
-    Comparison,
-    columns_of,
-    comparison_of,
-    difference_lines,
-    notes_of,
-)
+from ..following import comparison as compared
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..widgets.basics import PaneTabs, ScrollingText, call_back
@@ -103,8 +95,8 @@ class CompareScreen(ChartedScreen):
     def __init__(self, runs: Sequence[RunDirectory], metric: str, marker: Marker) -> None:
         super().__init__(marker)
         self._runs, self._metric = tuple(runs), metric
-        self._reader = ComparedReader(self._runs)
-        self._comparison: Comparison | None = None
+        self._reader = compared.ComparedReader(self._runs)
+        self.comparison: compared.Comparison | None = None
         self._hidden: set[str] | None = None  # the marks of the runs without curves; None before the first look
         self._is_reading = False
         self._is_relative = False
@@ -134,16 +126,16 @@ class CompareScreen(ChartedScreen):
 
     @work(thread=True, name="read runs to compare")
     def _read_runs(self) -> None:
-        self._comparison, self._is_reading = comparison_of(self._reader.read(), self._metric), False
+        self.comparison, self._is_reading = compared.comparison_of(self._reader.read(), self._metric), False
         call_back(self, self._show)
 
     def _look(self) -> None:
-        runs = self._comparison.runs if self._comparison is not None else ()
+        runs = self.comparison.runs if self.comparison is not None else ()
         if self.is_current and any(run.overview.status.is_live for run in runs):
             self.action_reload()
 
     def _show(self) -> None:
-        if (comparison := self._comparison) is None:
+        if (comparison := self.comparison) is None:
             return
         if self._hidden is None:
             self._hidden = {run.mark for run in comparison.ranked[_MOST_CURVES:]}
@@ -156,9 +148,9 @@ class CompareScreen(ChartedScreen):
         grid = self.query_one(ComparedGrid)
         grid.labels, grid.is_relative = {run.mark: comparison.label_of(run) for run in shown}, self._is_relative
         grid.show(self.curves)
-        columns = columns_of(comparison)
+        columns = compared.columns_of(comparison)
 
-        def color(run: ComparedRun) -> Style | str:
+        def color(run: compared.ComparedRun) -> Style | str:
             pen = run_pen(run.mark, self.app.current_theme)
             return "dim" if run.mark in hidden else Style.from_rich_style(style_of(pen.color))
 
@@ -168,8 +160,10 @@ class CompareScreen(ChartedScreen):
         ]
         self.query_one(ResultTable).show({run.mark: run for run in comparison.runs}, columns)
         width = self.size.width * 2 // 5 if self.has_class("-wide") else self.size.width
-        notes = [note for note in notes_of(comparison) if note != comparison.verdict]  # which is above the tables
-        lines = [*difference_lines(comparison, width - 3), "", *notes]
+        notes = [
+            note for note in compared.notes_of(comparison) if note != comparison.verdict
+        ]  # which is above the tables
+        lines = [*compared.difference_lines(comparison, width - 3), "", *notes]
         self.query_one("#differences Static", Static).update("\n".join(lines).strip("\n"))
         self.draw_bar()
 

@@ -24,19 +24,10 @@ from ..compat import write_control
 from ..following.follow import RunWatcher
 from ..following.overview import Setting, read_settings, read_traced_before
 from ..terminal.display import attention
+from ..text import outcome
 from ..text.hosts import hosts_of, topology_text
 from ..text.keys import bind
 from ..text.numbers import duration
-from ..text.outcome import (
-    can_resume,
-    farewell_to,
-    has_classes,
-    has_model,
-    is_finished,
-    next_commands,
-    outcome_of,
-    output_pairs,
-)
 from ..text.run_lines import found, settled, trained_by
 from ..text.steering import mirror_text
 from ..widgets.basics import PaneTabs, call_back, is_closing, mark_pane
@@ -48,10 +39,9 @@ from ..widgets.system_pane import SystemPane
 from .dialogs import TextDialog, in_blocks, show_error
 from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen
 from .live_panes import LEFT, PANES, RIGHT
-from .live_steering import RunControls
 from .parts import HELP, KeysFooter, after, console_of
 from .report import ReportScreen
-from .run_jobs import export, predict
+from .run_actions import RunControls, export, predict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,7 +180,7 @@ class LiveScreen(ChartedScreen):
     @property
     def farewell(self) -> str:
         """The lines printed about this run after the console has closed."""
-        return farewell_to(self.run_directory, self.snapshot)
+        return outcome.farewell_to(self.run_directory, self.snapshot)
 
     async def on_live_screen_updated(self, message: Updated) -> None:
         if is_closing(self):
@@ -221,8 +211,8 @@ class LiveScreen(ChartedScreen):
         snapshot, state = self.snapshot, self.snapshot.state
         header, is_stopping = self.query_one(RunHeader), self.controls.has_asked_to_stop
         header.show(snapshot, is_stopping=is_stopping)
-        outcome = None if snapshot.is_reading else outcome_of(self.run_directory, snapshot)
-        self.query_one(OutcomeBox).show(outcome)
+        ending = None if snapshot.is_reading else outcome.outcome_of(self.run_directory, snapshot)
+        self.query_one(OutcomeBox).show(ending)
         self.query_one(NoticeBar).show(notices_of(snapshot, is_stopping=is_stopping, past_alerts=False))
         self.set_class(self.is_waiting, "-waiting")
         if self.is_waiting:
@@ -269,13 +259,13 @@ class LiveScreen(ChartedScreen):
             case "compare":
                 return self.is_over
             case "matrix":
-                return has_classes(self.snapshot.state)
+                return outcome.has_classes(self.snapshot.state)
             case "predict":
-                return self.is_over and has_model(run)
+                return self.is_over and outcome.has_model(run)
             case "export":
                 return self.is_over and run.config.exists()
             case "resume":
-                return self.is_over and can_resume(run, self.snapshot)
+                return self.is_over and outcome.can_resume(run, self.snapshot)
         return super().check_action(action, parameters)
 
     def action_steer(self, what: str) -> None:
@@ -327,7 +317,7 @@ class LiveScreen(ChartedScreen):
         export(self.app, self.run_directory)
 
     def action_resume(self) -> None:
-        console_of(self).resume_run(self.run_directory, is_finished=is_finished(self.snapshot.state))
+        console_of(self).resume_run(self.run_directory, is_finished=outcome.is_finished(self.snapshot.state))
 
     def on_resize(self, event: Resize) -> None:
         self.set_class(event.size.height < _TINY, "-tiny")
@@ -347,7 +337,7 @@ class LiveScreen(ChartedScreen):
                 self.action_zoom(name if name != "charts" else panes[0])
             return
         here = str(self.focused.id) if self.focused is not None else ""
-        shown = tuple(name for name in panes if self.query_one(f"#{name}").display)
+        shown = tabs.shown
         if len(shown) == 1:
             tabs.choose(after(panes, here if here in panes else tabs.current))
         elif here in shown:
@@ -397,10 +387,10 @@ def details_dialog(
     parts = {
         "Notices": [("", notice) for notice in notices],
         "Changed from the preset": changed,
-        "What next": next_commands(run, state) if snapshot.is_over else [],
+        "What next": outcome.next_commands(run, state) if snapshot.is_over else [],
         "Run": [(label, text) for label, text in facts.items() if text],
         "Phases": [(name, duration(s)) for name, s in state.phase_s.items()],
-        "Files": [("folder", user_path(run.path)), *output_pairs(run)],
+        "Files": [("folder", user_path(run.path)), *outcome.output_pairs(run)],
         "As in the preset" if changed else "Settings": same,
     }
     return TextDialog("Details", lambda room: in_blocks(parts, room, _DETAIL, "dim"))

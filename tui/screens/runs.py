@@ -73,9 +73,9 @@ class RunsScreen(Screen[None]):
         QUIT,
     ]
 
-    def __init__(self, *, is_first: bool = False) -> None:
+    def __init__(self, *, is_first: bool = False, look_s: float = _LOOK_S) -> None:
         super().__init__()
-        self._is_first = is_first
+        self._is_first, self._look_s = is_first, look_s
         self._runs: dict[str, RunDirectory] = {}
         self._known: dict[str, Overview] = {}
         self._readers: dict[str, RunReader] = {}
@@ -98,7 +98,7 @@ class RunsScreen(Screen[None]):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        self.set_interval(_LOOK_S, self._turn, name="look at runs")
+        self.set_interval(self._look_s, self._turn, name="look at runs")
 
     def _turn(self) -> None:
         if not self.is_current or self._is_looking:

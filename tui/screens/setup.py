@@ -65,7 +65,8 @@ class SetupScreen(Screen[None]):
         bind("fields", "toggle_all"),
         bind("filter", "find", "Find", about=_FIND, priority=True),  # before fields of numbers, which do not need it
         HELP,
-        *map(bind, ("reset", "watch", "runs", "preflight", "doctor")),
+        *map(bind, ("reset", "watch", "runs", "preflight")),
+        bind("doctor", "app.doctor"),
         bind("back", about="Go to the list of presets, and from there back.", show=False),
         bind("sweeps", "app.sweeps", show=False),
         QUIT,
@@ -78,10 +79,10 @@ class SetupScreen(Screen[None]):
         self._hardware = Hardware()
         self._for_data: list[Preset] = []  # those made for data
         self._drafts: dict[str, Draft] = {}
-        self._draft: Draft | None = None  # None: nothing is chosen
+        self.draft: Draft | None = None  # of the chosen preset
         self._broken = ""  # the file that is highlighted in place of a preset
         self._chosen = OFFLINE_PRESETS[0]
-        self._config: RunConfig | None = None
+        self.config: RunConfig | None = None  # what the form describes, if it is valid
         self._problems: tuple[Problem, ...] = ()
         self._settling: Timer | None = None
         self._waiting: list[Callable[[], object]] = []
@@ -166,14 +167,14 @@ class SetupScreen(Screen[None]):
         form.set_class(isinstance(entry, Exception), "-empty")
         if isinstance(entry, Exception):
             # Empty the form: with the preset before still in it, a run that nobody chose could be started.
-            self._draft, self._broken = None, file_name(entry)
-            self._config, self._problems = None, ()
+            self.draft, self._broken = None, file_name(entry)
+            self.config, self._problems = None, ()
             form.border_title = Content(f"Nothing chosen: {self._broken} has errors").markup
             self.query_one(PlanPanel).clear()
         else:
-            self._draft, self._broken = self._draft_of(entry), ""
+            self.draft, self._broken = self._draft_of(entry), ""
             form.border_title = Content(f"Run: {entry.name}").markup
-            await self._load(self._draft)
+            await self._load(self.draft)
         waiting, self._waiting = self._waiting, []
         for action in waiting:
             self.call_later(action)
@@ -182,15 +183,15 @@ class SetupScreen(Screen[None]):
         """Return whether a preset is chosen; say so if none is, or repeat the action once the presets are read."""
         if self._broken:
             self._refuse(title)
-        elif self._draft is None:
+        elif self.draft is None:
             self._waiting.append(action)
-        return self._draft is not None
+        return self.draft is not None
 
     def _refuse(self, title: str) -> None:
         sentence = f"No preset is chosen, because the file {self._broken} has errors."
         if not self._broken:
             self._has_refused = True
-            fields = self._draft.fields() if self._draft is not None else ()
+            fields = self.draft.fields() if self.draft is not None else ()
             specs = [(problem, field_of(problem, fields)) for problem in self._problems]  # each says what is wrong
             wrong = dict.fromkeys(str(problem) if spec is None else spec.label for problem, spec in specs)
             sentence = f"To be fixed: {', '.join(wrong)}."
@@ -212,7 +213,7 @@ class SetupScreen(Screen[None]):
             self.app.clear_notifications()
 
     def _replan(self) -> None:
-        if (draft := self._draft) is None:
+        if (draft := self.draft) is None:
             return
         from tpu_console.engine.planning.plan import make_plan
 
@@ -221,11 +222,11 @@ class SetupScreen(Screen[None]):
         try:
             config = draft.config()
         except ConfigError as error:
-            self._config, self._problems = None, error.problems
+            self.config, self._problems = None, error.problems
             panel.show_problems([problem for problem in error.problems if field_of(problem, fields) is None])
         else:
             plan = make_plan(config, self._hardware)
-            self._config = config
+            self.config = config
             self._problems = tuple(
                 Problem(item.key, item.text) for item in plan.advice if item.severity is Severity.ERROR
             )
@@ -238,8 +239,8 @@ class SetupScreen(Screen[None]):
 
     def _settle(self) -> None:
         self._settling = self.set_timer(_SETTLED_AGAIN_S, self._settle)
-        if self.is_current and self._config is not None and not self._problems:
-            console_of(self).warm_up(self._config, self._hardware)
+        if self.is_current and self.config is not None and not self._problems:
+            console_of(self).warm_up(self.config, self._hardware)
 
     @work(exclusive=True, name="start")
     async def action_start(self) -> None:
@@ -248,9 +249,9 @@ class SetupScreen(Screen[None]):
         if not self._has_chosen(self.action_start, "Not started"):
             return
         self._replan()
-        if self._config is not None and not self._problems:
-            console_of(self).start_run(self._config)
-        elif self._config is not None and (lasting := [one.message for one in self._problems if not one.key]):
+        if self.config is not None and not self._problems:
+            console_of(self).start_run(self.config)
+        elif self.config is not None and (lasting := [one.message for one in self._problems if not one.key]):
             remedy = "Install it, then quit and open tpu-console again."
             show_error(self.app, ConsoleError("The run cannot start.", why=lasting[0], remedy=remedy))
         elif self._problems:
@@ -274,24 +275,24 @@ class SetupScreen(Screen[None]):
         if not self._has_chosen(action, title):
             return None
         self._replan()
-        if self._config is None:  # the plan shows the last settings that were valid
+        if self.config is None:  # the plan shows the last settings that were valid
             self._refuse(title)
-        return self._config
+        return self.config
 
     def action_save(self) -> None:
         if (config := self._described(self.action_save, "Not saved")) is not None:
             self.app.push_screen(SavePreset(config, f"my-{config.name}"), self._saved)
 
     def _saved(self, path: Path | None) -> None:
-        if path is not None and self._draft is not None:
-            self._draft.reset()
+        if path is not None and self.draft is not None:
+            self.draft.reset()
             self._fill(path.name.removesuffix(".toml"))
             self.notify(f"Saved to {user_path(path)}", markup=False)
 
     def action_find(self) -> None:
         from .find import Find
 
-        fields = self._draft.fields() if self._draft is not None else ()
+        fields = self.draft.fields() if self.draft is not None else ()
         fields_first = self.query_one(RunForm).has_focus_within
         self.app.push_screen(Find(self.query_one(PresetList).presets, fields, fields_first), self._take_found)
 
@@ -329,24 +330,24 @@ class SetupScreen(Screen[None]):
         self._replan()
 
     async def action_reset(self) -> None:
-        if self._has_chosen(self.action_reset, "Not reset") and self._draft is not None:
-            self._draft.reset()
-            await self._load(self._draft)
+        if self._has_chosen(self.action_reset, "Not reset") and self.draft is not None:
+            self.draft.reset()
+            await self._load(self.draft)
 
     def action_preflight(self) -> None:
         config = self._described(self.action_preflight, "No preflight")
-        if config is not None and self._draft is not None:
+        if config is not None and self.draft is not None:
             from .checks import PreflightScreen
 
-            self.app.push_screen(PreflightScreen(config, self._draft.preset.name), self._take_choice)
+            self.app.push_screen(PreflightScreen(config, self.draft.preset.name), self._take_choice)
 
     async def _take_choice(self, choice: tuple[int, str] | None) -> None:
-        if choice is None or self._draft is None:
+        if choice is None or self.draft is None:
             return
         chosen = dict(zip(("batch_size", "precision"), map(str, choice), strict=True))
-        for spec in self._draft.fields():
-            self._draft.set(spec, chosen.get(spec.key, self._draft.text(spec)))
-        await self._load(self._draft)
+        for spec in self.draft.fields():
+            self.draft.set(spec, chosen.get(spec.key, self.draft.text(spec)))
+        await self._load(self.draft)
 
     async def _load(self, draft: Draft) -> None:
         await self.query_one(RunForm).load(draft)
@@ -381,8 +382,3 @@ class SetupScreen(Screen[None]):
         from .runs import RunsScreen
 
         self.app.push_screen(RunsScreen())
-
-    def action_doctor(self) -> None:
-        from .checks import DoctorScreen
-
-        self.app.push_screen(DoctorScreen())

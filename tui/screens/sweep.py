@@ -13,29 +13,14 @@ from textual.worker import get_current_worker
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep, list_sweeps, start_driver
 
-from ..following.sweep import (
-    LEFT,
-    LIST_COLUMNS,
-    NO_SWEEP,
-    ListedSweep,
-    SeenCell,
-    SweepReader,
-    SweepView,
-    bars,
-    cell_columns,
-    cell_rows,
-    conclusion,
-    listed,
-    notes,
-    winner,
-)
+from ..following import sweep as views
 from ..jobs.sweeps import plan_lines, typed_sweep
 from ..text.keys import bind
 from ..widgets.basics import ScrollingText, call_back
 from ..widgets.record_table import RecordTable
 from .dialogs import Confirmation, ValueDialog, ask_user, show_error
 from .parts import BACK, HELP, QUIT, KeysFooter, Title, console_of
-from .run_jobs import export
+from .run_actions import export
 
 if TYPE_CHECKING:
     import subprocess
@@ -79,8 +64,8 @@ class SweepScreen(Screen[None]):
     def __init__(self, sweep: Sweep) -> None:
         super().__init__()
         self._sweep = sweep
-        self._reader: SweepReader | None = None
-        self._view: SweepView | None = None
+        self._reader: views.SweepReader | None = None
+        self._view: views.SweepView | None = None
         self._best: ComparedRun | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_reading = False
@@ -106,7 +91,7 @@ class SweepScreen(Screen[None]):
     @work(thread=True, group="read the sweep")
     def _read(self) -> None:
         try:
-            self._reader = self._reader or SweepReader(self._sweep)
+            self._reader = self._reader or views.SweepReader(self._sweep)
             view = self._reader.read()
         except (ConsoleError, OSError) as error:
             if str(error) != self._problem:  # shown once: a network disk may come back
@@ -118,19 +103,19 @@ class SweepScreen(Screen[None]):
         finally:
             self._is_reading = False
 
-    def _show(self, view: SweepView) -> None:
+    def _show(self, view: views.SweepView) -> None:
         rows = view.rows()
-        self._view, self._best = view, winner(view, rows)
-        self.query_one(RecordTable).show(cell_rows(view, rows), cell_columns(view, self._best))
+        self._view, self._best = view, views.winner(view, rows)
+        self.query_one(RecordTable).show(views.cell_rows(view, rows), views.cell_columns(view, self._best))
         self.refresh_bindings()
         done = f"{view.done} of {len(view.cells)} done"
         self.query_one(Title).show(f"sweep {self._sweep.name} · {view.state} · {done}")
         width = max(20, self.size.width - 4)
-        results = "\n".join([*notes(view, rows), "", *bars(view, rows, width)]).strip("\n")
+        results = "\n".join([*views.notes(view, rows), "", *views.bars(view, rows, width)]).strip("\n")
         self.query_one("#results Static", Static).update(results or _NO_RESULTS[view.is_driven])
 
     @property
-    def _chosen(self) -> SeenCell | None:
+    def _chosen(self) -> views.SeenCell | None:
         row: Row | None = self.query_one(RecordTable).record
         return None if row is None else row.cells[0]
 
@@ -176,7 +161,7 @@ class SweepScreen(Screen[None]):
         if not view.is_driven:
             question = Confirmation("Go on with the sweep?", "It trains what is missing.", yes="Go on", no="Leave it")
             ask_user(self.app, question, lambda _: self.go_on())
-        elif cell.status not in LEFT:
+        elif cell.status not in views.LEFT:
             self.notify("Only runs that stopped or failed can be tried again.")
         else:
             what, yes = f"Train run {number} again?", "Train again"
@@ -212,12 +197,12 @@ class SweepsScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._readers: dict[str, SweepReader] = {}
-        self._known: dict[str, ListedSweep] = {}
+        self._readers: dict[str, views.SweepReader] = {}
+        self._known: dict[str, views.ListedSweep] = {}
 
     def compose(self) -> ComposeResult:
         yield Title("sweeps, newest first")
-        yield RecordTable(LIST_COLUMNS, "sweeps")
+        yield RecordTable(views.LIST_COLUMNS, "sweeps")
         yield Static("", id="chosen", markup=False)
         yield KeysFooter()
 
@@ -227,25 +212,25 @@ class SweepsScreen(Screen[None]):
 
     @work(thread=True, exclusive=True, group="read sweeps")
     def _look(self) -> None:
-        rows: dict[str, ListedSweep] = {}
+        rows: dict[str, views.ListedSweep] = {}
         for sweep in list_sweeps():
             if get_current_worker().is_cancelled:
                 return
             view = self._known[sweep.name].view if sweep.name in self._known else None
             if view is None or view.is_driven or sweep.is_driven or any(cell.is_running for cell in view.cells):
-                self._known[sweep.name] = listed(sweep, self._readers)
+                self._known[sweep.name] = views.listed(sweep, self._readers)
             rows[sweep.name] = self._known[sweep.name]
         call_back(self, self._show, rows)
 
-    def _show(self, rows: dict[str, ListedSweep]) -> None:
+    def _show(self, rows: dict[str, views.ListedSweep]) -> None:
         self.query_one(RecordTable).show(rows)
         self._describe()
 
     @on(DataTable.RowHighlighted)
     def _describe(self) -> None:
-        text, one = f"{NO_SWEEP} Press u to start one.", self.query_one(RecordTable).record
+        text, one = f"{views.NO_SWEEP} Press u to start one.", self.query_one(RecordTable).record
         if one is not None:
-            said = conclusion(one.view) if one.view is not None else ""
+            said = views.conclusion(one.view) if one.view is not None else ""
             text = "\n".join(filter(None, [one.problem or f"{one.over} · {one.runs}", said]))
         self.query_one("#chosen", Static).update(text)
 

@@ -91,7 +91,10 @@ def mark_pane(screen: Screen[Any], name: str, css_class: str) -> None:
 
 
 class PaneTabs(Widget):
-    """The labels of panes by their ids. The current pane's is reversed, and the pane has the class ``-current``."""
+    """The labels of panes by their ids; the current pane has the class ``-current``.
+
+    Its label is reversed if there is no room for the others.
+    """
 
     DEFAULT_CSS = "PaneTabs { height: 1; padding: 0 1; }"
 
@@ -100,6 +103,7 @@ class PaneTabs(Widget):
 
     panes: reactive[Mapping[str, str]] = reactive(dict, layout=True)
     current: reactive[str] = reactive("", init=False)
+    is_alone: reactive[bool] = reactive(True)  # whether no other pane is seen
 
     def __init__(self, panes: Mapping[str, str]) -> None:
         super().__init__(id="tabs")
@@ -108,6 +112,15 @@ class PaneTabs(Widget):
 
     def on_mount(self) -> None:
         self.screen.call_later(self.watch_current)
+        self.screen.screen_layout_refresh_signal.subscribe(self, self._look)
+
+    def _look(self, _screen: Screen[Any]) -> None:
+        self.is_alone = len(self.shown) == 1
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The panes that are seen."""
+        return tuple(name for name in self.panes if any(pane.display for pane in self.screen.query(f"#{name}")))
 
     def watch_current(self) -> None:
         mark_pane(self.screen, self.current, "-current")
@@ -125,9 +138,9 @@ class PaneTabs(Widget):
 
     def render(self) -> Content:
         """Render the labels; the current one is reversed, because people would read brackets as markup."""
-        return Content.assemble(
-            *((f" {label} ", "bold reverse" if name == self.current else "dim") for name, label in self.panes.items())
-        )
+        marked = self.current if self.is_alone else ""
+        looks = {name: "bold reverse" if name == marked else "dim" for name in self.panes}
+        return Content.assemble(*((f" {label} ", looks[name]) for name, label in self.panes.items()))
 
     def on_click(self, event: Click) -> None:
         if (position := event.get_content_offset(self)) is None:

@@ -14,17 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from tpu_console.engine.monitoring.alerts import current_alerts
-from tpu_console.engine.runs.events import (
-    OF_EPOCHS,
-    Bottleneck,
-    Phase,
-    Progress,
-    RunFailed,
-    RunFinished,
-    RunOutcome,
-    RunSource,
-    StopAfter,
-)
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.journal import VERSION
 from tpu_console.engine.runs.timing import Pace, pace
@@ -47,8 +37,11 @@ if TYPE_CHECKING:
 
 _FAINT = "dim"
 _SHORTEST_BAR = 10  # cells
-_ORIGINS: dict[str, str] = {RunSource.NOTEBOOK: "from your code", RunSource.IN_PROCESS: "inside this console"}
-_ENDINGS: dict[str, str] = {RunOutcome.EARLY: "stopped early", RunOutcome.STOPPED: "stopped"}
+_ORIGINS: dict[str, str] = {
+    events.RunSource.NOTEBOOK: "from your code",
+    events.RunSource.IN_PROCESS: "inside this console",
+}
+_ENDINGS: dict[str, str] = {events.RunOutcome.EARLY: "stopped early", events.RunOutcome.STOPPED: "stopped"}
 
 
 class HeaderView(Struct, frozen=True):
@@ -84,7 +77,7 @@ class HeaderView(Struct, frozen=True):
             return True
         if self.snapshot.is_over or self.is_stuck or self.is_unreadable:
             return False
-        return self.is_stopping or self.state.stop is not None or self.state.phase != Phase.TRAINING
+        return self.is_stopping or self.state.stop is not None or self.state.phase != events.Phase.TRAINING
 
 
 def header_rows(view: HeaderView, width: int) -> list[Content]:
@@ -108,7 +101,7 @@ def _title_row(view: HeaderView, width: int, *, has_facts: bool = False) -> Cont
     state, row, doing = view.state, Content.styled(view.run_id, "bold"), status(view)
     room = width - doing.cell_length - 2
     extras: list[list[tuple[str, str]]] = []  # the texts that may be shown, from the longest to the shortest
-    if state.started is not None and state.started.source != RunSource.PROCESS:
+    if state.started is not None and state.started.source != events.RunSource.PROCESS:
         extras.append([(_ORIGINS.get(state.started.source, state.started.source), _FAINT)])
     if state.budget is not None and not view.snapshot.is_over and not view.snapshot.is_reading:
         extras.append([(budget_clock(state.budget, view.now), _FAINT)])
@@ -134,7 +127,7 @@ def _limit(view: HeaderView) -> list[tuple[str, str]]:
 
 
 def _is_input_bound(state: RunState) -> bool:
-    return state.input is not None and state.input.limit == Bottleneck.INPUT
+    return state.input is not None and state.input.limit == events.Bottleneck.INPUT
 
 
 def status(view: HeaderView) -> Content:
@@ -145,22 +138,22 @@ def status(view: HeaderView) -> Content:
         return Content.styled(f"{spinner} reading {len(state.train):,} events…", "$text-warning")
     if view.is_unreadable:
         return Content.styled(f"{WARNING} cannot be read", "bold $text-warning")
-    if isinstance(state.end, RunFinished):
-        is_stopped = state.end.outcome == RunOutcome.STOPPED
+    if isinstance(state.end, events.RunFinished):
+        is_stopped = state.end.outcome == events.RunOutcome.STOPPED
         if state.is_nan and not is_stopped:
             return Content.styled(f"{FAILED} loss NaN", "bold $text-error")
         mark, color = (STOPPED, "$text-warning") if is_stopped else (DONE, "$text-success")
         return Content.styled(f"{mark} {_ENDINGS.get(state.end.outcome, 'finished')}", f"bold {color}")
-    if isinstance(state.end, RunFailed) or snapshot.crashed:
+    if isinstance(state.end, events.RunFailed) or snapshot.crashed:
         return Content.styled(f"{FAILED} {crashed if snapshot.crashed else 'failed'}", "bold $text-error")
     if snapshot.is_silent or snapshot.stall is not None:
         text = silent_text(snapshot.silent_s) if snapshot.stall is None else stall_text(snapshot.stall)
         return Content.styled(f"{WARNING} {text}", "bold $text-warning")
     doing, look = phase_of(view)[0], "bold $text-accent"
-    mark = NOW if doing == Phase.TRAINING else spinner
+    mark = NOW if doing == events.Phase.TRAINING else spinner
     if view.is_stopping or state.stop is not None:
         mark, look, doing = spinner, "bold $text-warning", f"stopping after {doing}" if is_busy(state) else "stopping…"
-        if state.stop is not None and state.stop.after == StopAfter.EPOCH and not view.is_stopping:
+        if state.stop is not None and state.stop.after == events.StopAfter.EPOCH and not view.is_stopping:
             doing = "stopping after this epoch…"
     started_at = state.started_at if state.started is not None else view.opened_at or view.now
     now = state.last_at if snapshot.is_resuming else view.now
@@ -198,7 +191,7 @@ def _workload(view: HeaderView) -> list[str]:
         kind = ready.accelerator if ":" in ready.accelerator else ready.accelerator.upper()
         accelerator = f"{kind}, {plural(len(ready.replicas), 'replica')}"
     elif not (view.snapshot.is_over or view.snapshot.is_reading) and (
-        state.started is None or state.started.source in {RunSource.PROCESS, RunSource.IN_PROCESS}
+        state.started is None or state.started.source in {events.RunSource.PROCESS, events.RunSource.IN_PROCESS}
     ):  # a script connects to nothing
         accelerator = f"accelerator: {config.get('accelerator', '')} (connecting)".replace("  ", " ")
     if data is not None and data.train_examples is not None:
@@ -215,7 +208,7 @@ def _workload(view: HeaderView) -> list[str]:
     return [fact for fact in facts if fact]
 
 
-def _progress_row(view: HeaderView, progress: Progress, width: int) -> Content:
+def _progress_row(view: HeaderView, progress: events.Progress, width: int) -> Content:
     """Show how far the run is, or its validation, and how fast, with less beside the bar if there is little room."""
     state, speed = view.state, view.pace
     fit, total, label = state.fit, state.steps_total, "epoch"
@@ -223,7 +216,7 @@ def _progress_row(view: HeaderView, progress: Progress, width: int) -> Content:
     # The last execution of an epoch may run past its end.
     position = f"step {min(progress.epoch_step, steps):,}/{steps:,}" if steps else f"step {progress.epoch_step:,}"
     fraction = progress.step / total if total else None
-    if state.phase == Phase.VALIDATING:
+    if state.phase == events.Phase.VALIDATING:
         label, position, fraction = "val", "", None
         if (done := state.validating) is not None:
             # Before the first validation has ended, its length follows from the number of examples.
@@ -235,7 +228,7 @@ def _progress_row(view: HeaderView, progress: Progress, width: int) -> Content:
     left = ""
     if speed.run_left_s is not None and not view.is_stuck:
         # It counts down between two events, but only while an epoch goes on.
-        now = view.now if state.phase in OF_EPOCHS else state.phase_since
+        now = view.now if state.phase in events.OF_EPOCHS else state.phase_since
         left = f"{clock(max(0.0, speed.run_left_s - max(0.0, now - state.progress_at)) + 0.5)} left"
     parts = [
         f"{min(100.0, 100 * fraction):3.0f}%" if fraction is not None else "",

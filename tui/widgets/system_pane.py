@@ -32,7 +32,7 @@ _HELD_S, _HELD_GAPS = 5.0, 3.0
 class SystemPane(HostPane["RunState"]):
     """Sparklines of one host, what limits the run, and why figures are missing."""
 
-    _axis, _window = Axis.STEP, Window()
+    axis, window = Axis.STEP, Window()
 
     def __init__(self, pane_id: str) -> None:
         super().__init__(pane_id)
@@ -40,15 +40,15 @@ class SystemPane(HostPane["RunState"]):
 
     def along(self, axis: Axis, window: Window) -> None:
         """Draw over the same part of the same axis as the charts."""
-        if (axis, window) != (self._axis, self._window):
-            self._axis, self._window = axis, window
+        if (axis, window) != (self.axis, self.window):
+            self.axis, self.window = axis, window
             self.rows_changed()
 
     def laid_out(self, shown: RunState) -> list[Row]:
         """Return the lines of all figures, with the axis and remarks if there is room."""
         width, height = max(16, self.room), self.size.height
         gauges = gauges_of(shown, self.chosen)
-        ends = _ends(shown, gauges, self._axis, self._window)
+        ends = _ends(shown, gauges, self.axis, self.window)
         if height < len(gauges):
             row, taken = list[tuple[str, str]](), 0  # what was measured, as long as there is room
             for gauge in gauges:
@@ -65,8 +65,8 @@ class SystemPane(HostPane["RunState"]):
         high = max(1, min(_HIGHEST_SPARK, (height - len(title) - len(below) - 1) // len(gauges)))
         rows = [row for gauge in gauges for row in self._gauge_rows(gauge, spark, high, ends)]
         if spark >= _LEAST_SPARK and ends is not None:
-            name = f"{self._axis.value:<{_NAME_WIDTH + _VALUE_WIDTH}}"
-            rows.append([(name + axis_row(self._axis, *ends, spark), "faint")])
+            name = f"{self.axis.value:<{_NAME_WIDTH + _VALUE_WIDTH}}"
+            rows.append([(name + axis_row(self.axis, *ends, spark), "faint")])
         return [*title, *rows, *below]
 
     def _title(self, state: RunState) -> list[Row]:
@@ -103,7 +103,7 @@ class SystemPane(HostPane["RunState"]):
             return [head]
         top = 100.0 if is_load else max(series.highest, 0.0)
         scale = f" of {gauge.written(top) if gauge.written is not None else '100%'}"
-        cells = cells_of(series, self._axis, *ends, spark, is_cut=self._window.mode is Mode.FIXED)
+        cells = cells_of(series, self.axis, *ends, spark, is_cut=self.window.mode is Mode.FIXED)
         rows: list[Row] = []
         for below, line in zip(reversed(range(height)), spark_rows(cells, top, height), strict=True):
             # The higher a bar, the warmer its color.

@@ -34,11 +34,7 @@ if TYPE_CHECKING:
     from tpu_console.tui.jobs.job_process import Start
 
 
-@pytest.fixture(autouse=True)
-def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same on a machine without the TPU compiler."""
-    monkeypatch.setattr("tpu_console.tui.jobs.preflights.check_compiler", lambda: None)
-
+pytestmark = pytest.mark.usefixtures("compiler")
 
 FASTER = replace(FITS, precision="mixed_bfloat16", replica_batch=256)
 ENDLESS = "import signal\nreporter.progress('compiling for v5e-8', 0, 2, 'choices')\ntime.sleep(600)"

@@ -35,6 +35,7 @@ from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.screens.dialogs import TextDialog
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.text.keys import KEYS
+from tpu_console.tui.widgets.basics import PaneTabs
 from tpu_console.tui.widgets.epoch_table import EpochTable
 from tpu_console.tui.widgets.run_header import OutcomeBox
 
@@ -64,8 +65,8 @@ async def test_a_run_that_trains(engine: FakeEngine) -> None:
                 await shows(pilot, "1.25 s", "3,200/s", "loaded [bold]plugin[/bold]", "Filter")
                 for pane in [*live(pilot).grid.on_page, *live(pilot).query("#epochs, #replicas, #log")]:
                     assert pane.region.area > 0
-            loss, accuracy = live(pilot).grid.on_page[:2]
-            train, held_out = loss._curves
+            accuracy = live(pilot).grid.on_page[1]
+            train, held_out = live(pilot).curves["loss"]
             assert (train.name, held_out.name) == ("loss", "val_loss")
             assert train.value[-1] == pytest.approx(0.4)
             assert held_out.value.tolist() == pytest.approx([2.1, 1.1, 0.7667, 0.6], abs=1e-4)
@@ -86,6 +87,10 @@ async def test_without_room_one_lower_pane_at_a_time(engine: FakeEngine) -> None
         await shows(pilot, "0.20 s")
         await pilot.click("#tabs", offset=(14, 0))
         await shows(pilot, "CPU:0")
+        tabs = live(pilot).query_one(PaneTabs)
+        for size, is_marked in (((80, 50), False), ((80, 24), True), ((120, 40), False)):
+            await resize(pilot, size)
+            await until(pilot, lambda: ("reverse" in str(tabs.render().spans)) == is_marked)  # noqa: B023  called at once
 
 
 async def test_news_arrive_while_one_watches(engine: FakeEngine) -> None:
@@ -262,7 +267,7 @@ async def test_traced_steps_are_asked_for_and_shown_beside_those_of_the_run_befo
         form = pilot.app.screen
         assert isinstance(form, SetupScreen)
         changes = [("batch_size", 64), ("profile.before", engine.run.run_id)]
-        await until(pilot, lambda: form._config == with_changes(config, changes))
+        await until(pilot, lambda: form.config == with_changes(config, changes))
 
 
 async def test_a_run_that_goes_back_to_a_checkpoint_is_drawn_from_there(engine: FakeEngine) -> None:
@@ -540,4 +545,4 @@ async def test_settings_details_and_a_new_run_with_the_same(engine: FakeEngine) 
         await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
         form = pilot.app.screen
         assert isinstance(form, SetupScreen)
-        await until(pilot, lambda: form._config == config)
+        await until(pilot, lambda: form.config == config)

@@ -116,7 +116,7 @@ async def test_it_has_the_loss_charts_axis(tmp_path: Path) -> None:
         await shows(pilot, "of 100%", "step   ")
         pane = live(pilot).query_one(SystemPane)
         await pilot.press("x", "x")
-        assert pane._axis is Axis.TIME
+        assert pane.axis is Axis.TIME
         await until(pilot, lambda: any("20s" in line and "60s" in line for line in lines_with(pilot, "time   ")))
         run.second(wait=0.02, limit="accelerator")
         await shows(pilot, "waits      2%", "compute-bound (2% waiting for data)")

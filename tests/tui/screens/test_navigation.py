@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import pkgutil
 from functools import partial
@@ -81,12 +80,6 @@ def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
     }
 
 
-@pytest.fixture(autouse=True)
-def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same on a machine without the TPU compiler."""
-    monkeypatch.setattr("tpu_console.tui.jobs.preflights.check_compiler", lambda: None)
-
-
 async def arrive(pilot: Pilot[Any], screen: Screen[Any]) -> None:
     """Wait until a screen is the one that is shown, and the widget that takes its keys has the focus, if one does."""
 
@@ -97,6 +90,7 @@ async def arrive(pilot: Pilot[Any], screen: Screen[Any]) -> None:
     await until(pilot, is_ready)
 
 
+@pytest.mark.usefixtures("compiler")
 async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -185,6 +179,7 @@ async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_qu
         assert not take_requests(engine.run)
 
 
+@pytest.mark.usefixtures("compiler")
 async def test_a_key_waits_for_the_screen_that_the_key_before_it_opened_also_in_a_tiny_terminal(tmp_path: Path) -> None:
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -280,25 +275,24 @@ async def test_ctrl_c_says_how_to_leave_in_the_row_of_the_keys() -> None:
         assert app.screen.query_one(Toast).region.y == 23
 
 
-async def test_ctrl_z_suspends_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
-    suspended: list[bool] = []
-    monkeypatch.setattr(ConsoleApp, "action_suspend_process", lambda _: suspended.append(True))
-    app = ConsoleApp()
+async def test_ctrl_z_suspends_the_console() -> None:
+    class Suspended(ConsoleApp):
+        times = 0
+
+        def action_suspend_process(self) -> None:
+            self.times += 1
+
+    app = Suspended()
     async with app.run_test(size=(100, 30)) as pilot:
         await pilot.press("ctrl+z")
-        await until(pilot, lambda: suspended == [True])
+        await until(pilot, lambda: app.times == 1)
 
 
-async def test_the_footer_of_a_screen_that_closes_asks_for_no_keys() -> None:
+async def test_the_footer_of_a_closed_screen_asks_for_no_keys() -> None:
     app = ConsoleApp()
     async with app.run_test() as pilot:
         await app.push_screen(screen := RunsScreen())
         await arrive(pilot, screen)
         footer = screen.query_one(KeysFooter)
-        gone = app.pop_screen()
-        while screen.display:
-            await asyncio.sleep(0)
-        screen._nodes._clear()  # its widgets go one by one
-        footer._composed = None
+        await app.pop_screen()
         await footer.recompose()
-        await gone

@@ -36,7 +36,7 @@ class Host(App[None]):
         self.posted: list[object] = []
 
     def on_mount(self) -> None:
-        self.push_screen(RunsScreen())
+        self.push_screen(RunsScreen(look_s=0.2))
 
     def action_help(self) -> None:
         pass
@@ -125,10 +125,7 @@ async def test_an_empty_list_names_the_folder_of_runs() -> None:
         await until(pilot, lambda: not isinstance(app.screen, RunsScreen))
 
 
-async def test_a_running_run_moves_on_and_a_new_one_appears(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tpu_console.tui.screens.runs._LOOK_S", 0.2)
+async def test_a_running_run_moves_on_and_a_new_one_appears(engine: FakeEngine) -> None:
     engine.begin(1)
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:

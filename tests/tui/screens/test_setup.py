@@ -226,7 +226,7 @@ async def test_keys_that_are_pressed_before_the_presets_are_read_wait_for_them(m
 
 async def test_a_field_with_a_problem_is_shown_and_stays_when_the_others_are_hidden_again() -> None:
     async with opened((120, 40)) as (pilot, app):
-        draft = app.setup._draft
+        draft = app.setup.draft
         assert draft is not None
         draft.set(next(spec for spec in draft.fields() if spec.key == "checkpoint.monitor"), "speed")
         await pilot.press("ctrl+r")

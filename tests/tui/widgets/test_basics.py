@@ -9,15 +9,13 @@ from textual.app import App, ComposeResult
 from textual.screen import Screen
 from textual.widgets import Static
 
-from tests.tui.live_fakes import FakeEngine
+from tests.helpers import ROOT
 from tpu_console.engine.runs.follower import Snapshot, StateReader
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.widgets.basics import call_back, is_closing
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
+    from tests.tui.live_fakes import FakeEngine
 
 
 class Late(Screen[None]):
@@ -34,24 +32,24 @@ class Late(Screen[None]):
         self.answers.append((self.is_attached, is_closing(self)))
 
 
-async def test_news_of_a_run_that_come_while_the_console_closes_are_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = FakeEngine(tmp_path)
+class Told(LiveScreen):
+    """Gets news while it closes."""
+
+    CSS_PATH = str(ROOT / "tui" / "screens" / "live.tcss")
+    news: Snapshot | None = None
+
+    async def on_unmount(self) -> None:  # type: ignore[override]  # Textual awaits it
+        self.news = Snapshot(StateReader(self.run_directory).catch_up())
+        await self.on_live_screen_updated(self.Updated(self.news))
+
+
+async def test_news_of_a_run_that_come_while_the_console_closes_are_no_error(engine: FakeEngine) -> None:
     engine.begin(1)
-    news = Snapshot(StateReader(engine.run).catch_up())
-    told = []
-
-    async def be_told(self: LiveScreen) -> None:
-        await self.on_live_screen_updated(self.Updated(news))
-        told.append(self)
-
-    monkeypatch.setattr(LiveScreen, "on_unmount", be_told)
-    app = App[None]()
+    app, screen = App[None](), Told(engine.run)
     async with app.run_test():
-        await app.push_screen(LiveScreen(engine.run))
+        await app.push_screen(screen)
         app.exit()
-    assert told
+    assert screen.news is not None
 
 
 async def test_a_result_for_a_screen_that_has_closed_is_dropped() -> None:

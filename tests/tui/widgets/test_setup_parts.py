@@ -27,5 +27,6 @@ async def test_page_keys_do_no_harm_in_a_terminal_without_room_for_the_list() ->
         await pilot.press("pagedown", "pageup")
         assert presets.highlighted == 1
         await resize(pilot, (80, 24))
+        await until(pilot, lambda: presets.scrollable_content_region)
         await pilot.press("pagedown")
-        assert presets.highlighted == 2
+        await until(pilot, lambda: presets.highlighted == 2)

@@ -14,7 +14,7 @@ from tests.helpers import ROOT, run_host, small_config
 from tests.tui.live_fakes import screen_text, until
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.screens.run_jobs import JobDialog
+from tpu_console.tui.screens.run_actions import JobDialog
 
 if TYPE_CHECKING:
     from pathlib import Path
