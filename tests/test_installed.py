@@ -148,11 +148,6 @@ def test_a_script_keeps_its_own_neighbours(python: Path, neighbours: Path) -> No
     assert said.strip().endswith(".training.bridge")
 
 
-def test_modules_on_the_path_do_not_get_in_the_way(python: Path, neighbours: Path) -> None:
-    said = run(python, "-m", "tpu_console", "presets", cwd=neighbours, PYTHONPATH=str(neighbours))
-    assert "digits-cnn" in said
-
-
 def test_a_model_file_imports_its_own_neighbours(python: Path, neighbours: Path) -> None:
     (neighbours / "mine.py").write_text(MODEL)
     command = "-m tpu_console run digits-cnn --set model=mine.py:build --set checkpoint.monitor=none --epochs 1"

@@ -54,16 +54,8 @@ def test_a_preset_is_converted_and_bad_images_left_out_when_that_is_allowed(call
     table = write_plant_pathology(tmp_path / "plants", per_class=3)
     (tmp_path / "plants" / "images" / "Train_1.jpg").write_bytes(b"")
     preset = tmp_path / "mine.toml"
-    preset.write_text(
-        f"""
-        dataset = "image-csv"
-        model = "cnn"
-        batch_size = 4
-        epochs = 1
-        [data.options]
-        path = "{table}"
-        """
-    )
+    config = 'dataset = "image-csv"\nmodel = "cnn"\nbatch_size = 4\nepochs = 1\n'
+    preset.write_text(f'{config}[data.options]\npath = "{table}"\n')
     err = call.refused("tfrecord", str(preset), str(tmp_path / "shards"), code=1)
     assert "1 of 12 images" in err
     assert "Train_1 is empty" in err

@@ -19,7 +19,6 @@ from tpu_console.presets.catalog import load_preset
 from tpu_console.tui.text.inspection import page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.tui.calling import Call
@@ -45,23 +44,9 @@ def write_pairs(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("write", "dataset", "options"),
-    [
-        (lambda folder: write_image_folder(folder / "photos", per_class=1), "image-folder", set()),
-        (lambda folder: write_plant_pathology(folder, 1).parent, "image-csv", {"images"}),
-        (lambda folder: write_text_folder(folder / "reviews", 3), "text-folder", set()),
-    ],
-)
-def test_the_format_of_a_path_is_guessed(
-    tmp_path: Path, write: Callable[[Path], Path], dataset: str, options: set[str]
-) -> None:
-    found, values = guess(str(write(tmp_path)))
-    assert found == dataset
-    assert values.keys() == {"path"} | options
-
-
-def test_parts_of_a_dataset_and_two_texts_are_found_side_by_side(tmp_path: Path) -> None:
+def test_texts_parts_of_a_dataset_and_two_texts_side_by_side_are_found(tmp_path: Path) -> None:
+    reviews = str(write_text_folder(tmp_path / "reviews", 3))
+    assert guess(reviews) == ("text-folder", {"path": reviews})
     for name in ("train", "Test", "val"):
         write_image_folder(tmp_path / "photos" / name, per_class=1)
     train, val = (str(tmp_path / "photos" / name) for name in ("train", "val"))

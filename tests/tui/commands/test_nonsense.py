@@ -199,14 +199,12 @@ def test_too_many_arguments_are_refused(arguments: list[str]) -> None:
 @pytest.mark.parametrize("command", ["run", "preflight", "inspect"])
 def test_a_preset_that_is_no_file_is_refused_in_one_sentence(command: str, kind: str, tmp_path: Path) -> None:
     path = tmp_path / "odd.toml"
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    elif kind == "loop":
-        path.symlink_to(path)
-    else:
-        path.symlink_to("/dev/zero")
+    {
+        "endless device": lambda: path.symlink_to("/dev/zero"),
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+        "loop": lambda: path.symlink_to(path),
+    }[kind]()
     (line,) = refused(command, str(path)).splitlines()
     assert str(path) in line
     assert "cannot be read" in line
