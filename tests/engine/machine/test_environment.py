@@ -132,6 +132,7 @@ def test_the_tightest_limit_of_the_groups_above_counts(tmp_path: Path) -> None:
     resources = find_resources(replace(this_machine(), root=tmp_path, cpus=8))
     assert (resources.cores, resources.processors) == (1.5, 8)
     assert (resources.memory_bytes, resources.machine_memory_bytes) == (4_000_000_000, 16_384_000_000)
+    assert find_resources(replace(this_machine(), root=tmp_path / "unknown")).memory_bytes == 0
     assert resources.evidence[1:] == ("/sys/fs/cgroup/a/cpu.max", "/sys/fs/cgroup/a/b/memory.max")
 
 
