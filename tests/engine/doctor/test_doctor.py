@@ -156,6 +156,24 @@ def test_a_notebook_for_a_tpu_without_tensorflow_gets_the_build_without_cuda(kag
     assert found.remedy == line_in_cell("tensorflow-cpu")
 
 
+@pytest.mark.parametrize(
+    ("environ", "severity", "evidence"),
+    [
+        ({"TERM": "xterm-256color"}, Severity.OK, "TERM=xterm-256color"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, Severity.OK, "COLORTERM=truecolor"),
+        ({"TERM": "xterm"}, Severity.INFO, "TERM=xterm"),
+        ({"TERM": "dumb"}, Severity.WARNING, "TERM=dumb"),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, Severity.INFO, "NO_COLOR=1"),
+    ],
+)
+def test_colors_are_those_that_variables_promise(
+    tmp_path: Path, environ: dict[str, str], severity: Severity, evidence: str
+) -> None:
+    sources = replace(lay_out("laptop", tmp_path).sources, environ=environ, is_terminal=True)
+    found = finding_of(look_around(sources), "colours")
+    assert (found.severity, found.evidence) == (severity, (evidence,))
+
+
 def test_what_is_installed_in_a_notebook_keeps_the_packages_of_its_image(tmp_path: Path) -> None:
     sources = lay_out("colab-t4", tmp_path).sources
     lacking = look_around(replace(sources, package=lambda n: None if "cuda" in n else sources.package(n)))
@@ -170,5 +188,8 @@ def test_the_report_as_json_has_evidence_and_commands_and_a_summary(tmp_path: Pa
     assert (lock["group"], lock["verdict"]) == ("Accelerator", "problem")
     assert lock["command"].endswith("rm /tmp/libtpu_lockfile")
     assert any(line.startswith("/proc/locks: ") for line in lock["evidence"])
+    texts = {finding["title"]: finding["text"] for finding in shown["findings"]}
+    assert texts["Cores and memory"].endswith("of 438.1 GB of memory.")
+    assert texts.keys() >= {"TPU free", "Disk (Keras cache)", "Disk (runs)", "Shared memory"}
     report = examine(look_around(lay_out("tpu-vm-v4-8", tmp_path / "vm").sources))
     assert re.findall(r"\d+ \w+", report.summary) == ["2 problems", "4 warnings", "2 notes", "1 unknown", "6 ok"]

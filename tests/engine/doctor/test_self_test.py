@@ -88,7 +88,7 @@ def test_what_does_not_train_as_it_should_is_a_problem(done: Trained, text: str)
 def test_a_training_that_went_well_shows_its_losses_and_speed() -> None:
     result = judge(TPU, trained(2.3, 1.9))
     assert word_of(result) == "ok"
-    assert "from 2.3000 to 1.9000" in result.text
+    assert all(part in result.text for part in ("from 2.3000 to 1.9000", "took 3.5 s", "a step 2 ms"))
     shown = figures(TPU, trained(2.3, math.nan))
     assert (shown["compile_s"], shown["step_ms"], shown["losses"]) == (3.5, 2.0, [2.3, None])  # JSON has no NaN
     assert figures(TPU, Trained())["losses"] == []

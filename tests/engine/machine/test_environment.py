@@ -20,14 +20,16 @@ from tpu_console.engine.machine.sources import Package, Space, this_machine
 
 
 def test_a_kubernetes_pod_without_google_is_not_gke(tmp_path: Path) -> None:
-    sources = replace(lay_out("laptop", tmp_path).sources, environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
-    assert find_place(sources, {}).kind is Kind.KUBERNETES
+    sources, pod = lay_out("laptop", tmp_path).sources, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert find_place(replace(sources, environ=pod), {}).kind is Kind.KUBERNETES
+    assert find_place(replace(sources, environ=pod | {"TPU_TOPOLOGY": "2x2"}), {}).kind is Kind.GKE
 
 
 def test_a_google_machine_without_a_tpu_is_not_a_tpu_vm(tmp_path: Path) -> None:
     sources = replace(lay_out("colab-t4", tmp_path).sources, environ={})
     assert read_metadata(sources) == {}
     assert find_place(sources, {}).kind is Kind.GOOGLE_VM
+    assert find_place(sources, {"accelerator-type": "v2-8"}).kind is Kind.TPU_VM
     assert find_tpu(sources, {}) is None
 
 
@@ -42,8 +44,7 @@ def test_a_google_machine_without_a_tpu_is_not_a_tpu_vm(tmp_path: Path) -> None:
 )
 def test_the_metadata_server_is_asked_only_if_there_may_be_one(tmp_path: Path, name: str, asked: list[str]) -> None:
     recorded = lay_out(name, tmp_path)
-    look_around(recorded.sources)
-    assert recorded.asked == asked
+    assert [*read_metadata(recorded.sources)] == recorded.asked == asked
 
 
 def test_internet_is_tried_only_on_kaggle(tmp_path: Path) -> None:
