@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..findings import Finding, Severity
-from ..machine.environment import LOCK, Environment, Holder
+from ..machine.environment import DATA_HOST, LOCK, Environment, Holder
 from ..machine.install import CUDA_PLUGINS, NEW_LIBTPU, Misfit, line_in_cell, tensorflow_for
 from ..machine.place import Kind
 from ..storage.disk_space import size_text
@@ -362,13 +362,13 @@ def _internet(facts: Environment) -> Finding | None:
     if facts.place.kind is not Kind.KAGGLE:
         return None
     if _known(facts, "has_internet", facts.has_internet):
-        return ok(f"{facts.data_host} answers.", evidence=(f"a connection to {facts.data_host}:443",))
+        return ok(f"{DATA_HOST} answers.", evidence=(f"a connection to {DATA_HOST}:443",))
     text = (
-        f"{facts.data_host} does not answer: downloads will fail. Turn on internet in the notebook's settings "
+        f"{DATA_HOST} does not answer: downloads will fail. Turn on internet in the notebook's settings "
         "(this needs a verified phone number), or train on data that is already here."
     )
     command = "tpu-console run digits-cnn   # needs no download"
-    return warning(text, remedy=command, evidence=(f"no connection to {facts.data_host}:443",))
+    return warning(text, remedy=command, evidence=(f"no connection to {DATA_HOST}:443",))
 
 
 @_check("Terminal", "utf-8", "UTF-8")

@@ -216,7 +216,7 @@ def find_shell(sources: Sources) -> Shell:
 
 LIMIT_S = 2.2  # time limit for all probes together
 
-_DATA_HOST = "storage.googleapis.com"  # Keras downloads datasets and weights from here
+DATA_HOST = "storage.googleapis.com"  # Keras downloads datasets and weights from here
 
 
 class Environment(Struct, frozen=True):
@@ -230,10 +230,8 @@ class Environment(Struct, frozen=True):
     disks: tuple[Disk, ...] | None
     packages: Packages | None
     shell: Shell
-    has_internet: bool | None  # whether `data_host` answers; only checked on Kaggle, where internet can be off
+    has_internet: bool | None  # whether `DATA_HOST` answers; only checked on Kaggle, where internet can be off
     unanswered: Mapping[str, str]  # the reason of each probe without an answer, by name
-
-    data_host = _DATA_HOST
 
 
 def look_around(sources: Sources | None = None, limit_s: float = LIMIT_S) -> Environment:
@@ -273,4 +271,4 @@ def look_around(sources: Sources | None = None, limit_s: float = LIMIT_S) -> Env
 
 
 def _reaches_data(sources: Sources) -> bool | None:
-    return sources.reaches(_DATA_HOST, 443) if find_place(sources, {}).kind is Kind.KAGGLE else None
+    return sources.reaches(DATA_HOST, 443) if find_place(sources, {}).kind is Kind.KAGGLE else None
