@@ -26,7 +26,7 @@ from tpu_console.presets.catalog import find_preset, load_preset
 from tpu_console.tui.cli import cli, main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 COMMANDS = sorted(cli.list_commands(click.Context(cli)))
 FAILED, REFUSED = 1, 2
@@ -199,12 +199,13 @@ def test_too_many_arguments_are_refused(arguments: list[str]) -> None:
 @pytest.mark.parametrize("command", ["run", "preflight", "inspect"])
 def test_a_preset_that_is_no_file_is_refused_in_one_sentence(command: str, kind: str, tmp_path: Path) -> None:
     path = tmp_path / "odd.toml"
-    {
+    makers: dict[str, Callable[[], object]] = {
         "endless device": lambda: path.symlink_to("/dev/zero"),
         "pipe": lambda: os.mkfifo(path),
         "folder": path.mkdir,
         "loop": lambda: path.symlink_to(path),
-    }[kind]()
+    }
+    makers[kind]()
     (line,) = refused(command, str(path)).splitlines()
     assert str(path) in line
     assert "cannot be read" in line
