@@ -63,6 +63,13 @@ def doubled(y_true, y_pred, times=1):
 """
 
 
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(_MINE)
+    return path
+
+
 def exported(run: RunDirectory, folder: Path, form: str = "script") -> Path:
     out = folder / f"exported.{form}"
     with (folder / "messages").open("w") as messages:
@@ -101,49 +108,29 @@ def test_the_notebook_of_the_digits_preset_trains_as_the_run_did(digits: RunDire
 
 
 @pytest.mark.slow
-def test_the_script_of_own_code_on_two_replicas_trains_as_the_run_did(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.py"
-    mine.write_text(_MINE)
-    config = small_config(
-        dataset=f"{mine}:data",
-        model=f"{mine}:build",
-        model_options={"units": 8},
-        loss=f"{mine}:doubled(times=2)",
-        batch_size=16,
-        epochs=2,
-        accelerator="sim:2",
-        backend="jax",
-    )
-    run = run_host(config, tmp_path / "runs")
+@pytest.mark.parametrize("data", ["data", "batched"])
+def test_the_script_of_own_code_trains_as_the_run_did(data: str, mine: Path, tmp_path: Path) -> None:
+    own = {"dataset": f"{mine}:{data}", "model": f"{mine}:build", "model_options": {}, "epochs": 2}
+    if data == "data":
+        settings = {"loss": f"{mine}:doubled(times=2)", "accelerator": "sim:2", "backend": "jax", "batch_size": 16}
+        run = run_host(small_config(**own | settings | {"model_options": {"units": 8}}), tmp_path / "runs")
+    else:
+        run = train(small_config(**own, batch_size=0), tmp_path)
     script = exported(run, tmp_path)
-    assert "return doubled(y_true, y_pred, times=2)" in script.read_text()
+    assert ("return doubled(y_true, y_pred, times=2)" in script.read_text()) == (data == "data")
     assert_linted(script)
     assert_same_losses(run, script, 2)
 
 
-@pytest.mark.slow
-def test_the_script_of_own_batches_trains_as_the_run_did(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.py"
-    mine.write_text(_MINE)
-    config = small_config(dataset=f"{mine}:batched", batch_size=0, model=f"{mine}:build", model_options={}, epochs=2)
-    run = train(config, tmp_path)
-    script = exported(run, tmp_path)
-    assert_linted(script)
-    assert_same_losses(run, script, 2)
-
-
-def test_the_script_takes_the_data_of_a_custom_function(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.py"
-    mine.write_text(_MINE)
+def test_the_script_takes_the_data_of_a_custom_function(mine: Path) -> None:
     config = small_config(dataset=f"{mine}:data")
     lines = {
         ("arrays",): "train = data()\ntrain = tf.data.Dataset.from_tensor_slices(train)",
         ("examples", None): "train, _ = data()",
         ("batches", "examples"): "train, validation = data()\ntrain = train.unbatch()",
     }
-    for forms, expected in lines.items():
-        code = data_code(config, 0, {"returned": list(forms)}, Imports())
-        assert "\n".join(code.lines[1:]) == expected
+    written = (data_code(config, 0, {"returned": list(forms)}, Imports()).lines[1:] for forms in lines)
+    assert ["\n".join(code) for code in written] == [*lines.values()]
     of_table = load_examples(small_config(dataset=f"{mine}:table"), lambda _: None)
     assert of_table.record["returned"] == [""]
     with pytest.raises(DataError, match="returned a generator, a PyDataset or a table"):
@@ -251,41 +238,44 @@ def test_what_cannot_be_exported_as_code_is_refused() -> None:
         script_of(small_config(), RunState(), {}, "a")
 
 
-def test_each_accelerator_is_set_up_as_in_the_docs_of_keras() -> None:
-    config = small_config(precision="mixed_bfloat16")
-    assert "Strategy" not in script(config).text
-    assert 'keras.config.set_dtype_policy("mixed_bfloat16")' in script(config).text
-    assert 'layers.Dense(4, activation="softmax", dtype="float32")' in script(config).text
-    assert "tf.distribute.TPUStrategy(resolver)" in script(config, 8, accelerator="tpu").text
-    assert "tf.distribute.MirroredStrategy()  # all GPUs" in script(config, 2, accelerator="gpu").text
-    assert "with strategy.scope():" in script(config, 2, accelerator="gpu").text
-    on_jax = script(config, 8, accelerator="tpu", backend="jax").text
-    assert 'os.environ["KERAS_BACKEND"] = "jax"' in on_jax
-    assert "keras.distribution.DataParallel(" in on_jax
-    assert "BATCH_SIZE = 32 * 8" in on_jax
-    assert 'tf.config.set_visible_devices([], "TPU")' in on_jax
-    assert "set_visible_devices" not in script(config, 8, accelerator="tpu").text
-
-
-def test_a_custom_model_is_built_before_its_weights_are_loaded(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(_MINE)
-    weights = str(tmp_path / "a.weights.h5")
-    built = "if not model.built:  # a subclass of keras.Model\n    model.build((None, 8, 8, 3))\nmodel.load_weights("
-    assert built in script(small_config(model=f"{tmp_path}/mine.py:build", model_options={}, weights=weights)).text
-    assert "model.build(" not in script(small_config(weights=weights)).text
-
-
-def test_the_script_of_a_run_on_the_cpu_compiles_nothing_wherever_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("replicas", "changes", "written", "absent"),
+    [
+        (1, {}, ('keras.config.set_dtype_policy("mixed_bfloat16")', "    jit_compile=False,\n)"), "Strategy"),
+        (1, {}, ('layers.Dense(4, activation="softmax", dtype="float32")',), "set_visible_devices"),
+        (1, {"backend": "jax"}, (), "jit_compile"),
+        (1, {"accelerator": "gpu"}, (), "jit_compile"),
+        (2, {"accelerator": "gpu"}, ("tf.distribute.MirroredStrategy()  # all GPUs", "with strategy.scope():"), "JAX"),
+        (8, {"accelerator": "tpu"}, ("tf.distribute.TPUStrategy(resolver)",), "set_visible_devices"),
+        (8, {"accelerator": "tpu", "backend": "jax"}, ("= 32 * 8", "keras.distribution.DataParallel("), "Strategy"),
+        (8, {"accelerator": "tpu", "backend": "jax"}, ('os.environ["KERAS_BACKEND"] = "jax"',), "jit_compile"),
+        (8, {"accelerator": "tpu", "backend": "jax"}, ('tf.config.set_visible_devices([], "TPU")',), "scope()"),
+    ],
+)
+def test_each_accelerator_is_set_up_as_in_the_docs_of_keras_wherever_the_script_is_written(
+    replicas: int,
+    changes: dict[str, Any],
+    written: tuple[str, ...],
+    absent: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    written = script(small_config()).text
-    assert "    jit_compile=False,\n)" in written
-    assert "jit_compile" not in script(small_config(), backend="jax").text
-    assert "jit_compile" not in script(small_config(), accelerator="gpu").text
+    config = small_config(precision="mixed_bfloat16")
+    text = script(config, replicas, **changes).text
+    assert [part for part in written if part not in text] == []
+    assert absent not in text
     write_metadata(tmp_path, "tensorflow-tpu", "2.20.0")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert script(small_config()).text == written
-    assert "jit_compile" not in script(small_config(), accelerator="gpu").text
+    assert script(config, replicas, **changes).text == text
+
+
+def test_a_custom_model_is_built_before_its_weights_are_loaded(mine: Path) -> None:
+    weights = f"{mine.parent}/a.weights.h5"
+    lines = script(small_config(model=f"{mine}:build", model_options={}, weights=weights)).text.splitlines()
+    (built,) = [number for number, line in enumerate(lines) if line == "    model.build((None, 8, 8, 3))"]
+    assert lines[built - 1].startswith("if not model.built:")
+    assert lines[built + 1].startswith("model.load_weights(")
+    assert "model.build(" not in script(small_config(weights=weights)).text
 
 
 def test_differences_from_the_run_are_listed_at_the_top() -> None:
@@ -305,10 +295,11 @@ def test_the_notebook_holds_the_code_of_the_script() -> None:
 
 
 def test_only_arguments_that_differ_from_the_defaults_are_written() -> None:
-    layer = keras.layers.Dense(8, activation="relu", kernel_initializer="he_normal", name="dense_3")
-    assert write(object_code(layer)) == 'layers.Dense(8, activation="relu", kernel_initializer="he_normal")'
-    assert write(object_code(keras.optimizers.SGD(0.1, momentum=0.9))) == (
-        "keras.optimizers.SGD(learning_rate=0.1, momentum=0.9)"
-    )
-    metric = keras.metrics.AUC(curve="PR", name="area")
-    assert write(object_code(metric)) == 'keras.metrics.AUC(curve="PR", name="area")'
+    things = {
+        'layers.Dense(8, activation="relu", kernel_initializer="he_normal")': keras.layers.Dense(
+            8, activation="relu", kernel_initializer="he_normal", name="dense_3"
+        ),
+        "keras.optimizers.SGD(learning_rate=0.1, momentum=0.9)": keras.optimizers.SGD(0.1, momentum=0.9),
+        'keras.metrics.AUC(curve="PR", name="area")': keras.metrics.AUC(curve="PR", name="area"),
+    }
+    assert [write(object_code(thing)) for thing in things.values()] == [*things]

@@ -139,16 +139,12 @@ def test_a_saved_model_without_a_usable_function(tmp_path: Path) -> None:
     assert ": part0, part1" in several.what
 
 
-def test_images_of_another_size_than_it_takes(tmp_path: Path) -> None:
-    path = saved_models.from_tf1(tmp_path / "saved", size=48)
-    error = refused(path, tmp_path)
+def test_images_of_another_size_than_it_takes_and_training_without_weights_are_refused(tmp_path: Path) -> None:
+    error = refused(saved_models.from_tf1(tmp_path / "saved", size=48), tmp_path)
     assert "32×32×3" in error.what
-    assert "data.options.image_size" in error.remedy
-
-
-def test_one_without_weights_cannot_be_trained(tmp_path: Path) -> None:
-    keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten()]).export(tmp_path / "saved", verbose=False)
-    assert "no weights" in refused(str(tmp_path / "saved"), tmp_path, trainable=True).what
+    assert "image_size" in error.remedy
+    keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten()]).export(tmp_path / "flat", verbose=False)
+    assert "no weights" in refused(str(tmp_path / "flat"), tmp_path, trainable=True).what
 
 
 def test_an_address_that_cannot_be_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

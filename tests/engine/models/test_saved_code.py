@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -55,6 +56,10 @@ def layer(class_name: str, module: str = "keras.layers", **config: Any) -> dict[
     return {"class_name": class_name, "module": module, "config": {"name": "a", **config}, "registered_name": None}
 
 
+def function(name: str, module: str) -> dict[str, Any]:
+    return {"class_name": "function", "config": name, "module": module, "registered_name": name}
+
+
 IMAGES = Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 4)
 WORDS = {name: Input((40,), "int32") for name in ("source", "target")}
 SIZES = {"source_vocabulary": 50, "target_vocabulary": 50, "length": 40}
@@ -83,11 +88,11 @@ def test_built_in_models_contain_no_code(model: str, options: dict[str, Any], si
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        (layer("Lambda", function="relu"), "Lambda layer 'a' in model.keras holds Python code"),
+        (layer("Lambda", function="relu"), "Lambda layer 'a' in model.keras"),
         (layer("Lambda", "keras.src.layers.core.lambda_layer", function="relu"), "Lambda layer 'a'"),
-        (layer("TFSMLayer", filepath="gs://x/y"), "TFSMLayer 'a' in model.keras runs the TensorFlow program in gs://x"),
-        (layer("TorchModuleWrapper"), "TorchModuleWrapper 'a' in model.keras holds a program"),
-        (layer("Evil", "evil.things"), "the class evil.things.Evil, which is not part of Keras"),
+        (layer("TFSMLayer", filepath="gs://x/y"), "TFSMLayer 'a' in model.keras .* gs://x"),
+        (layer("TorchModuleWrapper"), "TorchModuleWrapper 'a' in model.keras"),
+        (layer("Evil", "evil.things"), "evil.things.Evil, which is not part of Keras"),
         (layer("Dense", "keras.utils"), "not part of Keras"),
         (layer("Dense", "keras.nothing.layers"), "not part of Keras"),
         (layer("x" * 300, "m"), rf"class m\.{'x' * 200},"),
@@ -98,58 +103,38 @@ def test_built_in_models_contain_no_code(model: str, options: dict[str, Any], si
         (layer("StringLookup", vocabulary="/etc/passwd"), "StringLookup layer 'a' in .* reads the file /etc/passwd"),
         (layer("Wrapped", "x\x1b[2J"), "class x\ufffd\\[2J\\.Wrapped"),
         (layer("Dense", activation={"class_name": "__lambda__", "config": {}}), "Layer 'a' .* holds Python code"),
-        (
-            layer("Dense", activation={"class_name": "function", "config": "get_file", "module": "keras.utils"}),
-            "calls the function keras.utils.get_file",
-        ),
-        (
-            layer("Dense", activation={"class_name": "function", "config": "exec", "module": "builtins"}),
-            r"calls the function builtins\.exec",
-        ),
-        (
-            layer(
-                "Dense", dtype={"class_name": "enable_unsafe_deserialization", "config": {}, "module": "keras.config"}
-            ),
-            "not part of Keras",
-        ),
+        (layer("Dense", activation=function("get_file", "keras.utils")), "function keras.utils.get_file"),
+        (layer("Dense", activation=function("exec", "builtins")), r"function builtins\.exec"),
+        (layer("Dense", dtype=layer("enable_unsafe_deserialization", "keras.config")), "not part of Keras"),
     ],
 )
 def test_what_counts_as_code(part: dict[str, Any], said: str) -> None:
     (found,) = code_of(layer("Dense", units=3), part)
-    with pytest.raises(AssertionError, match=said):
-        raise AssertionError(found)
+    assert re.search(said, found)
 
 
 def test_functions_that_only_compute_do_not_count_as_code() -> None:
-    relu = {"class_name": "function", "config": "relu", "module": "builtins", "registered_name": "relu"}
+    relu = function("relu", "builtins")
     assert code_of(layer("Dense", units=3, activation=relu), layer("StringLookup", vocabulary=["a", "b"])) == ()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"model": "hub", "model_options": {"path": "x"}}])
-def test_a_foreign_lambda_layer_runs_only_with_trust(
-    job: Job, digit_images: Path, tmp_path: Path, options: dict[str, Any]
-) -> None:
-    marker = tmp_path / "marker"
-    run = hostile_models.lambda_run(tmp_path / "run", marker, **options)
-    saved_models.silent(run.hub)
-    with pytest.raises(UntrustedCodeError, match=r"Lambda layer .innocent..* --trust "):
+@pytest.mark.parametrize("kind", ["lambda", "hub", "saved model"])
+def test_foreign_code_runs_only_with_trust(job: Job, digit_images: Path, tmp_path: Path, kind: str) -> None:
+    marker, said = tmp_path / "marker", r"Lambda layer .innocent..* --trust "
+    if kind == "saved model":
+        run = hostile_models.saved_model_run(tmp_path / "run", tmp_path / "saved", marker)
+        said = r"TFSMLayer 'features' in .* program in .*/saved"
+    else:
+        options: dict[str, Any] = {"model": "hub", "model_options": {"path": "x"}} if kind == "hub" else {}
+        run = hostile_models.lambda_run(tmp_path / "run", marker, **options)
+        saved_models.silent(run.hub)
+    with pytest.raises(UntrustedCodeError, match=said):
         job(run, digit_images)
     assert not marker.exists()
     assert not job.out.exists()
     assert len(job(run, digit_images, trust=True)) == 2
     assert marker.exists()
-
-
-@pytest.mark.slow
-def test_a_foreign_saved_model_runs_only_with_trust(job: Job, digit_images: Path, tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
-    run = hostile_models.saved_model_run(tmp_path / "run", tmp_path / "saved", marker)
-    with pytest.raises(UntrustedCodeError, match=r"TFSMLayer 'features' in .* runs the TensorFlow program in .*/saved"):
-        job(run, digit_images)
-    assert not marker.exists()
-    assert len(job(run, digit_images, trust=True)) == 2
-    assert marker.read_text() == "written"
 
 
 @pytest.mark.slow
@@ -234,18 +219,15 @@ def test_files_that_are_no_models_are_refused_before_they_are_loaded(
         read_architecture(tmp_path / "model.keras")
 
 
-def test_large_weights_that_are_stored_as_they_are_belong_to_a_model(tmp_path: Path) -> None:
+def test_large_weights_that_are_stored_as_they_are_belong_to_a_model_and_pickled_ones_are_code(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "model.keras", "w") as archive:
         archive.writestr("config.json", "{}")
         archive.writestr("model.weights.h5", bytes(65 << 20))
     assert read_architecture(tmp_path / "model.keras").config == {"compile_config": None}
-
-
-def test_pickled_weights_are_code(tmp_path: Path) -> None:
     weights = io.BytesIO()
     np.savez(weights, x=np.zeros(1))
-    zipped(tmp_path / "model.keras", config__json=b"{}", model__weights__npz=weights.getvalue())
-    (found,) = find_code(read_architecture(tmp_path / "model.keras"))
+    zipped(tmp_path / "pickled.keras", config__json=b"{}", model__weights__npz=weights.getvalue())
+    (found,) = find_code(read_architecture(tmp_path / "pickled.keras"))
     assert "are pickled" in found
 
 
