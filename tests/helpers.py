@@ -24,6 +24,8 @@ from tests.forks import Forked, fork
 from tpu_console.engine.config.reading import load_config, parse_config
 from tpu_console.engine.machine.process_identity import identify
 from tpu_console.engine.process.launch import prepare_run, start_host
+from tpu_console.engine.runs.checkpoint import newest_checkpoint
+from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalReader
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.checkpoint import Header
+    from tpu_console.engine.runs.class_report import ClassReport
     from tpu_console.engine.runs.events import Event
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -131,6 +135,20 @@ def the(run: RunDirectory, kind: type[E]) -> E:
     """The only event of a class."""
     (event,) = all_of(run, kind)
     return event
+
+
+def checkpoint_of(run: RunDirectory) -> tuple[Path, Header]:
+    """The newest checkpoint of a run, and where it was taken."""
+    found = newest_checkpoint(run)
+    assert found is not None
+    return found
+
+
+def report_of(run: RunDirectory) -> ClassReport:
+    """The report of a run's classes."""
+    found = read_report(run)
+    assert found is not None
+    return found
 
 
 def has(run: RunDirectory, kind: type[object]) -> bool:

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from tests.engine.jobs.predicting import Job, train
-from tests.helpers import all_of, small_config
+from tests.helpers import all_of, report_of, small_config
 from tests.images import PLANT_CLASSES, write_bad, write_image_folder, write_plant_pathology
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.split import stratified_split
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.trained_run import open_trained
-from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import Translated
 from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -50,12 +49,6 @@ def validation_of(run: RunDirectory) -> tuple[Any, Any]:
     return np.stack([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
 
 
-def accuracy_of(run: RunDirectory) -> float:
-    report = read_report(run)
-    assert report is not None
-    return report.accuracy
-
-
 def test_predictions_of_the_validation_digits_agree_with_the_confusion_matrix(
     job: Job, small_digits: RunDirectory
 ) -> None:
@@ -65,7 +58,7 @@ def test_predictions_of_the_validation_digits_agree_with_the_confusion_matrix(
     assert list(rows[0]) == ["index", "label", "probability"]
     assert [row["index"] for row in rows] == [str(index) for index in range(360)]
     right = np.mean([int(row["label"]) for row in rows] == labels)
-    assert right == pytest.approx(accuracy_of(small_digits))
+    assert right == pytest.approx(report_of(small_digits).accuracy)
     assert right > 0.5
     assert all(0.1 < float(row["probability"]) <= 1 for row in rows)
     assert (job.result["rows"], job.result["skipped"], Path(job.result["model"])) == (360, 0, small_digits.model)
@@ -143,7 +136,7 @@ def test_a_submission_has_the_competitions_columns_and_order_and_agrees_with_the
     (folder / "held_out.csv").write_text("image_id\n" + "\n".join(names) + "\n")
     rows = job(plants, folder / "held_out.csv", force=True)
     guesses = [int(np.argmax([float(row[name]) for name in PLANT_CLASSES])) for row in rows]
-    assert np.mean(np.array(guesses) == labels) == pytest.approx(accuracy_of(plants))
+    assert np.mean(np.array(guesses) == labels) == pytest.approx(report_of(plants).accuracy)
 
 
 def test_a_folder_and_single_images_get_the_same(job: Job, plants: RunDirectory) -> None:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import all_of, run_host, small_config, the
-from tpu_console.engine.runs.class_report import read_report
+from tests.helpers import all_of, report_of, run_host, small_config, the
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     DataReady,
@@ -92,8 +91,7 @@ def test_validation_data_that_does_not_divide_is_validated_whole(runs: tuple[Run
     assert examples is not None
     assert (examples % 2 > 0) == (the(run, AcceleratorReady).backend == "tensorflow")
     accuracy = all_of(run, EpochEnded)[-1].logs["val_accuracy"]
-    report = read_report(run)
-    assert report is not None
+    report = report_of(run)
     assert sum(map(sum, report.matrix)) == report.examples == examples
     assert report.accuracy == pytest.approx(accuracy, abs=1e-6)
     # A mean over exactly so many examples.

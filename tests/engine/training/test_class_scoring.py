@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.engine.jobs.predicting import train
-from tests.helpers import all_of, has, small_config, the
+from tests.helpers import all_of, has, report_of, small_config, the
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.models.outputs import ClassOutput, class_outputs, outputs_by_name
@@ -42,7 +42,7 @@ def examples(outputs: Any, labels: Any, *, task: Task = Task.CLASSES, classes: i
     return Examples(pairs, pairs, len(labels), count, signature, **changes)
 
 
-def report_of(
+def scored(
     recorder: Recorder, given: Examples, model: Any = None, most: int = 1000, **config: Any
 ) -> ClassReport | None:
     model = model if model is not None else compiled(identity_model())
@@ -51,13 +51,6 @@ def report_of(
     if given.signature.task is Task.OWN:
         outputs = class_outputs(model, small_config(**config), outputs_by_name(model), "", next(iter(batches))[1])
     return report_classes(recorder, model, batches, given, outputs, most_examples=most)
-
-
-def report_in(recorder: Recorder) -> ClassReport:
-    """The report of a run, which is there."""
-    found = read_report(recorder.run)
-    assert found is not None
-    return found
 
 
 ONE, TWO, THREE = [0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]
@@ -87,7 +80,7 @@ def test_every_figure_of_a_small_matrix() -> None:
 )
 def test_labels_of_every_form(recorder: Recorder, labels: Any, task: Task) -> None:
     given = examples([ONE, TWO, THREE, THREE, THREE], labels, task=task, class_names=("ant", "bee", "cat"))
-    assert report_of(recorder, given) == (found := report_in(recorder))
+    assert scored(recorder, given) == (found := report_of(recorder.run))
     assert found.matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 2))
     assert [one.name for one in found.classes] == ["ant", "bee", "cat"]
     assert found.accuracy == 0.8
@@ -97,8 +90,8 @@ def test_labels_of_every_form(recorder: Recorder, labels: Any, task: Task) -> No
 
 def test_outputs_that_are_no_numbers_are_wrong_and_counted(recorder: Recorder) -> None:
     nan = [np.nan, 0.1, 0.1]
-    report_of(recorder, examples([nan, TWO, nan], [0, 1, 2]))
-    found = report_in(recorder)
+    scored(recorder, examples([nan, TWO, nan], [0, 1, 2]))
+    found = report_of(recorder.run)
     assert (found.not_numbers, found.examples, found.accuracy) == (2, 3, 1 / 3)
     assert found.classes[0].recall == 0.0
     json.loads(recorder.run.report.read_text(), parse_constant=pytest.fail)
@@ -106,8 +99,8 @@ def test_outputs_that_are_no_numbers_are_wrong_and_counted(recorder: Recorder) -
 
 def test_one_probability_tells_two_classes(recorder: Recorder) -> None:
     given = examples([[0.9], [0.2], [0.6]], [1, 0, 0], classes=2)
-    report_of(recorder, given, compiled(identity_model(1)))
-    assert report_in(recorder).matrix == ((1, 1), (0, 1))
+    scored(recorder, given, compiled(identity_model(1)))
+    assert report_of(recorder.run).matrix == ((1, 1), (0, 1))
 
 
 @pytest.mark.parametrize("form", [dict, tuple])
@@ -123,7 +116,7 @@ def test_every_output_that_is_classes_has_a_report(recorder: Recorder, form: typ
     outputs = (ClassOutput("kind", 0, 3), ClassOutput("side", 2, 1, "sigmoid"))
     data = Examples(pairs, pairs, 3, 3, Signature(Task.OWN, {"x": Input((3,))}))
     model.compile(loss="mse")
-    assert report_classes(recorder, model, pairs.batch(2), data, outputs) == (found := report_in(recorder))
+    assert report_classes(recorder, model, pairs.batch(2), data, outputs) == (found := report_of(recorder.run))
     assert (found.output, found.matrix) == ("kind", ((1, 0, 0), (0, 1, 1), (0, 0, 0)))
     assert [(one.output, one.examples, len(one.classes)) for one in found.others] == [("side", 3, 2)]
     assert [one["output"] for one in found.as_dict(is_brief=True)["others"]] == ["side"]
@@ -133,7 +126,7 @@ def test_weights_are_not_counts_and_what_is_never_guessed_has_no_precision(recor
     given = examples([ONE, TWO, THREE], [0, 1, 1])
     batches = given.validation.map(lambda x, y: (x, y, 5.0)).batch(2)
     report_classes(recorder, compiled(identity_model()), batches, given)
-    assert report_in(recorder).matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 0))
+    assert report_of(recorder.run).matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 0))
     one = report_on(np.array([[2, 0], [2, 0]]), ["a", "b"]).classes[1]
     assert (one.precision, one.recall, one.f1) == (None, 0.0, 0.0)
     many = report_on(np.eye(150, dtype=np.int64), [str(n) for n in range(150)])
@@ -143,20 +136,20 @@ def test_weights_are_not_counts_and_what_is_never_guessed_has_no_precision(recor
 
 def test_without_classes_or_validation_or_time_there_is_no_report(recorder: Recorder) -> None:
     numbers = examples([ONE, TWO], np.array([0.3, 0.7], np.float32), task=Task.OWN, classes=0)
-    assert report_of(recorder, numbers, loss="mean_squared_error") is None
+    assert scored(recorder, numbers, loss="mean_squared_error") is None
     for task in (Task.TRANSLATION, Task.RATINGS):
-        assert report_of(recorder, examples([ONE], [0], task=task)) is None
+        assert scored(recorder, examples([ONE], [0], task=task)) is None
     assert report_classes(recorder, compiled(identity_model()), None, examples([ONE], [0])) is None
     recorder.control.stop("asked by SIGTERM")  # how long a validation takes is unknown
-    assert report_of(recorder, examples([ONE], [0])) is None
+    assert scored(recorder, examples([ONE], [0])) is None
     assert not has(recorder.run, Noticed)
     assert not recorder.run.report.exists()
 
 
 @pytest.mark.parametrize("count", [7, None])
 def test_only_so_much_is_looked_at(recorder: Recorder, count: int | None) -> None:
-    report_of(recorder, examples([ONE] * 7, [0] * 7, count=count), most=3)
-    assert (report_in(recorder).examples, report_in(recorder).is_partial) == (4, True)
+    scored(recorder, examples([ONE] * 7, [0] * 7, count=count), most=3)
+    assert (report_of(recorder.run).examples, report_of(recorder.run).is_partial) == (4, True)
 
 
 def test_an_error_is_reported_and_does_not_fail_the_run(recorder: Recorder) -> None:
@@ -190,8 +183,7 @@ def test_a_damaged_report_is_an_error_that_names_it(recorder: Recorder, text: st
 @pytest.mark.slow
 def test_the_report_of_a_run_agrees_with_its_validation(tmp_path: Path) -> None:
     run = train(small_config(epochs=2, loss="categorical_crossentropy", batch_size=50), tmp_path)
-    found, end = read_report(run), the(run, RunFinished)
-    assert found is not None
+    found, end = report_of(run), the(run, RunFinished)
     assert found.accuracy == pytest.approx(end.summary["final"]["val_accuracy"], abs=1e-6)
     assert sum(map(sum, found.matrix)) == found.examples == end.summary["classes"]["examples"] == 360
     assert json.loads(run.summary.read_text())["classes"] == json.loads(json.dumps(found.as_dict()))
@@ -218,8 +210,8 @@ def image_model() -> Any:
 
 def test_the_surest_mistakes_are_kept_as_pictures(recorder: Recorder) -> None:
     sure = [-1.0, 1.0, -1.0]  # also the range of the pixels
-    report_of(recorder, images([ONE, TWO, sure, THREE, THREE], [0, 0, 2, 2, 1]), image_model())
-    found = report_in(recorder)
+    scored(recorder, images([ONE, TWO, sure, THREE, THREE], [0, 0, 2, 2, 1]), image_model())
+    found = report_of(recorder.run)
     assert [picture.caption for picture in found.pictures] == ["cat → bee", "ant → bee", "bee → cat"]
     assert (found.pictures[0].height, found.pictures[0].width) == (1, 3)
     assert found.pictures[0].rgb == bytes([0] * 3 + [255] * 3 + [0] * 3)
@@ -235,7 +227,7 @@ def test_a_report_says_which_model_it_judges(
         recorder.emit(EpochEnded(number, 10 * number, 10, float(number), 1.0, 0.0, 0.1, None, None, None, logs))
     given = examples([ONE, TWO, THREE], [0, 1, 1])
     report_classes(recorder, compiled(identity_model()), given.validation.batch(2), given, restored=restored)
-    found = report_in(recorder)
+    found = report_of(recorder.run)
     assert (found.epoch, found.is_last, found.is_best) == (epoch, is_last, is_best)
     assert f"model (epoch {epoch})" in headline(found)
 
@@ -252,6 +244,6 @@ def test_a_report_says_which_model_it_judges(
     ],
 )
 def test_damaged_pictures_leave_the_scores(recorder: Recorder, content: str) -> None:
-    report_of(recorder, images([ONE, TWO], [1, 1]), image_model())
+    scored(recorder, images([ONE, TWO], [1, 1]), image_model())
     recorder.run.mistakes.write_text(content, encoding="utf-8")
-    assert (report_in(recorder).pictures, report_in(recorder).accuracy) == ((), 0.5)
+    assert (report_of(recorder.run).pictures, report_of(recorder.run).accuracy) == ((), 0.5)

@@ -12,7 +12,18 @@ import psutil
 import pytest
 
 from tests import chaos
-from tests.helpers import LIMIT_S, Host, all_of, has, run_host, small_config, the, timed_events_of, wait_until
+from tests.helpers import (
+    LIMIT_S,
+    Host,
+    all_of,
+    checkpoint_of,
+    has,
+    run_host,
+    small_config,
+    the,
+    timed_events_of,
+    wait_until,
+)
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.process.launch import RunningError
 from tpu_console.engine.process.resume import FinishedError, prepare_resumption
@@ -47,12 +58,8 @@ class Variable(NamedTuple):
 def lost_power(run: RunDirectory, folder: Path) -> tuple[RunDirectory, int]:
     """Copy a finished run as if its machine had lost power after the last checkpoint but one, and return its epoch."""
     copy = RunDirectory(shutil.copytree(run.path, folder / run.path.name))
-    newest = newest_checkpoint(copy)
-    assert newest is not None
-    newest[0].unlink()
-    before = newest_checkpoint(copy)
-    assert before is not None
-    epoch = before[1].epoch
+    checkpoint_of(copy)[0].unlink()
+    epoch = checkpoint_of(copy)[1].epoch
     lines = copy.journal.read_bytes().splitlines(keepends=True)
     ends = [number for number, line in enumerate(lines) if b'"type":"EpochEnded"' in line]
     # An epoch more is in the journal than in the checkpoint, and a line that was being written.
@@ -107,9 +114,7 @@ def test_a_stopped_run_goes_on_within_the_epoch(
     host.send(signal.SIGTERM)
     assert host.wait() == 0
     assert the(host.run, RunFinished).outcome == "stopped"
-    at = newest_checkpoint(host.run)
-    assert at is not None
-    assert at[1].step == max(event.step for event in all_of(host.run, EpochEnded))
+    assert checkpoint_of(host.run)[1].step == max(event.step for event in all_of(host.run, EpochEnded))
     process = prepare_resumption(host.run).start()
     with pytest.raises(RunningError, match="still training"):
         prepare_resumption(host.run)
@@ -162,17 +167,13 @@ def test_a_run_whose_machine_is_gone_continues_from_its_mirror(
 
 def test_a_damaged_checkpoint_is_never_chosen(whole: RunDirectory, tmp_path: Path) -> None:
     copy = RunDirectory(shutil.copytree(whole.path, tmp_path / "copy"))
-    newest = newest_checkpoint(copy)
-    assert newest is not None
-    path, _ = newest
+    newest = path, _ = checkpoint_of(copy)
     data = path.read_bytes()
     for damaged in (data[:-1], data + b"0", data[:200], b"", data[:300] + b"\0" + data[301:], b"\n\n" + data):
         path.write_bytes(damaged)
-        chosen = newest_checkpoint(copy)
-        assert chosen is not None
-        assert chosen[0] != path
+        assert checkpoint_of(copy)[0] != path
     path.write_bytes(data)
-    assert newest_checkpoint(copy) == newest
+    assert checkpoint_of(copy) == newest
     header, arrays = read_checkpoint(path)
     assert {"trainable", "non_trainable", "optimizer", "metrics", "best"} == arrays.keys()
     assert header.patience["best"] > 0
@@ -197,24 +198,26 @@ def test_another_model_is_refused(whole: RunDirectory, tmp_path: Path) -> None:
     copy, _ = lost_power(whole, tmp_path)
     with pytest.raises(ConsoleError, match=r"model_options.filters cannot change from \[4\] to \[8\]"):
         prepare_resumption(copy, [("model_options.filters", [8])])
-    header = newest_checkpoint(copy)
-    assert header is not None
-    kernel, *others = [saved for saved in header[1].arrays if saved.group == "trainable"]
+    header = checkpoint_of(copy)[1]
+    kernel, *others = [saved for saved in header.arrays if saved.group == "trainable"]
     wider = [Variable(kernel.name, (3, 3, 1, 5)), *(Variable(saved.name, saved.shape) for saved in others)]
     with pytest.raises(DataError, match=r"another model: .*kernel has shape \(3, 3, 1, 5\), and \(3, 3, 1, 4\) in the"):
-        check_same(header[1], "trainable", wider)
+        check_same(header, "trainable", wider)
     with pytest.raises(DataError, match=r"there are 5 trainable variables, and 6 in the checkpoint"):
-        check_same(header[1], "trainable", [Variable(saved.name, saved.shape) for saved in (kernel, *others)][:-1])
+        check_same(header, "trainable", [Variable(saved.name, saved.shape) for saved in (kernel, *others)][:-1])
 
 
-def test_a_run_without_a_checkpoint_begins_again(tmp_path: Path) -> None:
-    host = Host(small_config(), tmp_path, start=False)
-    prepared = prepare_resumption(host.run)
+def test_a_run_without_a_checkpoint_begins_again_unless_another_machine_may_be_training_it(tmp_path: Path) -> None:
+    run = Host(small_config(), tmp_path, start=False).run
+    prepared = prepare_resumption(run)
     assert (prepared.checkpoint, prepared.at) == ("", None)
     with pytest.raises(RunningError, match="still training"):
-        prepare_resumption(host.run)
+        prepare_resumption(run)
     prepared.give_up()
-    prepare_resumption(host.run).give_up()
+    prepare_resumption(run).give_up()
+    run.heartbeat.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))  # a shared folder, without its locks
+    with pytest.raises(RunningError):
+        prepare_resumption(run)
 
 
 BROKEN = """
@@ -245,22 +248,13 @@ def test_a_run_goes_on_after_its_users_code_is_corrected_in_another_folder_and_o
     )
     run = run_host(config, tmp_path / "runs")
     assert "AssertionError: a bad example" in the(run, RunFailed).what
-    done = newest_checkpoint(run)
-    assert done is not None
-
+    done = checkpoint_of(run)[1]
     mine.write_text(BROKEN.format(within="pass"))
     moved = RunDirectory(run.path.rename(tmp_path / run.path.name))
     prepared = prepare_resumption(moved, [("accelerator", "sim:2")])
-    assert (prepared.changes, prepared.at) == (("accelerator: cpu → sim:2",), done[1])
+    assert (prepared.changes, prepared.at) == (("accelerator: cpu → sim:2",), done)
     assert prepared.start().wait(LIMIT_S) == 0, moved.log.read_text()[-3000:]
     state = RunFollower(moved).catch_up().state
     assert [epoch.epoch for epoch in state.epochs] == [*range(1, 10)]
     assert state.accelerator is not None
     assert len(state.accelerator.replicas) == 2
-
-
-def test_a_run_that_another_machine_may_be_training_is_refused(tmp_path: Path) -> None:
-    run = Host(small_config(), tmp_path, start=False).run
-    run.heartbeat.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))  # a shared folder, without its locks
-    with pytest.raises(RunningError):
-        prepare_resumption(run)

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 import keras
 import pytest
 
-from tests.helpers import LIMIT_S, Host, all_of, events_of, has, small_config, the
+from tests.helpers import LIMIT_S, Host, all_of, checkpoint_of, events_of, has, report_of, small_config, the
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.main import EngineThread
 from tpu_console.engine.runs import events
-from tpu_console.engine.runs.checkpoint import newest_checkpoint
-from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import CheckpointSaved, EpochEnded, Noticed, RunFailed, RunFinished, RunResumed
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
@@ -152,8 +150,7 @@ def test_early_stopping_ends_the_run_and_puts_the_best_weights_back(train: Train
     assert len(epochs) < 50
     best = min(epochs, key=lambda epoch: epoch.logs["val_loss"])
     assert best.epoch == len(epochs) - 2
-    report = read_report(run)
-    assert report is not None
+    report = report_of(run)
     assert (report.epoch, report.is_best, report.is_last) == (best.epoch, True, False)
 
 
@@ -259,9 +256,7 @@ def test_too_little_memory_is_explained(too_large: Host) -> None:
 def test_a_callback_that_raises_fails_the_run_after_its_checkpoint(train: Train) -> None:
     run = train(epochs=2, callbacks=["mine.py:Fails"])
     assert "second epoch" in failure(run).what
-    found = newest_checkpoint(run)
-    assert found is not None
-    assert found[1].epoch == 1
+    assert checkpoint_of(run)[1].epoch == 1
 
 
 def test_a_dataset_without_validation_trains_and_watches_the_training_metric(train: Train) -> None:
