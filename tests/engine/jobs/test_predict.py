@@ -248,17 +248,8 @@ def test_labels_of_texts(job: Job, home: Path) -> None:
     (home / "reviews.csv").write_text("text,label\n" + "\n".join(lines) + "\n")
     options = {"path": str(home / "reviews.csv"), "length": 8, "vocabulary": 50}
     small = {"filters": [8], "width": 8, "hidden": 8, "kernel_size": 3}
-    run = train(
-        small_config(
-            dataset="text-csv",
-            model="text",
-            model_options=small,
-            data={"options": options},
-            epochs=15,
-            optimizer={"learning_rate": 0.02},
-        ),
-        home,
-    )
+    texts = {"dataset": "text-csv", "data": {"options": options}, "model": "text", "model_options": small}
+    run = train(small_config(**texts, epochs=15, optimizer={"learning_rate": 0.02}), home)
     new = home / "new.csv"
     new.write_text("review_id,text,label\n7,a fine <b>and good</b> film,\n8,A DULL and bad film!,\n")
     rows = job(run, new)
@@ -275,16 +266,12 @@ def test_translations(job: Job, home: Path) -> None:
     pairs = [f"{a} {b}.\tx{a} x{b}\tattribution" for a in words for b in words] * 4
     with gzip.open(home / "pairs.txt.gz", "wt") as file:
         file.write("\n".join(pairs))
-    config = small_config(
-        dataset="text-pairs",
-        model="transformer",
-        model_options={"width": 16, "heads": 2, "layers": 1, "hidden": 16},
-        data={"options": {"path": str(home / "pairs.txt.gz"), "length": 4, "vocabulary": 20}},
-        batch_size=16,
-        epochs=2,
-        optimizer={"learning_rate": 0.02},
+    pairs_of = {"options": {"path": str(home / "pairs.txt.gz"), "length": 4, "vocabulary": 20}}
+    small = {"model": "transformer", "model_options": {"width": 16, "heads": 2, "layers": 1, "hidden": 16}}
+    rate = {"learning_rate": 0.02}
+    run = train(
+        small_config(dataset="text-pairs", data=pairs_of, **small, batch_size=16, epochs=2, optimizer=rate), home
     )
-    run = train(config, home)
     told = all_of(run, Translated)
     assert [event.epoch for event in told] == [1, 2]
     (home / "new.txt").write_text("one two\n\nThree four.\tignored\n" + "two\n" * 70 + "\n")
@@ -306,17 +293,10 @@ def films(home: Path) -> RunDirectory:
     rated += [(20, item) for item in range(58)]
     lines = [f"{user},m{item},{5 if item % 3 else 1},{user + item}" for user, item in rated]
     (home / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "\n".join(lines) + "\n")
-    config = small_config(
-        dataset="ratings-csv",
-        model="recommender",
-        model_options={"width": 4},
-        data={"options": {"path": str(home / "ratings.csv")}},
-        loss="mean_squared_error",
-        metrics=["root_mean_squared_error"],
-        epochs=15,
-        optimizer={"learning_rate": 0.06},
-    )
-    return train(config, home)
+    data = {"dataset": "ratings-csv", "data": {"options": {"path": str(home / "ratings.csv")}}}
+    model = {"model": "recommender", "model_options": {"width": 4}, "loss": "mean_squared_error"}
+    trained = {"metrics": ["root_mean_squared_error"], "epochs": 15, "optimizer": {"learning_rate": 0.06}}
+    return train(small_config(**data, **model, **trained), home)
 
 
 def test_ratings_of_pairs(job: Job, films: RunDirectory, tmp_path: Path) -> None:

@@ -44,16 +44,20 @@ def test_a_run_without_a_model(job: Job, tmp_path: Path) -> None:
 def test_without_a_name_the_newest_run_with_a_model_counts(small_digits: RunDirectory, private_home: Path) -> None:
     with pytest.raises(RunNotFoundError):
         open_trained(None, "last")
-    for name in ("20260101-000000-older", "20260102-000000-newer"):
-        shutil.copytree(small_digits.path, private_home / "runs" / name)
-    (private_home / "runs" / "20260102-000000-newer" / "model.keras").unlink()
-    assert open_trained(None, "last").run.run_id == "20260101-000000-older"
-    assert open_trained(None, "best").run.run_id == "20260102-000000-newer"
-    shutil.copytree(private_home / "runs" / "20260101-000000-older", private_home / "runs" / "20251231-000000-newer")
-    assert open_trained("newer", "last").run.run_id == "20251231-000000-newer"
-    assert open_trained("newer", "best").run.run_id == "20260102-000000-newer"
-    shutil.rmtree(private_home / "runs" / "20251231-000000-newer")
-    (private_home / "runs" / "20260101-000000-older" / "model.keras").unlink()
+    runs = private_home / "runs"
+    oldest, older, newest = (
+        runs / name for name in ("20251231-000000-newer", "20260101-000000-older", "20260102-000000-newer")
+    )
+    for run in (older, newest):
+        shutil.copytree(small_digits.path, run)
+    (newest / "model.keras").unlink()
+    assert open_trained(None, "last").run.path == older
+    assert open_trained(None, "best").run.path == newest
+    shutil.copytree(older, oldest)
+    assert open_trained("newer", "last").run.path == oldest
+    assert open_trained("newer", "best").run.path == newest
+    shutil.rmtree(oldest)
+    (older / "model.keras").unlink()
     with pytest.raises(ConsoleError, match=r"newer has no model\.keras"):
         open_trained(None, "last")
 
@@ -125,16 +129,13 @@ def hub_run(tmp_path: Path) -> RunDirectory:
     """A run whose SavedModel was trained further, behind augmentation in the model, and is gone where it came from."""
     flowers = write_image_folder(tmp_path / "flowers", per_class=12)
     source = saved_models.reusable(tmp_path / "saved")
+    data = {"options": {"path": str(flowers), "image_size": [16, 16]}}
+    options = {"path": source, "trainable": True}
+    changed = {"flip": "horizontal", "placement": "model"}
     config = small_config(
-        dataset="image-folder",
-        data={"options": {"path": str(flowers), "image_size": [16, 16]}},
-        model="hub",
-        model_options={"path": source, "trainable": True},
-        augmentation={"flip": "horizontal", "placement": "model"},
-        batch_size=8,
-        optimizer={"learning_rate": 0.1},
-        checkpoint={"monitor": "auto"},
-    )
+        dataset="image-folder", data=data, model="hub", model_options=options, augmentation=changed, batch_size=8,
+        optimizer={"learning_rate": 0.1}, checkpoint={"monitor": "auto"},
+    )  # fmt: skip
     run = train(config, tmp_path)
     shutil.rmtree(source)
     return run
@@ -157,12 +158,11 @@ def test_a_run_with_a_saved_model_predicts_the_same_when_it_was_moved_and_not_wi
         model = open_trained(str(moved.path), checkpoint).load_model()
         np.testing.assert_allclose(model(pixels), expected[checkpoint][0], atol=1e-6)
         assert job(moved, tmp_path / "flowers", checkpoint=checkpoint, force=True) == expected[checkpoint][1]
-    moved.hub.rename(tmp_path / "kept")
-    with pytest.raises(ConsoleError, match="hub does not exist"):
-        job(moved, tmp_path / "flowers", force=True)
-    moved.hub.mkdir()
-    with pytest.raises(ConsoleError, match="hub does not exist"):
-        job(moved, tmp_path / "flowers", force=True)
+    shutil.rmtree(moved.hub)
+    for make in (lambda: None, moved.hub.mkdir):
+        make()
+        with pytest.raises(ConsoleError, match="hub does not exist"):
+            job(moved, tmp_path / "flowers", force=True)
     shutil.rmtree(moved.hub)
     saved_models.reusable(moved.hub)
     with pytest.raises(UntrustedCodeError, match="TFSMLayer 'features'"):

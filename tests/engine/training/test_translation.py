@@ -15,13 +15,10 @@ from tpu_console.engine.data.vocabulary import SENTENCES, Vocabulary
 from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.compile import compile_model
 from tpu_console.engine.runs.events import Noticed, Sample, Translated
-from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.recorder import Recorder
-from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.training.outputs import TranslationSamples, Translator
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tpu_console.engine.runs.recorder import Recorder
 
 LENGTH, SOURCE, TARGET = 6, 30, 40
 OPTIONS = {"width": 16, "heads": 2, "hidden": 32}
@@ -113,25 +110,24 @@ def test_sentences_are_said_word_by_word_up_to_their_end() -> None:
     translator = Translator(parrot, RECORD)
     assert translator.translate(["I read books!", "Go!"]) == ["yo leo libros vete", "yo leo"]
     assert translator.translate(["You?", "Go, you."])[1] == "yo leo"
-    assert parrot.traces == 1, "every place of every sentence has the same shapes"
+    assert parrot.traces == 1  # every place of every sentence has the same shapes
 
 
-def told(folder: Path, model: Any) -> list[Any]:
-    run = create_run("nmt", folder)
-    callback = TranslationSamples(Recorder(run, JournalWriter(run.journal)), RECORD)
+def told(recorder: Recorder, model: Any) -> list[Any]:
+    callback = TranslationSamples(recorder, RECORD)
     callback.set_model(model)
     callback.on_epoch_end(0)
     callback.on_epoch_end(1)
-    return list(events_of(run))
+    return list(events_of(recorder.run))
 
 
-def test_the_same_sentences_are_translated_after_every_epoch(tmp_path: Path) -> None:
+def test_the_same_sentences_are_translated_after_every_epoch(recorder: Recorder) -> None:
     samples = (Sample("I read books!", "Yo leo libros.", "yo leo libros vete"), Sample("Go!", "¡Vete!", "yo leo"))
-    assert told(tmp_path, Parrot()) == [Translated(1, samples), Translated(2, samples)]
+    assert told(recorder, Parrot()) == [Translated(1, samples), Translated(2, samples)]
 
 
-def test_a_model_that_reads_something_else_goes_on_without_samples(tmp_path: Path) -> None:
+def test_a_model_that_reads_something_else_goes_on_without_samples(recorder: Recorder) -> None:
     dense = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    (notice,) = told(tmp_path, dense)
+    (notice,) = told(recorder, dense)
     assert isinstance(notice, Noticed)
-    assert "translations are turned off" in notice.message
+    assert "turned off" in notice.message
