@@ -22,16 +22,7 @@ from tpu_console.engine.errors import UntrustedCodeError, UserCodeError
 from tpu_console.engine.export.export import export_run
 from tpu_console.engine.export.script import Script, script_of
 from tpu_console.engine.messages import Reporter
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    DataReady,
-    Event,
-    FitStarted,
-    Noticed,
-    Replica,
-    RunSource,
-    RunStarted,
-)
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.runs.state import reduce as step
@@ -73,14 +64,14 @@ _OPTIONS = st.dictionaries(_TEXT, _PLAIN, min_size=1, max_size=3)
 _MINE = "mine.py:thing"
 
 
-def beginning(name: str = "cpu", backend: str = "tensorflow", monitor: str = "val_x") -> list[Event]:
+def beginning(name: str = "cpu", backend: str = "tensorflow", monitor: str = "val_x") -> list[events.Event]:
     """What a run wrote before its first step; all of its texts can be foreign."""
-    replicas = tuple(Replica(number, "cpu:0", "CPU", "here") for number in range(2))
+    replicas = tuple(events.Replica(number, "cpu:0", "CPU", "here") for number in range(2))
     return [
-        AcceleratorReady(name, name, name, replicas, {}, backend),
-        DataReady(1000, 200, (8, 8, 3), 2, cache=name, augmentation=name, shuffle_buffer=10),
-        FitStarted(1, 30, 32, 32, 1, execution_reason=name, monitor=monitor),
-        Noticed(name),
+        events.AcceleratorReady(name, name, name, replicas, {}, backend),
+        events.DataReady(1000, 200, (8, 8, 3), 2, cache=name, augmentation=name, shuffle_buffer=10),
+        events.FitStarted(1, 30, 32, 32, 1, execution_reason=name, monitor=monitor),
+        events.Noticed(name),
     ]
 
 
@@ -93,41 +84,37 @@ def own(name: str, options: dict[str, Any], more: dict[str, Any]) -> RunConfig:
     """A run with the user's functions; the values of a configuration are set without being checked."""
     config = small_config(dataset=_MINE, model=_MINE, loss=_MINE, checkpoint={"monitor": "auto"})
     stopping = config.early_stopping.model_copy(update={"patience": 3, "monitor": name})
-    changes = {
-        "name": name,
-        "weights": name,
-        "callbacks": (_MINE,),
-        "model_options": more,
-        "data": config.data.model_copy(update={"options": options}),
-        "early_stopping": stopping,
-    }
-    return config.model_copy(update=changes)
+    data = config.data.model_copy(update={"options": options})
+    changes = {"name": name, "weights": name, "callbacks": (_MINE,), "model_options": more, "data": data}
+    return config.model_copy(update=changes | {"early_stopping": stopping})
+
+
+def of_files(dataset: str, **options: Any) -> RunConfig:
+    """A run on files; the values of a configuration are set without being checked."""
+    config = small_config(dataset="image-csv", data={"options": {"path": "/a.csv"}}, model_options={"hidden": [4]})
+    changed = {"dataset": dataset, "data": config.data.model_copy(update={"options": options})}
+    return config.model_copy(update=changed)
 
 
 def table(name: str) -> tuple[RunConfig, dict[str, Any]]:
     """A run on an image table, and what it noted of the files."""
-    options: dict[str, Any] = {"path": f"/nowhere/{name}.csv", "images": f"/nowhere/{name}", "image_size": (8, 8)}
-    config = small_config(dataset="image-csv", data={"options": {"path": "/a.csv"}}, model_options={"hidden": [4]})
-    config = config.model_copy(update={"data": config.data.model_copy(update={"options": options})})
+    path, images = f"/nowhere/{name}.csv", f"/nowhere/{name}"
     record = {"classes": [name, "b"], "label_columns": [name], "id_column": name, "suffix": name}
-    return config, record | {"left_out": {image_folder(options["path"], options["images"]): [name]}}
+    left_out = {"left_out": {image_folder(path, images): [name]}}
+    return of_files("image-csv", path=path, images=images, image_size=(8, 8)), record | left_out
 
 
 def folder(name: str) -> tuple[RunConfig, dict[str, Any]]:
     """A run on a folder of images."""
-    config, record = table(name)
     path = f"/nowhere/{name}"
     options = {"path": path, "validation_path": path, "image_size": (8, 8), "resize": "crop"}
-    changed = {"dataset": "image-folder", "data": config.data.model_copy(update={"options": options})}
-    return config.model_copy(update=changed), record | {"left_out": {locate(path): [name]}}
+    return of_files("image-folder", **options), table(name)[1] | {"left_out": {locate(path): [name]}}
 
 
 def texts(name: str) -> tuple[RunConfig, dict[str, Any]]:
     """A run on a table of texts."""
-    config, _ = table(name)
-    options = {"path": f"/nowhere/{name}", "inputs": name, "label": name}
-    changed = {"dataset": "text-csv", "data": config.data.model_copy(update={"options": options})}
-    return config.model_copy(update=changed), {"class_names": [name, "b"], "words": [name] * 4}
+    config = of_files("text-csv", path=f"/nowhere/{name}", inputs=name, label=name)
+    return config, {"class_names": [name, "b"], "words": [name] * 4}
 
 
 class _Shape(ast.NodeTransformer):
@@ -174,11 +161,9 @@ def test_keys_values_and_names_of_own_code_stay_texts(
     name: str, options: dict[str, Any], more: dict[str, Any], backend: str
 ) -> None:
     assume(backend not in {"tensorflow", "jax"} and not any(part in f"val_{name}" for part in ("loss", "acc")))
-    hostile = script_of(
-        own(name, options, more), state(name, backend, f"val_{name}"), {"returned": ["arrays", "examples"]}, name
-    )
-    usual = script_of(own("a", {"a": 1}, {"a": 1}), state("a", "b", "val_c"), {"returned": ["arrays", "examples"]}, "d")
-    assert_harmless(hostile, usual)
+    record = {"returned": ["arrays", "examples"]}
+    hostile = script_of(own(name, options, more), state(name, backend, f"val_{name}"), record, name)
+    assert_harmless(hostile, script_of(own("a", {"a": 1}, {"a": 1}), state("a", "b", "val_c"), record, "d"))
 
 
 @settings(max_examples=30, deadline=None)
@@ -216,8 +201,8 @@ def written_run(folder: Path, config: str, started_in: Path) -> Path:
     run.mkdir()
     run.joinpath("config.toml").write_text(config)
     run.joinpath("inputs.json").write_text('{"returned": ["arrays", "arrays"]}')
-    events = [RunStarted("a", RunSource.PROCESS, 1, "h", folder=str(started_in)), *beginning()]
-    run.joinpath("events.jsonl").write_bytes(b"".join(encode(event, 1e9) for event in events))
+    written = [events.RunStarted("a", events.RunSource.PROCESS, 1, "h", folder=str(started_in)), *beginning()]
+    run.joinpath("events.jsonl").write_bytes(b"".join(encode(event, 1e9) for event in written))
     return run
 
 

@@ -109,6 +109,7 @@ CLASSES, ROWS, SIDES = np.arange(64) % 3, np.eye(3)[np.arange(64) % 3], np.arang
         (never_called, "auto", CLASSES, layers.Dense(3, "softmax"), "", True),
         (never_called, "auto", CLASSES, layers.Dense(3), "", False),
         (never_called, "auto", SIDES, layers.Dense(1), "", False),
+        (never_called, "auto", np.zeros((64, 2, 2)), layers.Dense(3, "softmax"), "", False),
     ],
 )
 def test_a_loss_of_the_user_is_not_called_to_find_whether_it_takes_logits(
@@ -139,6 +140,7 @@ def test_a_loss_of_the_user_is_not_called_to_find_whether_it_takes_logits(
 def test_classes_are_what_one_crossentropy_compares(loss: str, labels: Any, units: int, is_class: bool) -> None:
     model = sequential(layers.Dense(units))
     assert len(class_outputs(model, config(loss=loss), outputs_by_name(model), "", labels)) == is_class
+    assert len(class_outputs(model, config(loss=loss), {}, "", labels)) == is_class
     model.compile(loss=loss)
     assert len(class_outputs(model, config(), outputs_by_name(model), "", labels)) == is_class
 
