@@ -25,7 +25,7 @@ from ..errors import ConsoleError, DataError
 from ..input.augment import augmentation_layers
 from ..input.pipeline import validation_batch
 from ..models import compile as compiling
-from ..models.fine_tuning import training_phases
+from ..models.build import training_phases
 from ..runs.metrics import metric_called
 from ..sanitize import printable
 from .keras_code import ExportedRun, model_lines, object_code, unfrozen
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..config.pieces import Piece
     from ..config.run_config import RunConfig
     from ..data.data_code import DataCode
-    from ..models.fine_tuning import TrainingPhase
+    from ..models.build import TrainingPhase
     from ..runs.state import RunState
 
 _AUGMENT = '''

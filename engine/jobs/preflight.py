@@ -100,8 +100,7 @@ def _built(config: RunConfig, batch: Batch) -> tuple[Any, int, Batch]:
     """Return the model as the last phase of the run trains it, its optimizer's bytes, and the batch that it gets."""
     import keras
 
-    from ..models.build import bytes_of, refuse_loose_weights
-    from ..models.fine_tuning import training_phases, unfreeze
+    from ..models.build import bytes_of, refuse_loose_weights, training_phases, unfreeze
     from ..preflight.build import as_trained, built_from_shapes, only_shapes
 
     model = built_from_shapes(config, batch)

@@ -1,4 +1,9 @@
-"""Builds the uncompiled model of a configuration."""
+"""Builds the uncompiled model of a configuration, and splits its training into one or two phases.
+
+The second phase also trains layers of a pretrained base, at a lower rate. Both are one run: epochs, steps and time
+continue, and so do the best epoch and its checkpoint. Early stopping in the first phase ends that phase; in the second
+it ends the run.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
+from msgspec import Struct
 
 from ..compat.keras import creating_variables, flat_layers
 from ..config.user_code import call_model_function
@@ -18,6 +24,7 @@ from ..errors import ConsoleError, DataError, UserCodeError, one_line
 from ..runs.events import ModelBuilt
 from ..runs.failures import is_own_file
 from .compile import is_compiled
+from .pretrained import unfreeze_layers
 from .saved_code import read_architecture
 from .table import MODELS
 
@@ -129,6 +136,48 @@ def refuse_loose_weights(model: Any, inputs: Any) -> None:
             what = f"{variable.path} is not part of the model, so it is never trained or saved."
             remedy = "Create it once in __init__, as in self.dense = layers.Dense(...), and use it in this line."
             raise UserCodeError(what, why=f"File {line.filename}, line {line.lineno}: {line.line}", remedy=remedy)
+
+
+class TrainingPhase(Struct, frozen=True):
+    """One call of `fit`."""
+
+    config: RunConfig  # the run's configuration with the optimizer and number of epochs of this phase
+    last_epoch: int  # the run's epoch, counted from 1, that ends the phase
+    is_fine_tuning: bool = False  # whether layers of the base are trained too
+
+
+def training_phases(config: RunConfig, schedule_epochs: int = 0) -> list[TrainingPhase]:
+    """Return the phases of a run, each with a whole learning-rate schedule, for `schedule_epochs` or all epochs."""
+    config = config.model_copy(update={"epochs": schedule_epochs or config.epochs})
+    first = config.fine_tuning.after_epochs
+    if not first:
+        return [TrainingPhase(config, config.epochs)]
+    gentle = config.optimizer.model_copy(update={"learning_rate": config.fine_tuning.learning_rate})
+    second = config.model_copy(update={"epochs": config.epochs - first, "optimizer": gentle})
+    return [
+        TrainingPhase(config.model_copy(update={"epochs": first}), first),
+        TrainingPhase(second, config.epochs, is_fine_tuning=True),
+    ]
+
+
+def unfreeze(model: Any, config: RunConfig) -> str:
+    """Make the base trainable from `fine_tuning.from_layer` on; return a sentence. The model must be compiled again."""
+    base = _base(model, config.model)
+    if isinstance(base, keras.Model):
+        unfreeze_layers(base, config.fine_tuning.from_layer, "fine_tuning.from_layer")
+        trained = sum(layer.trainable for layer in base.layers)
+        what = f"{trained} of the {len(base.layers)} layers of {base.name} are"
+    else:
+        base.trainable = True
+        what = f"the {len(base.trainable_weights)} weights of the SavedModel are"
+    return f"Fine-tuning begins: {what} now trained too, at a learning rate of {config.fine_tuning.learning_rate:g}."
+
+
+def _base(model: Any, name: str) -> Any:
+    """Return the base: the model or SavedModel inside the model of that name."""
+    inner = [layer for layer in model.layers if isinstance(layer, (keras.Model, keras.layers.TFSMLayer))]
+    same = [layer for layer in inner if layer.name == name]  # behind augmentation layers
+    return _base(same[0], name) if same else inner[0]
 
 
 def model_built(model: Any) -> ModelBuilt:

@@ -22,9 +22,8 @@ from ..data.examples import Input, Nested, map_nested, named_parts
 from ..data.kinds.table import train_examples_of
 from ..errors import ConsoleError, one_line
 from ..machine.resources import free_memory_bytes
-from ..models.build import build_model, bytes_of, refuse_loose_weights, size_of
+from ..models.build import build_model, bytes_of, refuse_loose_weights, size_of, training_phases, unfreeze
 from ..models.compile import compile_model, is_compiled, with_measured_metrics
-from ..models.fine_tuning import training_phases, unfreeze
 from ..models.outputs import check_labels, for_outputs, logits_activation, outputs_by_name
 from ..runs.failures import is_own_file, own_line
 from .inputs import Batch, refuse_texts

@@ -24,7 +24,6 @@ from ..machine.sources import this_machine
 from ..models import build as models
 from ..models import compile as compiling
 from ..models import outputs as model_outputs
-from ..models.fine_tuning import Patience, training_phases, unfreeze
 from ..monitoring.input_rate import InputRate, input_remedy, metered
 from ..preflight.likely import best_case_of
 from ..runs.control import StoppedError
@@ -37,7 +36,7 @@ from ..storage.files import sync, write_whole
 from .bridge import BridgeCallback, watch
 from .checkpoints import Checkpoints, OwnCallbacks, ValidatedEpochs, placed
 from .class_scoring import report_classes
-from .outputs import BestCheckpoint, epoch_end_callbacks, save_model
+from .outputs import BestCheckpoint, Patience, epoch_end_callbacks, save_model
 from .profiling import Profiler
 from .steering import SteeringCallback
 from .summary import summary_of
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from ..accelerators.framework import Accelerator
     from ..config.run_config import RunConfig
     from ..input.pipeline import Pipeline
-    from ..models.fine_tuning import TrainingPhase
     from ..models.outputs import Activation, ClassOutput
     from ..runs.checkpoint import Header
     from ..runs.recorder import Recorder
@@ -149,18 +147,18 @@ class Fitting:
                 checkpoints.schedule_epochs = at.schedule_epochs
                 if config.optimizer.decay[0] != "constant":
                     recorder.notice(f"The learning rate keeps its schedule of {at.schedule_epochs:,} epochs.")
-        phases = training_phases(config, checkpoints.schedule_epochs)
+        phases = models.training_phases(config, checkpoints.schedule_epochs)
         for number, phase in enumerate(phases):
             if phase.is_fine_tuning:
                 if recorder.should_stop():
                     break
-                recorder.notice(unfreeze(self._model, self._config))
+                recorder.notice(models.unfreeze(self._model, self._config))
             if at is None or number >= at.phase:
                 self._fit_phase(number, phase, is_last=phase is phases[-1])
         steering.close()
         return checkpoints.epoch >= steering.epochs
 
-    def _fit_phase(self, number: int, phase: TrainingPhase, *, is_last: bool) -> None:
+    def _fit_phase(self, number: int, phase: models.TrainingPhase, *, is_last: bool) -> None:
         data, checkpoints, steering = self._data, self._checkpoints, self._steering
         self._compile(phase.config, self._resumed)
         if self._recorder.should_stop() and not phase.is_fine_tuning:
@@ -189,7 +187,7 @@ class Fitting:
             goes_on = steering.goes_on(checkpoints.epoch) and is_last and not is_over
             if steering.goes_back and (back := steering.go_back(self._config, is_fine_tuning=phase.is_fine_tuning)):
                 (self._config, at), goes_on = back, True
-                self._compile(training_phases(self._config, checkpoints.schedule_epochs)[number].config, at)
+                self._compile(models.training_phases(self._config, checkpoints.schedule_epochs)[number].config, at)
                 checkpoints.attach(self._model, number)
 
     def _has_stopped_early(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a run leaves at the end of an epoch: its model, TensorBoard files, translations of a few sentences."""
+"""What a run decides and leaves at the end of an epoch: when to stop, its model, TensorBoard files, translations."""
 
 from __future__ import annotations
 
@@ -125,6 +125,48 @@ class NewestCheckpoint(_EpochCheckpoint):
         self._recorder.enter(Phase.CHECKPOINTING)
         self._save("last.keras", f"The model after epoch {epoch + 1}")
         self._recorder.enter(Phase.TRAINING)
+
+
+class Patience(keras.callbacks.EarlyStopping):  # type: ignore[misc]  # Keras is untyped
+    """Keras's early stopping, but it remembers the best epoch from one `fit` to the next.
+
+    Without that, a second phase that makes the model worse would restore its own best weights. Keras itself does not
+    know the direction of the metrics of one of several outputs, and refuses them.
+    """
+
+    _KEPT = ("best", "best_weights", "best_epoch")
+    _kept: Mapping[str, Any] = {}
+
+    def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
+        """Reset the state, or restore it in a resumed run."""
+        super().on_train_begin(logs)
+        is_lower = metric_called(self.monitor, metrics_of(self.model)).lower_is_better
+        self.mode = "min" if is_lower else "max"
+        for name, value in self._kept.items():
+            setattr(self, name, value)
+
+    def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
+        """Keep the state that the next `fit` needs."""
+        super().on_train_end(logs)
+        self._kept = {name: getattr(self, name) for name in self._KEPT}
+
+    @property
+    def restored_epoch(self) -> int:
+        """The epoch, from 1, whose weights the model has after `fit`; 0 if they are those of the last one."""
+        return int(self.best_epoch) + 1 if self.restore_best_weights and self.best_weights is not None else 0
+
+    def state(self) -> dict[str, float]:
+        """Return the state for a checkpoint, without the best weights."""
+        names = ("best", "best_epoch", "wait", "stopped_epoch")
+        return {name: float(value) for name in names if (value := getattr(self, name, None)) is not None}
+
+    def restore(self, state: Mapping[str, float], best_weights: Any) -> None:
+        """Take over the state of a checkpoint, for the next `fit`."""
+        epochs = {name: int(state.get(name, 0)) for name in ("best_epoch", "wait", "stopped_epoch")}
+        if epochs["wait"] < self.patience:
+            epochs["stopped_epoch"] = 0  # the run is resumed with more patience
+        self._kept = {"best": state.get("best"), "best_weights": best_weights, **epochs}
+        self.stopped_epoch = epochs["stopped_epoch"]
 
 
 class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped

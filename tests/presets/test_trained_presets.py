@@ -20,8 +20,7 @@ from tests.presets.training import train_presets
 from tests.words import write_reviews
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.examples import Input, Signature, Task
-from tpu_console.engine.models.build import build_model
-from tpu_console.engine.models.fine_tuning import unfreeze
+from tpu_console.engine.models.build import build_model, unfreeze
 from tpu_console.presets.catalog import all_presets, find_preset
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from tpu_console.engine.errors import ConfigError, DataError, UserCodeError
 from tpu_console.engine.input import augment
 from tpu_console.engine.models.build import load_start
 from tpu_console.engine.models.compile import compile_model, custom_objects, make_optimizer, metrics_of
-from tpu_console.engine.models.fine_tuning import Patience
 from tpu_console.engine.runs.metrics import Metric
+from tpu_console.engine.training.outputs import Patience
 
 if TYPE_CHECKING:
     from pathlib import Path

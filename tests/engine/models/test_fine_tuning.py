@@ -14,10 +14,10 @@ from tests.helpers import Host, all_of, run_host, small_config, the, wait_until
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import ConfigError, DataError
-from tpu_console.engine.models.build import build_model
-from tpu_console.engine.models.fine_tuning import Patience, training_phases, unfreeze
+from tpu_console.engine.models.build import build_model, training_phases, unfreeze
 from tpu_console.engine.runs.events import CheckpointSaved, EpochEnded, FitStarted, Noticed, RunFinished
 from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.training.outputs import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
