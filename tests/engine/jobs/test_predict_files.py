@@ -159,8 +159,9 @@ def test_a_run_with_a_saved_model_predicts_the_same_when_it_was_moved_and_not_wi
         np.testing.assert_allclose(model(pixels), expected[checkpoint][0], atol=1e-6)
         assert job(moved, tmp_path / "flowers", checkpoint=checkpoint, force=True) == expected[checkpoint][1]
     shutil.rmtree(moved.hub)
-    for make in (lambda: None, moved.hub.mkdir):
-        make()
+    for is_empty in (False, True):
+        if is_empty:
+            moved.hub.mkdir()
         with pytest.raises(ConsoleError, match="hub does not exist"):
             job(moved, tmp_path / "flowers", force=True)
     shutil.rmtree(moved.hub)
