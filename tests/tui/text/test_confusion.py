@@ -33,6 +33,11 @@ UNSEEN = ClassScore("none", None, None, None, 0)
 CASES: dict[str, tuple[ClassReport, int | None]] = {
     "few classes": (replace(even_report(PLANTS), not_numbers=3, is_partial=True), None),
     "few columns": (even_report(PLANTS), 50),
+    "as wide as with names": (even_report(PLANTS), 73),
+    "narrower than with names": (even_report(PLANTS, 12_345), 72),
+    "ten classes": (even_report([f"class {n}" for n in range(10)]), 44),
+    "as many classes as a matrix has": (even_report([f"c{n}" for n in range(20)]), 120),
+    "one class more": (even_report([f"c{n}" for n in range(21)]), 120),
     "many classes": (MANY, 80),
     "a class without examples": (replace(even_report(["a", "b"]), classes=(UNSEEN, MANY.classes[1])), None),
     "wide names": (even_report(["健康な葉", "rust"]), None),

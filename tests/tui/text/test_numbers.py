@@ -13,7 +13,7 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.tui.terminal.output import complain_about, say, speaks_utf8
 from tpu_console.tui.text import numbers
 from tpu_console.tui.text.cells import clipped, end_of, widest
-from tpu_console.tui.text.tables import Column, fields, table
+from tpu_console.tui.text.tables import Column, as_html, fields, table, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +59,16 @@ def test_a_table_lines_up_also_with_wide_characters() -> None:
     assert table(COLUMNS, rows, None) == ["run   epochs  started", "健康    3/30  2026", "b          –  2027"]
     assert fields([("健康", "1"), ("b", "2")]) == ["  健康  1", "  b     2"]
     assert fields([("a", "1"), ("long", "2\n3")]) == ["  a     1", "  long  2", "        3"]
+
+
+def test_texts_are_wrapped_beside_their_names_and_the_best_row_of_a_page_is_marked() -> None:
+    text = f"{'x' * 13} {'y' * 13}"  # 27 cells
+    assert wrapped("name", text, 40) == [f"name         {text}"]
+    assert wrapped("name", text, 39) == [f"name         {'x' * 13}", f"             {'y' * 13}"]
+    assert wrapped("", "x " * 11, 10)[1:] == ["             x"]
+    page = as_html([Column("a", 1), Column("b", 1, right=True)], [["<", "2"], ["3", "4"]], 1)
+    assert [row.startswith(' class="best"') for row in page.split("<tr")[1:]] == [False, False, True]
+    assert (page.count("text-align:right"), "&lt;" in page) == (3, True)
 
 
 def test_a_narrow_table_drops_the_least_important_column() -> None:

@@ -92,6 +92,10 @@ def test_bars_are_aligned_and_the_longest_fills_the_line() -> None:
         "rust       100    10%  ███▎",
         "none         0     0%",
     ]
+    assert bar_chart([Bar("a long name of a class", 5, ("5",))], ("class", "count"), 30) == [
+        "class          count",
+        "a long name…       5  ████████",
+    ]
     assert bar_chart([Bar("a", 1_000_000, ("1",)), Bar("b", 1, ("1",))], ("", ""), 80)[2].endswith("▏"), "it is seen"
 
 

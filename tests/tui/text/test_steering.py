@@ -12,6 +12,7 @@ from tpu_console.engine.runs.events import (
     Noticed,
     PhaseStarted,
     RunFinished,
+    RunStarted,
     Steered,
     StopRequested,
 )
@@ -40,6 +41,28 @@ def test_a_stop_says_when_and_a_busy_run_what_it_does() -> None:
     assert steering.stop_text(StopRequested("by me", "epoch")).startswith("by me; after")
     for phase, text in (("compiling", "it is compiling (1m 20s so far)"), ("training", ""), ("paused", "")):
         assert steering.busy_text(reduce(RunState(), PhaseStarted(phase), 100.0), 180.0) == text
+
+
+@pytest.mark.parametrize(
+    ("options", "schedule"),
+    [
+        ({}, ""),
+        ({"schedule": "constant", "warmup_epochs": 2.0}, "warm-up"),
+        ({"schedule": "cosine", "warmup_epochs": 2.0}, "cosine"),
+        ({"warmup_epochs": 2.0}, "warm-up"),
+    ],
+)
+def test_a_schedule_is_named_unless_the_rate_is_constant(options: dict[str, object], schedule: str) -> None:
+    started = RunStarted("a", "host", 1, "here", {"optimizer": options})
+    assert steering.schedule_of(RunState(started=started)) == schedule
+    assert steering.schedule_of(RunState()) == ""
+
+
+def test_what_is_typed_is_checked() -> None:
+    rates = ["0.001", "1e-3", "0", "-1", "inf", "nan", "fast"]
+    assert [bool(steering.rate_problem(text)) for text in rates] == [False] * 2 + [True] * 5
+    epochs = ["20", "+5", "-5", "007", "0", "+0", "1e3", "1234567890", ""]
+    assert [bool(steering.epochs_problem(text)) for text in epochs] == [False] * 4 + [True] * 5
 
 
 def test_a_budget_counts_down_also_that_of_a_damaged_journal() -> None:
