@@ -120,6 +120,7 @@ CASES: dict[str, tuple[Sequence[Curve], dict[str, Any]]] = {
     "a part of the run": ([LOSS], {"window": Window(Mode.FIXED, 100, 200), "cursor": 250.0}),
     "the newest part": ([LOSS], {"window": Window(Mode.FOLLOW, 0, 50), "cursor": 480.0}),
     "a spike": ([with_value(0, 60.0)], {}),
+    "spikes in ASCII": ([with_value(0, 60.0), made_curve("val_loss", [-9.0] * 9, range(9, 18))], {"marker": "ascii"}),
     "a spike in full": ([with_value(0, 60.0)], {"is_full": True}),
     "zoomed": ([LOSS], {"y_ends": (0.4, 0.8)}),
     "nothing": ([made_curve("loss", [])], {}),

@@ -134,25 +134,6 @@ def test_lines_in_the_same_cells_take_turns(marker: Marker) -> None:
     assert not train.cells.keys() & validation.cells.keys()
 
 
-def test_the_best_sample_is_a_star() -> None:
-    best = replace(trace([3.0, 1.0, 2.0], held_out=True), best=line([1.0], [1.0]))
-    scene = built(best, look=view(ends=(0, 2)))
-    ((cell, glyph),) = scene.layers[-1].cells.items()
-    assert glyph == "★"
-    assert cell in built(trace([3.0, 1.0, 2.0]), look=view(ends=(0, 2))).layers[1].cells
-    assert cell[1] in [tick.cell for tick in scene.y_ticks if tick.label in {"1", "1.0"}]
-
-
-@pytest.mark.parametrize(("marker", "above"), [("braille", "▲"), ("ascii", "^")])
-def test_spikes_are_marked_in_rows_of_their_own(marker: Marker, above: str) -> None:
-    ys = [60.0, *np.linspace(2, 1, 50), -30.0, *np.linspace(1, 0.5, 50)]
-    scene = built(trace(ys, marker=marker), look=view(60, 20, marker=marker, ends=(0, 101)))
-    rows = rows_of(scene)
-    assert rows[0].startswith(f"{above} 60.0")
-    assert "▼ -30.0" in rows[-1]
-    assert scene.y.ends[1] < 3
-
-
 @pytest.mark.parametrize(
     ("ys", "y_ends", "mark"),
     [

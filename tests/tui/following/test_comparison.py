@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 
 import pytest
@@ -152,21 +151,6 @@ def test_text_fits_its_width_and_keeps_the_end_of_names(width: int) -> None:
     lines = compared.as_text(read_comparison(runs), width)
     assert all(len(line) <= width for line in lines)
     assert width == 40 or any("long-name-2" in line for line in lines)
-
-
-def test_json_csv_and_markdown_say_the_same() -> None:
-    runs = [made_run(), made_run([{"val_accuracy": 0.95}], batch_size=64)]
-    comparison = read_comparison(runs)
-    found = json.loads(compared.as_json(comparison))
-    assert found["best"] == runs[1].run_id
-    assert [run["best"] for run in found["runs"]] == [0.9, 0.95]
-    assert found["differences"]["batch_size"][runs[1].run_id] == 64
-    rows = list(csv.DictReader(compared.as_csv(comparison).splitlines()))
-    assert [float(row["best"]) for row in rows] == [0.9, 0.95]
-    assert [row["config.batch_size"] for row in rows] == [str(comparison.runs[0].settings["batch_size"]), "64"]
-    text = "\n".join(compared.as_markdown(comparison))
-    assert f"| B ★ | {runs[1].run_id} | 0.9500 |" in text
-    assert "| batch_size |" in text
 
 
 def test_hostile_text_is_harmless_in_every_form() -> None:
