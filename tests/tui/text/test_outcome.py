@@ -52,19 +52,26 @@ def ending_of(run: RunDirectory) -> tuple[Ending, RunState]:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "stopping", "changes", "option"),
+    ("outcome", "stopping", "headline", "changes", "option"),
     [
-        ("completed", {}, [("epochs", 4)], " --epochs 4"),
-        ("completed", {"patience": 3}, [("epochs", 4)], " --epochs 4"),
-        ("early", {"patience": 3}, [("early_stopping.patience", 6)], " --set early_stopping.patience=6"),
-        ("stopped", {"patience": 3}, [], ""),
+        ("completed", {}, "Finished", [("epochs", 4)], " --epochs 4"),
+        ("completed", {"patience": 3}, "Finished", [("epochs", 4)], " --epochs 4"),
+        (
+            "early",
+            {"patience": 3},
+            "Stopped early",
+            [("early_stopping.patience", 6)],
+            " --set early_stopping.patience=6",
+        ),
+        ("stopped", {"patience": 3}, "Stopped on request", [], ""),
     ],
 )
 def test_a_run_that_is_over_goes_on_for_longer(
-    outcome: str, stopping: dict[str, int], changes: list[Any], option: str
+    outcome: str, stopping: dict[str, int], headline: str, changes: list[Any], option: str
 ) -> None:
     run = made_run(end=RunFinished(outcome, "as it says", {}), early_stopping=stopping)
     snapshot = RunFollower(run).catch_up()
+    assert ending_of(run)[0].headline.startswith(headline)
     assert continue_changes(snapshot.state) == changes
     assert dict(next_commands(run, snapshot.state))["continue"] == f"tpu-console resume {run.run_id}{option}"
     assert can_resume(run, snapshot)
