@@ -1,8 +1,10 @@
-"""Runs drawn in the cells of real kernels, and the words around the picture."""
+"""Runs drawn in the cells of real kernels: the picture, the words around it, and what leaves the user's style alone."""
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 import re
 import socket
@@ -11,22 +13,24 @@ import urllib.request
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import matplotlib as mpl
 import nbformat
 import psutil
 import pytest
 from jupyter_client.manager import start_new_kernel
 from nbclient import NotebookClient
+from PIL import Image
 
-from tests.helpers import LIMIT_S, ROOT, BeatingProcess, replace
+from tests.helpers import LIMIT_S, ROOT, BeatingProcess, epoch_ended, replace, run_python
 from tests.tui.live_fakes import FakeEngine
 from tpu_console import Run
 from tpu_console.engine.runs.control import ask
-from tpu_console.engine.runs.events import EpochEnded, Noticed, Progress, Steering
+from tpu_console.engine.runs.events import Noticed, Progress, Steering
 from tpu_console.engine.runs.follower import RunFollower, Snapshot
 from tpu_console.engine.runs.run_directory import create_run, list_runs
-from tpu_console.engine.runs.state import reduce
+from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.runs.timing import pace
-from tpu_console.tui.notebook.watching import head, run_line, tables
+from tpu_console.tui.notebook.watching import draw, figure_of, head, run_line, size_of, tables
 from tpu_console.tui.widgets.run_header import HeaderView
 
 if TYPE_CHECKING:
@@ -205,7 +209,7 @@ def test_a_run_that_ended_says_how_and_that_it_overfits(engine: FakeEngine) -> N
     state = snapshot.state
     for epoch in range(5, 13):
         logs = {"loss": 0.5 / epoch, "val_loss": float(epoch)}
-        state = reduce(state, EpochEnded(epoch, epoch * 20, 20, 1.0, 0.2, 0, 0, 1, 1, 0.1, logs), 0.0)
+        state = reduce(state, epoch_ended(epoch, logs, steps=20), 0.0)
     assert "is overfitting" in shown(engine, replace(snapshot, state=state))["text/plain"]
     state = reduce(state, Progress(13, 4, 244, 1.3, {"loss": 0.1}), 0.0)
     assert "is overfitting" in shown(engine, replace(snapshot, state=state))["text/plain"]
@@ -235,7 +239,73 @@ def test_nothing_of_a_run_becomes_markup(engine: FakeEngine) -> None:
     state = replace(state, accelerator=replace(state.accelerator, accelerator=bad, reason=bad, replicas=replicas))
     state = replace(state, started=started, phase=bad)
     state = reduce(state, Noticed(bad), 0.0)
-    state = reduce(state, EpochEnded(5, 100, 20, 1.0, 0.2, 0, 0, 1, 1, 0.1, {bad: 1.0}), 0.0)
+    state = reduce(state, epoch_ended(5, {bad: 1.0}, steps=20), 0.0)
     html = shown(engine, Snapshot(state))["text/html"] + tables(state)["text/html"]
     assert "&lt;img" in html
     assert {*re.findall(r"</?([a-z]+)", html)} <= {"div", "b", "br", "progress", "table", "tr", "th", "td"}
+
+
+@pytest.fixture
+def state(engine: FakeEngine) -> RunState:
+    for epoch in (5, 6):
+        engine.train(epoch)
+    return RunFollower(engine.run).catch_up().state
+
+
+def texts_of(state: RunState) -> list[list[str]]:
+    return [[text.get_text() for text in axes.texts] for axes in figure_of(state).axes]
+
+
+def test_every_metric_has_its_newest_and_best_values_as_on_the_console(state: RunState) -> None:
+    loss, accuracy = texts_of(state)
+    assert {"loss", "─ train 0.3333", "● val 0.4333 ★ 0.4333 (6)", "epoch"} <= {*loss}
+    assert {"accuracy", "─ train 0.7500", "● val 0.7300 ★ 0.8800 (3)"} <= {*accuracy}
+
+
+def test_the_picture_is_twice_its_size_and_transparent(state: RunState) -> None:
+    image = Image.open(io.BytesIO(draw(state)))
+    width, height = size_of(state)
+    assert image.size == (2 * width, 2 * height)
+    assert image.convert("RGBA").getpixel((0, 0))[3] == 0  # type: ignore[index]
+
+
+def test_the_style_of_the_user_changes_nothing(state: RunState) -> None:
+    expected = draw(state)
+    style = {
+        "text.usetex": True,
+        "figure.facecolor": "red",
+        "axes.grid": True,
+        "font.family": "no such font",
+        "lines.linestyle": "--",
+        "lines.marker": "s",
+        "path.sketch": (5, 50, 5),
+        "savefig.dpi": 10,
+        "figure.autolayout": True,
+    }
+    with mpl.rc_context(style):
+        before = dict(mpl.rcParams)
+        assert draw(state) == expected
+        assert dict(mpl.rcParams) == before
+
+
+def test_names_and_values_of_any_kind_can_be_drawn(state: RunState) -> None:
+    state = reduce(state, Progress(7, 4, 124, 1.3, {"loss": math.nan, "ゼロ$x^{$": 0.0, "huge": 1e300}), 0.0)
+    ended = epoch_ended(7, {"loss": math.inf, "val_ゼロ$x^{$": 0.0}, steps=20, learning_rate=None, step_ms=None)
+    state = reduce(state, ended, 0.0)
+    assert draw(state)
+    assert "??$x^{$" in [text for chart in texts_of(state) for text in chart]
+    assert draw(reduce(RunState(), replace(ended, epoch=1), 0.0))
+
+
+def test_drawing_leaves_pyplot_and_its_backend_alone(tmp_path: Path) -> None:
+    run_python(
+        "import sys\n"
+        "from tpu_console.engine.runs.events import Progress\n"
+        "from tpu_console.engine.runs.state import RunState, reduce\n"
+        "from tpu_console.tui.notebook.watching import draw\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "draw(reduce(RunState(), Progress(1, 1, 1, 1.0, {'loss': 1.0}), 0.0))\n"
+        "assert 'matplotlib.pyplot' not in sys.modules and 'IPython' not in sys.modules",
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+    )
