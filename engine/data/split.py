@@ -89,12 +89,9 @@ def split_classes(
     numbers: NDArray[Any], names: tuple[str, ...], config: RunConfig, parts: Parts | None = None
 ) -> Labels:
     """Split examples class by class, given the class number of each, unless both `parts` are given."""
-    data, notices = config.data, tuple[str, ...]()
-    if parts is None:
-        split = stratified_split(numbers, names, data.validation_fraction, config.seed, data.train_limit)
-        parts, notices = (split.train, split.validation), split.notices
-    counts = counts_by_class(numbers[parts[0]], numbers[parts[1]], len(names))
-    return Labels(numbers, names, parts, NO_SCALE, {"class_names": names, "class_counts": counts}, notices)
+    used, notices = stratified_split(numbers, names, config) if parts is None else (parts, [])
+    counts = counts_by_class(numbers[used[0]], numbers[used[1]], len(names))
+    return Labels(numbers, names, used, NO_SCALE, {"class_names": names, "class_counts": counts}, tuple(notices))
 
 
 def split_by_label(column: pd.Series[str], path: str, config: RunConfig, parts: Parts | None = None) -> Labels:
@@ -144,32 +141,21 @@ def random_split(count: int, what: str, config: RunConfig) -> Parts:
     return order[held_out:][: config.data.train_limit or None], order[:held_out]
 
 
-class Split(Struct, frozen=True):
-    """Which examples are used for training and for validation."""
-
-    train: NDArray[np.intp]  # indices of the training examples, in random order
-    validation: NDArray[np.intp]  # indices of the validation examples; may be empty
-    class_counts: dict[str, list[int]]  # number of examples of each class in each part
-    notices: tuple[str, ...]  # what to report about classes that are too small to split
-
-
-def stratified_split(
-    labels: NDArray[Any], class_names: Sequence[str], fraction: float, seed: int, train_limit: int = 0
-) -> Split:
-    """Split examples so that each class has about the same share of both parts.
+def stratified_split(labels: NDArray[Any], class_names: Sequence[str], config: RunConfig) -> tuple[Parts, list[str]]:
+    """Split examples so that each class has about the same share of both parts; return what to report as well.
 
     A class with one example is used for training; every other one is in both parts. `labels` are class numbers.
     """
     import numpy as np
     from sklearn.model_selection import train_test_split
 
-    classes = len(class_names)
-    counts = np.bincount(labels, minlength=classes)
+    data, seed = config.data, config.seed
+    counts = np.bincount(labels, minlength=len(class_names))
     indices = np.arange(len(labels))
     divisible = indices[counts[labels] > 1]
     kinds = int((counts > 1).sum())
     # scikit-learn needs room for every class in both parts.
-    held_out = min(max(round(fraction * len(labels)), kinds), len(divisible) - kinds)
+    held_out = min(max(round(data.validation_fraction * len(labels)), kinds), len(divisible) - kinds)
     validation = divisible[:0]
     if held_out:
         kept, validation = train_test_split(
@@ -181,13 +167,12 @@ def stratified_split(
                 largest = np.bincount(labels[other]).argmax()
                 given, taken = np.argmax(labels[mine] == number), np.argmax(labels[other] == largest)
                 mine[given], other[taken] = other[taken], mine[given]
-    train = np.random.default_rng(seed).permutation(np.setdiff1d(indices, validation))[: train_limit or None]
+    train = np.random.default_rng(seed).permutation(np.setdiff1d(indices, validation))[: data.train_limit or None]
     single = [class_names[number] for number in np.flatnonzero(counts == 1).tolist()]
     what = f"The class '{first_of(single)}' has one example: it is used for training only."
     if len(single) > 1:
         what = f"{len(single):,} classes have one example each, used for training only: {first_of(single)}."
-    by_class = counts_by_class(labels[train], labels[validation], classes)
-    return Split(train, validation, by_class, (what,) if single else ())
+    return (train, validation), [what] if single else []
 
 
 def counts_by_class(train: NDArray[Any], validation: NDArray[Any], classes: int) -> dict[str, list[int]]:

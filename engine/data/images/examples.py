@@ -99,14 +99,13 @@ def make_examples(
     empty = np.setdiff1d(np.arange(len(images.class_names)), images.numbers)
     notices = [*(notice for one in sources for notice in one.notices), *skipped]
     notices += [f"There is no image of the class '{images.class_names[number]}'." for number in empty]
-    fraction, limit = config.data.validation_fraction, config.data.train_limit
     if others:
         mixed = np.random.default_rng(config.seed).permutation(len(images.facts))
-        train, held_out = images.chosen(mixed[: limit or None]), others[0]
+        train, held_out = images.chosen(mixed[: config.data.train_limit or None]), others[0]
     else:
-        split = stratified_split(images.numbers, images.class_names, fraction, config.seed, limit)
-        train, held_out = images.chosen(split.train), images.chosen(split.validation)
-        notices += split.notices
+        split, small = stratified_split(images.numbers, images.class_names, config)
+        train, held_out = map(images.chosen, split)
+        notices += small
     counts = counts_by_class(train.numbers, held_out.numbers, len(images.class_names))
     record = {"format": config.dataset, "class_counts": counts, **images.record}
     parts = [decoded(part.facts, decoding, part.labels) if part.facts else None for part in (train, held_out)]

@@ -23,7 +23,7 @@ from ...errors import DataError, one_line
 from ...storage.files import open_regular
 from ..images.files import refuse_sparse
 from ..places import is_remote, join, locate, open_file, read_whole
-from ..split import stratified_split
+from ..split import counts_by_class, stratified_split
 from ..survey.skimming import Survey
 from .kind import FileKind, ImageKind, ImageSize, Name, Recognized, Resize, Start, image_start
 
@@ -256,15 +256,16 @@ class Tfrecord(ImageKind[TfrecordOptions], FileKind[TfrecordOptions]):
         if schema.label == "shares":
             refuse_sparse(config.loss, folder)
         check_shards(folder, schema, on_fetch)
-        labels, data, decoding = np.array(schema.labels, np.int64), config.data, self.decoding(config)
-        split = stratified_split(labels, schema.classes, data.validation_fraction, config.seed, data.train_limit)
-        held_out = records(folder, schema, decoding, split.validation) if len(split.validation) else None
+        labels, decoding = np.array(schema.labels, np.int64), self.decoding(config)
+        (train, validation), notices = stratified_split(labels, schema.classes, config)
+        held_out = records(folder, schema, decoding, validation) if len(validation) else None
+        counts = counts_by_class(labels[train], labels[validation], len(schema.classes))
         return image_examples(
-            (records(folder, schema, decoding, split.train), held_out),
-            (len(split.train), len(split.validation)),
+            (records(folder, schema, decoding, train), held_out),
+            (len(train), len(validation)),
             decoding,
             schema.classes,
-            {"format": "tfrecord", "class_counts": split.class_counts},
+            {"format": self.name, "class_counts": counts},
             has_shares=schema.label == "shares",
-            notices=split.notices,
+            notices=tuple(notices),
         )

@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import small_config
-from tpu_console.engine.data.split import random_split, stratified_split
+from tpu_console.engine.data.split import parts_of, random_split, split_classes, split_numbers, stratified_split
+from tpu_console.engine.errors import DataError
+
+if TYPE_CHECKING:
+    from tpu_console.engine.config.run_config import RunConfig
 
 NAMES = tuple("abcdefghijklmnopqrst")
 
 
+def config(fraction: float = 0.2, seed: int = 0, limit: int = 0) -> RunConfig:
+    return small_config(seed=seed, data={"validation_fraction": fraction, "train_limit": limit})
+
+
+def class_counts(labels: Any, settings: RunConfig) -> list[list[int]]:
+    counts = split_classes(labels, NAMES[: labels.max() + 1], settings).record["class_counts"]
+    return [counts["train"], counts["validation"]]
+
+
 def test_the_seed_decides() -> None:
     labels = np.arange(200) % 4
-    first, again, other = (stratified_split(labels, NAMES[:4], 0.25, seed) for seed in (3, 3, 4))
-    assert first.train.tolist() == again.train.tolist()
-    assert first.validation.tolist() == again.validation.tolist()
-    assert set(first.validation.tolist()) != set(other.validation.tolist())
+    parts = [stratified_split(labels, NAMES[:4], config(0.25, seed))[0] for seed in (3, 3, 4)]
+    (train, validation), again, other = [[part.tolist() for part in both] for both in parts]
+    assert [train, validation] == again
+    assert {*validation} != {*other[1]}
 
 
 def test_training_examples_are_shuffled_before_a_limit_so_it_takes_from_every_class() -> None:
-    labels = np.repeat(np.arange(4), 100)
-    split = stratified_split(labels, NAMES[:4], 0.2, seed=0, train_limit=80)
-    assert len(split.train) == 80
-    assert min(split.class_counts["train"]) >= 10
-    assert sum(split.class_counts["validation"]) == 80
+    train, validation = class_counts(np.repeat(np.arange(4), 100), config(limit=80))
+    assert sum(train) == 80
+    assert min(train) >= 10
+    assert sum(validation) == 80
 
 
-def test_of_many_small_classes_the_first_are_named() -> None:
-    labels = np.concatenate([np.arange(15), [15] * 30])
-    (notice,) = stratified_split(labels, NAMES[:16], 0.2, seed=0).notices
-    assert notice.startswith("15 classes have one example each")
-    assert notice.endswith("a, b, c, d, e, f, g, h, i, j and 5 more.")
+@pytest.mark.parametrize(
+    ("small", "said"), [(15, "15 classes have one example each"), (1, "The class 'a' has one example: "), (0, "")]
+)
+def test_of_many_small_classes_the_first_are_named(small: int, said: str) -> None:
+    labels = np.concatenate([np.arange(small), [small] * 30, [small + 1] * 30])
+    notice = "".join(stratified_split(labels, NAMES[: small + 2], config())[1])
+    assert notice.startswith(said)
+    assert bool(notice) == bool(small)
+    assert ("a, b, c, d, e, f, g, h, i, j and 5 more." in notice) == (small == 15)
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.2, 0.5, 0.99])
 def test_pairs_are_divided_whatever_the_share(fraction: float) -> None:
-    split = stratified_split(np.repeat(np.arange(10), 2), NAMES[:10], fraction, seed=1)
-    assert split.class_counts == {"train": [1] * 10, "validation": [1] * 10}
+    assert class_counts(np.repeat(np.arange(10), 2), config(fraction, 1)) == [[1] * 10, [1] * 10]
 
 
 @given(
@@ -51,14 +68,13 @@ def test_nothing_is_lost_and_every_class_that_can_is_in_both_parts(
     counts: list[int], fraction: float, seed: int
 ) -> None:
     labels = np.repeat(np.arange(len(counts)), counts)
-    split = stratified_split(labels, NAMES[: len(counts)], fraction, seed)
-    assert sorted([*split.train, *split.validation]) == list(range(len(labels)))
-    for count, train, validation in zip(
-        counts, split.class_counts["train"], split.class_counts["validation"], strict=True
-    ):
-        assert train + validation == count
-        assert min(train, validation) >= (1 if count > 1 else 0)
-        assert train >= min(count, 1)
+    (train, validation), _ = stratified_split(labels, NAMES[: len(counts)], config(fraction, seed))
+    assert sorted([*train, *validation]) == list(range(len(labels)))
+    for number, count in enumerate(counts):
+        here, there = (int((labels[part] == number).sum()) for part in (train, validation))
+        assert here + there == count
+        assert min(here, there) >= (1 if count > 1 else 0)
+        assert here >= min(count, 1)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +84,23 @@ def test_nothing_is_lost_and_every_class_that_can_is_in_both_parts(
 def test_examples_without_classes_are_shared_out_at_random(
     count: int, fraction: float, limit: int, sizes: tuple[int, int]
 ) -> None:
-    config = small_config(data={"validation_fraction": fraction, "train_limit": limit})
-    train, validation = random_split(count, "rows", config)
+    labels = split_numbers(np.arange(count, dtype=np.float32), config(fraction, limit=limit))
+    train, validation = labels.parts
     assert (len(train), len(validation)) == sizes
     assert not {*train.tolist()} & {*validation.tolist()}
     assert limit or {*train.tolist(), *validation.tolist()} == {*range(count)}
+    assert labels.scale.mean == pytest.approx(train.mean())
+
+
+def test_too_few_examples_to_split_are_refused() -> None:
+    with pytest.raises(DataError, match="1 rows are too few"):
+        random_split(1, "rows", config())
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(0, 7), (3, 3)])
+def test_given_validation_examples_stay_in_their_order(limit: int, kept: int) -> None:
+    parts = parts_of(7, 10, config(limit=limit))
+    assert parts is not None
+    assert (len(parts[0]), parts[1].tolist()) == (kept, [7, 8, 9])
+    assert {*parts[0].tolist()} <= {*range(7)}
+    assert parts_of(10, 10, config()) is None
