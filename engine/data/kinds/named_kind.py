@@ -36,7 +36,7 @@ from .kind import (
     image_start,
 )
 from .table_csv import TableCsv, TableCsvOptions
-from .text_csv import TEXT_NAMES, TextCsv, TextCsvOptions, text_signature
+from .texts import TEXT_NAMES, TextCsv, TextCsvOptions, text_signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

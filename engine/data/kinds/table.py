@@ -15,15 +15,13 @@ from ..places import KAGGLE, ON_THIS_MACHINE, kaggle_cache
 from ..tables import first_of
 from .built_in import BUILT_IN
 from .hf import Hf
-from .image_csv import ImageCsv
-from .image_folder import ImageFolder
+from .image_files import ImageCsv, ImageFolder
 from .named_kind import NamedKind
 from .npz import Npz
 from .ratings_csv import RatingsCsv
 from .table_csv import TableCsv
-from .text_csv import TextCsv
-from .text_folder import TextFolder
 from .text_pairs import TextPairs
+from .texts import TextCsv, TextFolder
 from .tfds import Tfds
 from .tfrecord import Tfrecord
 from .user_function import UserFunction

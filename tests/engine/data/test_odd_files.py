@@ -9,7 +9,7 @@ import pytest
 
 from tests.images import write_image_folder
 from tpu_console.engine.data.images.check import check_image
-from tpu_console.engine.data.kinds.image_folder import ImageFolder
+from tpu_console.engine.data.kinds.image_files import ImageFolder
 from tpu_console.engine.data.kinds.table import KINDS, load_examples, survey
 from tpu_console.engine.data.row_files import decoded
 from tpu_console.engine.data.survey.formats import config_for, guess

@@ -117,9 +117,8 @@ def plant_rows(plants: RunDirectory) -> tuple[Path, list[str], list[int]]:
     """The folder of images, and name and class of each validation image."""
     folder = Path(open_trained(str(plants.path), "last").config.data.options["path"]).parent
     labels = np.arange(80) % 4
-    config = open_trained(str(plants.path), "last").config
-    split = stratified_split(labels, PLANT_CLASSES, config.data.validation_fraction, config.seed, 0)
-    return folder, [f"Train_{index}" for index in split.validation], [int(labels[index]) for index in split.validation]
+    (_, held_out), _ = stratified_split(labels, PLANT_CLASSES, open_trained(str(plants.path), "last").config)
+    return folder, [f"Train_{index}" for index in held_out], [int(labels[index]) for index in held_out]
 
 
 def test_a_submission_has_the_competitions_columns_and_order_and_agrees_with_the_confusion_matrix(
