@@ -65,31 +65,19 @@ RATINGS = {"dataset": "ratings-csv", "data": {"options": {"path": "a.csv"}}, "mo
 IDS = Input((), "int32")
 
 
+TOKENS = Signature(Task.CLASSES, {"text": Input((500,), "int32")}, 2, {"vocabulary": 20000})
+RATING = Signature(Task.RATINGS, {"user": IDS, "item": IDS}, sizes={"users": 610, "items": 9724}, label_mean=3.5)
+IMAGES = {"dataset": "cifar10", "model": "vgg", "batch_size": 128, "epochs": 1}
+
+
 @pytest.mark.parametrize(
     ("values", "signature", "label", "compiled_bytes"),
     [
-        pytest.param(
-            TEXT,
-            Signature(Task.CLASSES, {"text": Input((500,), "int32")}, 2, {"vocabulary": 20000}),
-            Input((), "int32"),
-            41_946_112,
-            id="text",
-        ),
-        pytest.param(
-            RATINGS,
-            Signature(Task.RATINGS, {"user": IDS, "item": IDS}, sizes={"users": 610, "items": 9724}, label_mean=3.5),
-            Input((), "float32"),
-            8_781_312,
-            id="recommender",
-        ),
-        pytest.param(
-            {"dataset": "cifar10", "model": "vgg", "batch_size": 128, "epochs": 1},
-            Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 10),
-            Input((), "int32"),
-            31_505_920,
-            id="vgg",
-        ),
+        (TEXT, TOKENS, IDS, 41_946_112),
+        (RATINGS, RATING, Input((), "float32"), 8_781_312),
+        (IMAGES, Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 10), IDS, 31_505_920),
     ],
+    ids=["text", "recommender", "vgg"],
 )
 def test_the_compiler_needs_more(
     values: dict[str, Any], signature: Signature, label: Input, compiled_bytes: int
