@@ -97,7 +97,7 @@ def test_variables_that_do_not_say_enough_or_too_much_are_refused(
         ({"count": 2, "coordinator": "h:1"}, "The number of this host among the 2 is unknown. Set --host-index"),
         ({"count": 2, "index": 0}, "The address of host 0 is unknown. Set --coordinator"),
         ({"count": 2, "index": 0, "coordinator": "h:"}, "'h:' is not a coordinator's address"),
-        ({"count": 2, "index": 0, "coordinator": "h:70000"}, "'h:70000' is not a coordinator's"),
+        ({"count": 2, "index": 0, "coordinator": "h:65536"}, "'h:65536' is not a coordinator's"),
         ({"count": 2, "index": 0, "coordinator": ":9000"}, "':9000' is not a coordinator's"),
         ({"count": 2, "index": 0, "coordinator": "http://h:9000"}, "'http://h:9000' is not a coordinator's"),
         ({"count": 2, "index": 0, "coordinator": "[::1:9000"}, "is not a coordinator's"),

@@ -14,7 +14,16 @@ import keras
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.preflight.hlo import best_by_layer, bound_of, bound_of_shapes, moved_by, program_findings
+from tpu_console.engine.preflight.hlo import (
+    as_named,
+    best_by_layer,
+    bound_of,
+    bound_of_shapes,
+    moved_by,
+    program_findings,
+    ring_bytes,
+    with_neighbours,
+)
 from tpu_console.engine.preflight.program import HloProgram, arrays_in, exchanged_bytes, flops_of, hbm_bytes, moves
 from tpu_console.engine.preflight.topologies import find_topology
 
@@ -162,10 +171,64 @@ def test_what_is_found_in_a_program_names_the_layer_and_the_setting_that_replace
     model = keras.Sequential([keras.Input(stack[0]), *stack[1:]])
     found = program_findings(program(name), model, batch)
     assert [(one.severity, one.layer, one.key) for one in found] == expected
-    assert all(one.remedy for one in found)
+    assert all(one.remedy and one.key in one.remedy for one in found)
     # What the layers move adds up to what the step moves: there is one account of bytes.
     moved = moved_by(program(name), frozenset(layer.name for layer in model.layers))
     assert sum(moved.by_layer.values()) == pytest.approx(hbm_bytes(program(name)), rel=0.001)
+
+
+MOVING = """ENTRY %main (x: f32[MOVED]) -> f32[REST] {
+  %x = f32[MOVED] parameter(0)
+  %big = f32[MOVED] negate(%x), metadata={op_name="jit(step)/big/neg"}
+  ROOT %rest = f32[REST] broadcast(%zero), metadata={op_name="jit(step)/loss/zeros"}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("moved", "rest", "batch", "is_said"),
+    [
+        (8_000_000, 8, 8, True),  # 64 MB, read and written
+        (6_000_000, 8, 8, False),
+        (8_000_000, 150_000_000, 8, False),  # less than a tenth of the step
+        (8_000_000, 8, 8192, False),  # not much more than its data
+    ],
+)
+def test_a_layer_that_moves_far_more_than_its_data_is_named(moved: int, rest: int, batch: int, is_said: bool) -> None:
+    model = keras.Sequential([keras.Input((64,)), layers.Dense(64, name="big")])
+    text = MOVING.replace("MOVED", str(moved)).replace("REST", str(rest))
+    found = program_findings(HloProgram(text), model, batch)
+    assert [(one.severity, one.layer) for one in found] == [("warning", "big")] * is_said
+
+
+def test_an_operation_without_a_scope_counts_with_its_neighbours_and_last_with_the_optimizer() -> None:
+    scopes = {"source": "jit(step)/conv/dot", "copy": "", "use": "jit(step)/adam/mul", "other": ""}
+    found = with_neighbours(scopes, {"copy": ["source"], "use": ["copy", "other"]}, "adam")
+    assert (found["copy"], found["other"]) == (scopes["source"], scopes["use"])
+
+
+def test_a_name_with_a_number_more_is_that_of_the_layer_whose_own_name_has_it() -> None:
+    scopes = ["step/conv2d_1/dot", "step/conv2d_1_2/dot"]
+    assert as_named(frozenset({"conv2d", "conv2d_1"}), scopes) == {"conv2d_1_2": "conv2d_1", "conv2d_1": "conv2d"}
+
+
+@pytest.mark.parametrize(
+    ("window", "made", "pairs"),
+    [
+        ("size=3 pad=1_1", 4, 3 * 4 - 2),
+        ("size=3 stride=2 pad=0_1", 2, 5),
+        ("size=3 rhs_dilate=2 pad=2_2", 4, 2 + 4 + 2),
+        ("size=3 pad=2_2 lhs_dilate=2", 9, 4 * 3),
+    ],
+)
+def test_a_convolution_counts_only_products_of_numbers(window: str, made: int, pairs: int) -> None:
+    text = f"""ENTRY %main (a: f32[1,4,1], k: f32[3,1,1]) -> f32[1,{made},1] {{
+  %a = f32[1,4,1] parameter(0)
+  %k = f32[3,1,1] parameter(1)
+  ROOT %c = f32[1,{made},1] convolution(%a, %k), window={{{window}}}, dim_labels=b0f_0io->b0f
+}}
+"""
+    assert HloProgram(text).flops == 2 * pairs
 
 
 def test_the_arithmetic_of_a_step_is_known_before_it_is_compiled() -> None:
@@ -222,6 +285,7 @@ def test_a_ring_sends_twice_what_is_reduced() -> None:
     assert exchanged_bytes(HloProgram(PROGRAM), 8) == pytest.approx(2 * 7 / 8 * 4 * 1024)
     assert exchanged_bytes(HloProgram(PROGRAM), 2) == pytest.approx(4 * 1024)
     assert exchanged_bytes(HloProgram(PROGRAM), 1) == 0
+    assert (ring_bytes(8e6, 8), ring_bytes(8e6, 1)) == (14e6, 0)
 
 
 def test_an_exchange_in_the_background_counts_once() -> None:

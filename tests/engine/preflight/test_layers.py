@@ -66,7 +66,9 @@ def test_depthwise_convolutions_and_embeddings_waste_too() -> None:
     embedding = layers.Embedding(1000, 50, name="words")
     (words,) = wastes([keras.Input((10,), dtype="int32"), embedding])
     assert words.share == pytest.approx(1 - 50 / 128)
-    assert words.flops == 0.0
+    assert (words.flops, words.nearest) == (0.0, 128)
+    (wide,) = wastes([keras.Input((10,), dtype="int32"), layers.Embedding(1000, 200)])
+    assert wide.nearest == 256
 
 
 def test_the_places_of_a_depthwise_convolution_count() -> None:
