@@ -135,9 +135,15 @@ class Framework(ABC):
         `after` gets the model's outputs and the other arguments.
         """
 
-    @abstractmethod
     def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
         """Read the memory of devices of a kind, such as ``gpu``; `numbers` are those of this process by replica."""
+        from ..runs.events import ReplicaMemory
+
+        return [ReplicaMemory(index, *self._memory(kind, one), None, NO_DUTY) for index, one in numbers.items()]
+
+    @abstractmethod
+    def _memory(self, kind: str, number: int) -> tuple[int | None, int | None, int | None, str]:
+        """Return the bytes in use on a device, their peak, their limit, and why one of them is missing."""
 
     def traces_steps(self, model: Any) -> bool:
         """Return whether `fit` calls the step of a compiled model only to trace it, not for every batch."""

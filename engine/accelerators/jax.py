@@ -21,13 +21,13 @@ from ..machine.sources import installed_versions
 from ..storage.disk_space import COMPILED, compiled_files, make_room
 from ..storage.keyed_store import key_of
 from ..storage.paths import cache_folder
-from .framework import NO_DUTY, Accelerator, Framework, Share
+from .framework import Accelerator, Framework, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..config.run_config import RunConfig
-    from ..runs.events import Replica, ReplicaMemory
+    from ..runs.events import Replica
 
 _PLATFORMS = {"gpu": ("gpu", "cuda", "rocm"), "tpu": ("tpu",)}
 _THREADS_PER_REPLICA = 8
@@ -136,22 +136,16 @@ class Jax(Framework):
 
         return call
 
-    def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
+    def _memory(self, kind: str, number: int) -> tuple[int | None, int | None, int | None, str]:
         import jax
 
-        from ..runs.events import ReplicaMemory
-
-        devices, found = {device.id: device for device in jax.local_devices()}, []
-        for index, number in numbers.items():
-            stats, why_not = dict[str, int](), "JAX reports no memory for this device"
-            try:
-                stats = (devices[number].memory_stats() if number in devices else None) or {}
-            except RuntimeError as error:  # the class of XLA's errors
-                why_not = f"JAX reports an error: {one_line(error, 100)}"
-            used, peak, limit = (stats.get(name) for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_limit"))
-            why_not = why_not if None in (used, peak, limit) else ""
-            found.append(ReplicaMemory(index, used, peak, limit, why_not, None, NO_DUTY))
-        return found
+        device = next((device for device in jax.local_devices() if device.id == number), None)
+        try:
+            stats = (device.memory_stats() if device is not None else None) or {}
+        except RuntimeError as error:  # the class of XLA's errors
+            return None, None, None, f"JAX reports an error: {one_line(error, 100)}"
+        used, peak, limit = (stats.get(name) for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_limit"))
+        return used, peak, limit, "JAX reports no memory for this device" if None in (used, peak, limit) else ""
 
     def traces_steps(self, model: Any) -> bool:
         """Return whether `fit` compiles the step: Keras does not if a layer does not allow it."""

@@ -19,14 +19,14 @@ from ..machine.devices import Hardware, detect_hardware
 from ..machine.install import compiles_for_cpu, install_line
 from ..machine.resources import usable_cores
 from ..machine.sources import this_machine
-from .framework import NO_DUTY, Accelerator, Framework, NotPossibleError
+from .framework import Accelerator, Framework, NotPossibleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ..config.run_config import RunConfig
-    from ..runs.events import Replica, ReplicaMemory
+    from ..runs.events import Replica
 
 LIMIT_S = 90.0  # longest time a TPU may take to answer: a v3-8 takes about 15 s, a slice of several hosts longer
 _LOCAL = "local"
@@ -117,25 +117,16 @@ class TensorFlow(Framework):
         # As tensors: every new value of a number or an array would be traced again.
         return lambda *given: traced(*tf.nest.map_structure(tf.constant, given)).numpy()
 
-    def memory(self, kind: str, numbers: Mapping[int, int]) -> list[ReplicaMemory]:
+    def _memory(self, kind: str, number: int) -> tuple[int | None, int | None, int | None, str]:
         import tensorflow as tf
 
-        from ..runs.events import ReplicaMemory
-
-        found = []
-        for index, number in numbers.items():
-            used = peak = None
-            try:
-                info = tf.config.experimental.get_memory_info(f"{kind.upper()}:{number}")
-            except (ValueError, RuntimeError, tf.errors.OpError) as error:
-                why_not = f"TensorFlow reports an error: {one_line(error, 100)}"
-            else:
-                why_not = "TensorFlow has counted no memory there"
-                if info["peak"]:  # else it does not follow the device, or nothing was put there yet
-                    used, peak = int(info["current"]), int(info["peak"])
-                    why_not = "TensorFlow reports no limit: its share grows as needed"
-            found.append(ReplicaMemory(index, used, peak, None, why_not, None, NO_DUTY))
-        return found
+        try:
+            info = tf.config.experimental.get_memory_info(f"{kind.upper()}:{number}")
+        except (ValueError, RuntimeError, tf.errors.OpError) as error:
+            return None, None, None, f"TensorFlow reports an error: {one_line(error, 100)}"
+        if not info["peak"]:  # it does not follow the device, or nothing was put there yet
+            return None, None, None, "TensorFlow has counted no memory there"
+        return int(info["current"]), int(info["peak"]), None, "TensorFlow reports no limit: its share grows as needed"
 
     def showing_shapes(self, model: Any, step: Callable[..., Any], show: Callable[[Any], None]) -> Any:
         """Return a step that XLA compiles: it does so for each shape, while TensorFlow traces a batch of any length.

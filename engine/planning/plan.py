@@ -295,7 +295,7 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
     yield from _own_data_findings(config)
     compared = [name for name in config.metrics if "accuracy" in name]
     if compared and config.loss_name in _NUMBER_LOSSES:
-        text = f"{compared[0]} says little about numbers; metrics=mean_absolute_error does."
+        text = f"{compared[0]} is meaningless for regression; use metrics=mean_absolute_error."
         yield Finding(Severity.WARNING, text, key="metrics")
 
 

@@ -81,7 +81,10 @@ def products(layer: Any) -> list[Product]:
         return _attention(layer)
     kernel = getattr(layer, "kernel", None)
     if kernel is None and (cell := getattr(layer, "cell", None)) is not None:
-        return _recurrent(layer, cell)
+        # A recurrent layer multiplies its input and its state at every step.
+        kernels = [getattr(cell, name, None) for name in ("kernel", "recurrent_kernel")]
+        shapes = [tuple(one.shape) for one in kernels if one is not None and len(one.shape) == 2]
+        return [Product(_length(layer), one[0], one[1], int(getattr(layer, "units", one[1]))) for one in shapes]
     if kernel is None or "Depthwise" in kind or "Separable" in kind:
         return []
     shape = tuple(kernel.shape)
@@ -126,13 +129,6 @@ def _length(layer: Any, number: int = 0) -> int:
     inputs = shapes_of(layer, "input")
     shape = next((one for one in (*inputs[number : number + 1], *inputs[:1]) if len(one) > 1), (None, None))
     return shape[1] or 1
-
-
-def _recurrent(layer: Any, cell: Any) -> list[Product]:
-    """A recurrent layer multiplies its input and its state at every step."""
-    kernels = [getattr(cell, name, None) for name in ("kernel", "recurrent_kernel")]
-    shapes = [tuple(kernel.shape) for kernel in kernels if kernel is not None and len(kernel.shape) == 2]
-    return [Product(_length(layer), one[0], one[1], int(getattr(layer, "units", one[1]))) for one in shapes]
 
 
 _LEAST_SHARE = 0.005  # waste below this share is not reported

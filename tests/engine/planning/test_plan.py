@@ -417,7 +417,7 @@ MINE = "def build(shape, classes): ...\n"
         ({"loss": "mine.py:build"}, "", "info", "set outputs=logits"),
         ({"loss": "mine.py:build", "outputs": "logits"}, "", "info", "gives logits"),
         ({"loss": "kind=mae, team=categorical_crossentropy"}, "", "info", "kind mean_absolute_error, "),
-        ({"model": "cnn", "loss": "mean_squared_error", "metrics": ["accuracy"]}, "", "warning", "accuracy says"),
+        ({"model": "cnn", "loss": "mean_squared_error", "metrics": ["accuracy"]}, "", "warning", "accuracy is"),
     ],
 )
 def test_what_is_said_of_the_user_s_code_and_its_outputs(
