@@ -58,8 +58,9 @@ class Heartbeat:
         journal: JournalWriter,
         control: Control,
         on_removed: Callable[[str], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._run, self._journal, self._control = run, journal, control
+        self._run, self._journal, self._control, self._clock = run, journal, control, clock
         self._on_removed = on_removed or control.stop
         self._next_beat = 0.0
         run.control.mkdir(mode=0o700, exist_ok=True)
@@ -69,7 +70,7 @@ class Heartbeat:
 
     def tick(self) -> None:
         """Beat once per second, read requests, and write waiting events. Cheap: call it ten times per second."""
-        now = time.monotonic()
+        now = self._clock()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_S
             # The time of this machine, not of a file server: the journal's times are compared with it.

@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import all_of, private_mode
+from tests.hostile_runs import large, loop, nested, zeros
 from tpu_console.engine.runs.control import STOP, Control, Request, ask, is_waiting, take_requests
 from tpu_console.engine.runs.events import Steering, StopAfter, StopRequested
 from tpu_console.engine.runs.heartbeat import Heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
 NAME = "00000000000000000001-0123abcd.json"
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    return create_run("asked", tmp_path)
 
 
 def test_requests_are_private_files_and_are_taken_once_in_their_order(run: RunDirectory) -> None:
@@ -49,37 +46,18 @@ def test_no_request_of_many_terminals_is_lost_or_doubled(run: RunDirectory) -> N
     assert sorted(found) == sorted(future.result() for future in written)
 
 
-def _write(content: str | bytes) -> Callable[[Path], object]:
-    return lambda path: path.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def _large(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(1 << 30)
-
-
-HOSTILE = {
-    "empty": _write(""),
-    "no JSON": _write("pause"),
-    "not UTF-8": _write(b'{"action":"pause","by":"\xff"}'),
-    "a list": _write("[]"),
-    "nested": _write("[" * 100_000),
-    "no action": _write(json.dumps({"by": "me"})),
-    "an unknown action": _write(json.dumps({"action": "format", "by": "me"})),
-    "an action of another type": _write(json.dumps({"action": ["pause"], "by": "me"})),
-    "a value of another type": _write(json.dumps({"action": "epochs", "by": "me", "value": 3})),
-    "huge": _large,
-    "endless": lambda path: path.symlink_to("/dev/zero"),
-    "a pipe": os.mkfifo,
-    "a loop": lambda path: path.symlink_to(path.name),
-}
-
-
-@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(
+    "request_",
+    [
+        *(b"", b"pause", b'{"action":"pause","by":"\xff"}', b"[]", nested(100_000).encode(), b'{"by":"me"}'),
+        *(b'{"action":"format","by":"me"}', b'{"action":["pause"],"by":"me"}'),
+        *(b'{"action":"epochs","by":"me","value":3}', large, zeros, os.mkfifo, loop),
+    ],
+)
 def test_a_hostile_request_is_removed_and_the_others_are_read(
-    run: RunDirectory, make: Callable[[Path], object]
+    run: RunDirectory, request_: bytes | Callable[[Path], object]
 ) -> None:
-    make(run.control / NAME)
+    request_(run.control / NAME) if callable(request_) else (run.control / NAME).write_bytes(request_)
     ask(run, Steering.PAUSE, "asked")
     assert [one.action for one in take_requests(run)] == ["pause"]
     assert not list(run.control.iterdir())

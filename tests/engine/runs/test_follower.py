@@ -12,15 +12,9 @@ from tpu_console.engine.runs.events import Noticed, RunFinished, RunResumed, Run
 from tpu_console.engine.runs.follower import LogTail, RunFollower
 from tpu_console.engine.runs.heartbeat import Liveness, write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    return create_run("a", tmp_path)
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 def append(run: RunDirectory, raw: bytes) -> None:

@@ -1,40 +1,48 @@
-"""The beat of a training process: it is seen to live, and it hears requests."""
+"""The beat of a training process: it hears requests, and whether its run lives is judged by it, whatever clocks say."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-import time
+import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import all_of, wait_until
+from tests.helpers import BeatingProcess, all_of, gone_process, leave_dead, wait_until
+from tpu_console.engine.machine.process_identity import Sight, identify, look_for
+from tpu_console.engine.runs import heartbeat as beats
 from tpu_console.engine.runs.control import Control, ask
 from tpu_console.engine.runs.events import Steering, StopRequested
-from tpu_console.engine.runs.heartbeat import BEAT_S, Heartbeat, HeartbeatThread
+from tpu_console.engine.runs.heartbeat import LOST_S, SILENT_S, Heartbeat, Liveness, write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.storage.files import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    return create_run("a", tmp_path)
+def run(run: RunDirectory) -> RunDirectory:
+    """A run of this process."""
+    write_heartbeat(run, os.getpid())
+    return run
 
 
-def test_a_tick_touches_the_heartbeat(run: RunDirectory) -> None:
-    heartbeat = Heartbeat(run, JournalWriter(run.journal), Control())
-    os.utime(run.heartbeat, (1.0, 1.0))
-    began = time.monotonic()
-    heartbeat.tick()
-    assert run.heartbeat.stat().st_mtime > 1.0
-    os.utime(run.heartbeat, (1.0, 1.0))
-    heartbeat.tick()
-    # Once a second is enough; a machine that stands still for a second comes to the next one.
-    assert run.heartbeat.stat().st_mtime == 1.0 or time.monotonic() - began > BEAT_S
+def test_a_tick_touches_the_heartbeat_once_a_second(run: RunDirectory) -> None:
+    times = iter([50.0, 50.9, 51.0])
+    heartbeat = Heartbeat(run, JournalWriter(run.journal), Control(), clock=lambda: next(times))
+    touched = []
+    for _ in range(3):
+        os.utime(run.heartbeat, (1.0, 1.0))
+        heartbeat.tick()
+        touched.append(run.heartbeat.stat().st_mtime > 1.0)
+    assert touched == [True, False, True]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\x00"])
@@ -42,7 +50,7 @@ def test_a_request_that_cannot_be_read_is_a_request_all_the_same(run: RunDirecto
     control = Control()
     (run.control / "stop.json").write_text(content, encoding="utf-8")
     Heartbeat(run, JournalWriter(run.journal), control).tick()
-    assert control.reason == "asked by a control file"
+    assert control.reason
 
 
 def test_the_first_reason_to_stop_counts_whatever_is_in_its_place(run: RunDirectory) -> None:
@@ -55,14 +63,14 @@ def test_the_first_reason_to_stop_counts_whatever_is_in_its_place(run: RunDirect
     heartbeat.tick()
     control.stop("again")
     heartbeat.tick()
-    assert control.reason == "asked by a control file"
+    assert control.reason != "again"
     assert [one.action for one in control.take()] == ["pause"]
     assert [event.reason for event in all_of(run, StopRequested)] == [control.reason]
 
 
 def test_a_heart_thread_outlives_a_vanished_folder_and_stops_when_told(run: RunDirectory) -> None:
     control = Control()
-    thread = HeartbeatThread(Heartbeat(run, JournalWriter(run.journal), control))
+    thread = beats.HeartbeatThread(Heartbeat(run, JournalWriter(run.journal), control))
     thread.start()
     try:
         shutil.rmtree(run.path)
@@ -72,3 +80,210 @@ def test_a_heart_thread_outlives_a_vanished_folder_and_stops_when_told(run: RunD
     finally:
         thread.stop()
     assert not thread.is_alive()
+
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+ALIVE, SILENT, DEAD, STARTING = Liveness.ALIVE, Liveness.SILENT, Liveness.DEAD, Liveness.STARTING
+RUNNING, GONE, UNSEEN = Sight.RUNNING, Sight.GONE, Sight.UNSEEN
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+
+
+class Viewer:
+    """A viewer with clocks that a test moves."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+        self.clock = 1000.0
+        self.now = float(int(run.path.stat().st_mtime))  # file times keep whole seconds exactly
+        self.watch = beats.HeartbeatWatch(run, lambda: self.clock, lambda: self.now)
+
+    def look(self, after_s: float = 0.0) -> tuple[Liveness, int]:
+        """Look again and again while a time passes; return what the last look says."""
+        step = 0.5
+        for _ in range(int(after_s / step)):
+            self.pass_by(step)
+            self.watch.look()
+        life = self.watch.look()
+        return life.liveness, life.silent_s
+
+    def pass_by(self, seconds: float) -> None:
+        self.clock += seconds
+        self.now += seconds
+
+    def beat(self, skew_s: float = 0.0) -> None:
+        """Let the run beat, on a machine whose clock is ahead by so much."""
+        os.utime(self.run.heartbeat, (self.now + skew_s, self.now + skew_s))
+
+
+def elsewhere(run: RunDirectory) -> None:
+    """Make it a run of another machine."""
+    beat = json.loads(run.heartbeat.read_text())
+    write_whole(run.heartbeat, json.dumps(beat | {"host": "another-machine", "boot_id": "another"}))
+
+
+def test_a_run_that_freezes_does_not_respond_until_it_beats_again(run: RunDirectory) -> None:
+    viewer = Viewer(run)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    viewer.pass_by(1)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    assert viewer.look(after_s=SILENT_S - 1) == (ALIVE, 0)
+    assert viewer.look(after_s=16) == (SILENT, 25)
+    assert viewer.look(after_s=HOUR_S) == (SILENT, 3625)  # its process is there: however long, it is not dead
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+
+
+@pytest.mark.parametrize("skew_s", [-10 * HOUR_S, -100.0, -20.0, 20.0, 100.0, 10 * HOUR_S])
+def test_a_machine_with_another_clock_is_judged_by_whether_it_beats(run: RunDirectory, skew_s: float) -> None:
+    elsewhere(run)
+    viewer = Viewer(run)
+    viewer.beat(skew_s)
+    assert viewer.look()[0] is (DEAD if abs(skew_s) > LOST_S else SILENT)  # at the first look the clocks count
+    for _ in range(20):
+        viewer.pass_by(1)
+        viewer.beat(skew_s)
+        assert viewer.look(after_s=1) == (ALIVE, 0)
+    assert viewer.look(after_s=SILENT_S + 1)[0] is SILENT
+    assert viewer.look(after_s=LOST_S) == (DEAD, 0)
+    viewer.beat(skew_s)
+    assert viewer.look() == (ALIVE, 0)
+
+
+@pytest.mark.parametrize("jump_s", [-10 * HOUR_S, -60.0, 60.0, 1000 * DAY_S])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_clock_that_is_set_and_a_viewer_that_was_suspended_change_nothing(
+    run: RunDirectory, jump_s: float, is_elsewhere: bool
+) -> None:
+    if is_elsewhere:
+        elsewhere(run)
+    viewer = Viewer(run)
+    viewer.beat(skew_s=-25)
+    assert viewer.look() == (SILENT, 25)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    viewer.now += jump_s
+    for _ in range(20):  # the jump comes between two beats
+        assert viewer.look(after_s=1) == (ALIVE, 0)
+        viewer.beat()
+    viewer.pass_by(HOUR_S)  # nobody looked
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+
+
+def test_a_waiting_stop_is_seen_and_a_run_that_crashed_or_vanished_is_dead(run: RunDirectory) -> None:
+    viewer = Viewer(run)
+    assert not viewer.watch.look().stop_waits
+    ask(run, Steering.STOP, "asked")
+    assert viewer.watch.look().stop_waits
+    leave_dead(run)
+    assert Viewer(run).look() == (DEAD, 0)
+    run.heartbeat.write_text(json.dumps({"waiting": "9" * 5000}), encoding="utf-8")
+    assert Viewer(run).watch.look().waiting is None
+    shutil.rmtree(run.path)
+    assert viewer.look() == (DEAD, 0)
+
+
+def test_before_the_first_heartbeat_a_run_is_starting_for_a_while(run: RunDirectory) -> None:
+    run.heartbeat.unlink()
+    viewer = Viewer(run)
+    assert viewer.look(after_s=beats.STARTING_S - 1) == (STARTING, 0)
+    assert viewer.look(after_s=2) == (DEAD, 0)
+    viewer = Viewer(run)
+    viewer.now -= HOUR_S  # set back: the folder is from the future
+    assert viewer.look(after_s=beats.STARTING_S + 1) == (DEAD, 0)
+
+
+def test_a_heartbeat_that_cannot_be_read_for_a_while_is_not_a_death(run: RunDirectory) -> None:
+    elsewhere(run)
+    viewer = Viewer(run)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    run.heartbeat.unlink()
+    run.heartbeat.mkdir()  # a stale handle of a network file system fails in the same way
+    assert viewer.look(after_s=5) == (ALIVE, 0)
+    assert viewer.look(after_s=10)[0] is SILENT
+    assert viewer.look(after_s=LOST_S) == (DEAD, 0)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "null", "[]", "{}", "{", '{"host": 3}', '{"host": "%h", "pid": "x"}', "\x00\x00", "[" * 60_000]
+)
+def test_a_heartbeat_that_makes_no_sense_is_judged_by_its_age(run: RunDirectory, content: str) -> None:
+    run.heartbeat.write_text(content.replace("%h", socket.gethostname()), encoding="utf-8")
+    viewer = Viewer(run)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    assert viewer.look(after_s=LOST_S + 1) == (DEAD, 0)
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("changes", "sight"),
+    [
+        ({"created": 5.0}, RUNNING),  # computed from the clock: whatever it says, the ticks count
+        ({"start_ticks": 1}, GONE),  # the number was given to another process
+        ({"pid": 2**22 + 1}, GONE),
+        ({"pid": 10**30}, GONE),
+        ({"boot_id": "another boot or machine"}, UNSEEN),
+        ({"pid_namespace": 1}, UNSEEN),
+        ({"host": "another-machine"}, UNSEEN),
+        ({"pid": "x"}, UNSEEN),
+        ({"pid": -1}, UNSEEN),
+        ({"pid": 0}, UNSEEN),
+        ({"pid": None}, UNSEEN),
+        ({"start_ticks": None}, GONE),
+    ],
+)
+def test_where_a_process_is_looked_for(changes: dict[str, object], sight: Sight) -> None:
+    assert look_for(identify(os.getpid()) | changes) is sight
+
+
+def test_without_proc_the_creation_time_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tpu_console.engine.machine.process_identity._PROC", tmp_path)
+    identity = identify(os.getpid())
+    assert identity.keys() == {"pid", "host", "created"}
+    assert look_for(identity) is RUNNING
+    assert look_for(identity | {"created": identity["created"] - 60}) is GONE
+    assert look_for(identity | {"pid": gone_process()}) is GONE
+
+
+def test_a_process_that_ended_and_was_not_waited_for_is_gone() -> None:
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
+        identity = identify(process.pid)
+        assert look_for(identity) is RUNNING
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
+        assert look_for(identity) is GONE
+
+
+@pytest.fixture
+def in_namespace(tmp_path: Path) -> Iterator[BeatingProcess]:
+    """A run that beats in another PID namespace of this machine, as in a container with the same host name."""
+    ways = (["unshare", "--pid", "--fork"], ["unshare", "--user", "--map-root-user", "--pid", "--fork"])
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare here")
+    way = next(
+        (way for way in ways if subprocess.run([*way, "true"], capture_output=True, check=False).returncode == 0), None
+    )
+    if way is None:
+        pytest.skip("this machine allows no new PID namespace")
+    process = BeatingProcess(create_run("contained", tmp_path), [*way, "--kill-child"])
+    yield process
+    process.kill()
+
+
+@on_linux
+def test_a_run_in_another_pid_namespace_lives_by_its_heartbeat(in_namespace: BeatingProcess) -> None:
+    run = in_namespace.run
+    beat = json.loads(run.heartbeat.read_text())
+    assert beat["host"] == socket.gethostname()
+    assert beat["pid"] < 10  # its number there means another process here
+    assert look_for(beat) is UNSEEN
+    assert beats.liveness_of(run) is ALIVE
+    viewer = Viewer(run)
+    viewer.look()
+    in_namespace.kill()
+    assert viewer.look(after_s=SILENT_S + 1)[0] is SILENT
+    assert viewer.look(after_s=LOST_S) == (DEAD, 0)

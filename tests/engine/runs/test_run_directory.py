@@ -1,20 +1,27 @@
-"""The run directory: names, permissions, finding a run, and whether something trains in it."""
+"""The run directory: names, permissions, finding a run, what a killed process left, and what a person wrote on it."""
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import asdict
 
-from tests.helpers import private_mode
+from tests.helpers import gone_process, leave_dead, private_mode
+from tests.hostile_runs import HOSTILE, UNSAFE, large, loop, nested, zeros
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run, is_run, list_runs
+from tpu_console.engine.runs import run_directory
+from tpu_console.engine.runs.run_directory import NO_ANNOTATIONS, RunDirectory, create_run, find_run, is_run, list_runs
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.engine.storage.paths import runs_folder, user_presets_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
@@ -138,3 +145,76 @@ def test_a_journal_or_a_configuration_makes_a_folder_a_run(tmp_path: Path) -> No
         assert is_run(run.path)
         assert not is_run(path)
         path.unlink()
+
+
+@pytest.fixture
+def killed(run: RunDirectory) -> RunDirectory:
+    """A run whose process was killed."""
+    run.journal.touch()
+    run.cache.mkdir()
+    (run.cache / "train_0.data").write_bytes(b"images")
+    run.checkpoints.mkdir()
+    leave_dead(run)
+    return run
+
+
+def test_the_process_that_trains_a_run_removes_what_the_one_before_left(killed: RunDirectory) -> None:
+    left = [folder / f".draft-{gone_process()}-x" for folder in (killed.path, killed.checkpoints, killed.control)]
+    reused = killed.path / f".draft-{os.getpid()}-model.keras"
+    for path in (*left, reused):
+        path.touch()
+    os.utime(reused, (1e9, 1e9))
+    written = killed.control / f".draft-{os.getpid()}-stop.json"  # by a console that runs
+    written.touch()
+    run_directory.discard_leftovers(killed)
+    assert {path.name for path in killed.path.rglob("*")} == {
+        "events.jsonl", "heartbeat.json", "reserved-space", "checkpoints", "control", written.name,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "control", "cache"])
+def test_nothing_is_removed_through_a_link(killed: RunDirectory, tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for file in (".bashrc.1", "notes.7.draft", f".draft-{gone_process()}-x"):
+        (elsewhere / file).touch()
+    (killed.path / name).rename(tmp_path / "moved")
+    (killed.path / name).symlink_to(elsewhere)
+    run_directory.discard_leftovers(killed)
+    assert len([*elsewhere.iterdir()]) == 3
+
+
+WRITTEN = run_directory.Annotations("my best", ("baseline", "b"), "as in the paper", archived=True)
+
+
+def test_what_is_written_is_read_and_private(run: RunDirectory) -> None:
+    assert run_directory.read_annotations(run.path) == NO_ANNOTATIONS
+    run_directory.write_annotations(run.path, WRITTEN)
+    assert run_directory.read_annotations(run.path) == WRITTEN
+    assert private_mode(run.annotations) == 0o600
+    run_directory.write_annotations(run.path, NO_ANNOTATIONS)
+    assert not run.annotations.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff", nested(100_000).encode(), zeros, loop, large])
+def test_a_damaged_file_is_as_none(run: RunDirectory, content: bytes | Callable[[Path], object]) -> None:
+    content(run.annotations) if callable(content) else run.annotations.write_bytes(content)
+    assert run_directory.read_annotations(run.path) == NO_ANNOTATIONS
+
+
+def test_hostile_text_is_cleaned_and_cut_off(run: RunDirectory) -> None:
+    values = {"title": HOSTILE * 9, "tags": [HOSTILE, 7, "", "a, b", *map(str, range(99))], "note": HOSTILE * 99}
+    run.annotations.write_text(json.dumps(values | {"archived": "yes", "new": 1}))
+    found = run_directory.read_annotations(run.path)
+    assert not UNSAFE & {*found.title, *found.note, *"".join(found.tags)}
+    assert (len(found.title), len(found.note), len(found.tags)) == (80, 2000, 20)
+    assert all(len(tag) <= 40 and not set(" ,") & {*tag} for tag in found.tags)
+    assert "a-b" in found.tags
+    assert found.archived is False
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda v: st.lists(v) | st.dictionaries(
+    st.sampled_from(["title", "tags", "note", "archived"]), v)))  # fmt: skip
+def test_cleaning_takes_anything_and_changes_nothing_the_second_time(values: Any) -> None:
+    once = run_directory.cleaned(values)
+    assert run_directory.cleaned(asdict(once)) == once
