@@ -1,56 +1,52 @@
-"""What is sampled beside training: the host within its limits, devices with reasons, this host's pace, the thread."""
+"""What is sampled beside training: the host within its limits, devices with reasons, this host's pace, the thread.
+
+A TPU's runtime is a real gRPC server of the same protocol, which goes through all its troubles.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import mmap
 import os
+import socket
+import threading
 import time
-from contextlib import nullcontext
-from importlib.util import find_spec
+from concurrent import futures
+from contextlib import ExitStack, closing, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
+from google.protobuf import descriptor_pb2  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from tests.engine.monitoring.tpu_runtime import GIB, Runtime
 from tests.helpers import LIMIT_S, all_of, events_of, replace, run_python, small_config, wait_until
 from tpu_console.engine.accelerators.framework import Accelerator, Share
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.machine.sources import Sources, this_machine
-from tpu_console.engine.monitoring.sampler import (
-    DUTY_CYCLE,
-    HBM_TOTAL,
-    HBM_USED,
-    DeviceReader,
-    HostPace,
-    HostReader,
-    differs,
-)
+from tpu_console.engine.monitoring import sampler
+from tpu_console.engine.monitoring.sampler import DUTY_CYCLE, HBM_TOTAL, HBM_USED, DeviceReader, HostPace, HostReader
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.main import EngineThread
-from tpu_console.engine.runs.events import (
-    EpochEnded,
-    FitStarted,
-    HostSampled,
-    MemorySampled,
-    Progress,
-    Replica,
-    ReplicaMemory,
-    RunFinished,
-    RunResumed,
-    RunSource,
-)
+from tpu_console.engine.runs import events
+from tpu_console.engine.runs.events import HostSampled, MemorySampled, Progress, Replica, ReplicaMemory
 from tpu_console.engine.runs.journal import JournalWriter, encode
 from tpu_console.engine.training.notebook import NotebookRun
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
+
+    Serve = Callable[..., "Runtime"]
+
+GIB = 1 << 30
 
 
 class Clock:
     """Time that passes when it is told to."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now
@@ -158,23 +154,23 @@ def test_this_machine_s_own_figures() -> None:
     assert 1 << 20 < sample.ram_bytes < sample.ram_limit_bytes
 
 
-def fit(batch: int | None = 32) -> FitStarted:
-    return FitStarted(2, 100, batch, None, 1)
+def fit(batch: int | None = 32) -> events.FitStarted:
+    return events.FitStarted(2, 100, batch, None, 1)
 
 
 def step(number: int, elapsed_s: float) -> Progress:
     return Progress(1, number, number, elapsed_s, {})
 
 
-def epoch(number: int, elapsed_s: float, validation_s: float) -> EpochEnded:
-    return EpochEnded(1, number, 100, elapsed_s, 1.0, 0.0, validation_s, None, None, None, {})
+def epoch(number: int, elapsed_s: float, validation_s: float) -> events.EpochEnded:
+    return events.EpochEnded(1, number, 100, elapsed_s, 1.0, 0.0, validation_s, None, None, None, {})
 
 
 def test_the_pace_is_that_of_this_host_s_share_since_the_last_look() -> None:
     clock = Clock()
     pace = HostPace(share=0.25, clock=clock)
     assert (pace.elapsed_s(), pace.look()[0]) == (None, None)
-    assert "has not begun" in pace.look()[1]
+    assert "begun" in pace.look()[1]
     pace.on_event(fit())
     clock.now += 12.5
     assert (pace.elapsed_s(), pace.look()[0]) == (12.5, None)
@@ -217,7 +213,7 @@ def test_a_run_that_goes_back_to_a_checkpoint_goes_on_with_its_seconds() -> None
     pace = HostPace(clock=clock)
     pace.on_event(fit())
     clock.now += 50
-    pace.on_event(RunResumed(1, 0, 10, 20.0, 1, "here"))
+    pace.on_event(events.RunResumed(1, 0, 10, 20.0, 1, "here"))
     clock.now += 30  # the model is compiled again
     assert pace.elapsed_s() is None
     pace.on_event(fit())
@@ -268,33 +264,22 @@ print(json.dumps(told))
 """
 
 
-@pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed (extra `tpu`)")
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed (extra `tpu`)")
 @pytest.mark.slow
-def test_jax_says_why_it_reports_no_memory_of_a_cpu_and_the_runtime_fills_it_in(tmp_path: Path) -> None:
-    runtime = Runtime(
-        {
-            HBM_USED: {0: 3 * GIB, 1: 5 * GIB, 2: 6 * GIB, 3: 7 * GIB},
-            HBM_TOTAL: dict.fromkeys(range(4), 16 * GIB),
-            DUTY_CYCLE: {0: 97.46, 1: 12.0},  # by chip, of two devices each
-        }
-    )
+def test_jax_says_why_it_reports_no_memory_of_a_cpu_and_the_runtime_fills_it_in(serve: Serve, tmp_path: Path) -> None:
+    used = {0: 3 * GIB, 1: 5 * GIB, 2: 6 * GIB, 3: 7 * GIB}
+    duty = {0: 97.46, 1: 12.0}  # by chip, of two devices each
+    runtime = serve({HBM_USED: used, HBM_TOTAL: dict.fromkeys(used, 16 * GIB), DUTY_CYCLE: duty})
     environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    try:
-        printed = run_python(JAX, str(runtime.port), cwd=tmp_path, env=environment)
-    finally:
-        runtime.close()
+    printed = run_python(JAX, str(runtime.port), cwd=tmp_path, env=environment)
     told = {name: [ReplicaMemory(**memory) for memory in memories] for name, memories in json.loads(printed).items()}
     why_not = "JAX reports no memory for this device"
-    assert [(memory.used_bytes, memory.limit_bytes, memory.why_not) for memory in told["gpu"]] == [
-        (None, None, why_not)
-    ] * 4
-    assert all("TPU" in memory.duty_why_not for memory in told["gpu"])
+    (no_duty,) = {memory.duty_why_not for memory in told["gpu"]}
+    assert "TPU" in no_duty
+    assert told["gpu"] == [ReplicaMemory(index, None, None, None, why_not, None, no_duty) for index in range(4)]
     # The peak is still missing, and why.
     assert told["tpu"] == [
-        ReplicaMemory(0, 3 * GIB, None, 16 * GIB, why_not, 97.5, ""),
-        ReplicaMemory(1, 5 * GIB, None, 16 * GIB, why_not, 97.5, ""),
-        ReplicaMemory(2, 6 * GIB, None, 16 * GIB, why_not, 12.0, ""),
-        ReplicaMemory(3, 7 * GIB, None, 16 * GIB, why_not, 12.0, ""),
+        ReplicaMemory(index, used[index], None, 16 * GIB, why_not, 97.5 if index < 2 else 12.0) for index in range(4)
     ]
 
 
@@ -302,7 +287,7 @@ def test_a_change_of_one_percent_is_written() -> None:
     before = ReplicaMemory(0, 1000, 1000, 5000, "", 50.0, "")
 
     def told(**changes: Any) -> bool:
-        return differs(MemorySampled((before,)), MemorySampled((replace(before, **changes),)))
+        return sampler.differs(MemorySampled((before,)), MemorySampled((replace(before, **changes),)))
 
     assert not told()
     assert not told(used_bytes=1009, peak_bytes=1009)
@@ -317,21 +302,19 @@ def test_a_change_of_one_percent_is_written() -> None:
 def test_a_run_s_host_is_sampled_on_the_axis_of_its_progress(tmp_path: Path) -> None:
     config = small_config(batch_size=8, steps_per_epoch=100_000, epochs=9)
     run = prepare_run(config, tmp_path / "runs")
-    thread = EngineThread(run, config, JournalWriter(run.journal), source=RunSource.IN_PROCESS)
+    thread = EngineThread(run, config, JournalWriter(run.journal), source=events.RunSource.IN_PROCESS)
     thread.start()
     wait_until(lambda: len([s for s in all_of(run, HostSampled) if s.examples_per_s]) >= 3, "three samples")
     thread.control.stop("asked by a test")
     thread.join(LIMIT_S)
     assert thread.succeeded
-    events = events_of(run)
-    assert isinstance(events[-1], RunFinished)
-    samples = [(place, event) for place, event in enumerate(events) if isinstance(event, HostSampled)]
-    rates = [sample for _, sample in samples if sample.examples_per_s]
-    progress = [event for event in events if isinstance(event, Progress)]
+    assert isinstance(events_of(run)[-1], events.RunFinished)
+    samples, progress = all_of(run, HostSampled), all_of(run, Progress)
+    rates = [sample for sample in samples if sample.examples_per_s]
     overall = 8 * (progress[-1].step - progress[0].step) / (progress[-1].elapsed_s - progress[0].elapsed_s)
     mean = sum(sample.examples_per_s or 0 for sample in rates) / len(rates)
     assert mean == pytest.approx(overall, rel=0.3)
-    assert all(sample.cpu_percent is not None and sample.ram_bytes for _, sample in samples)
+    assert all(sample.cpu_percent is not None and sample.ram_bytes for sample in samples)
     assert len(encode(rates[0], 1_795_200_000.123456)) < 300
     assert all_of(run, MemorySampled)[0].replicas[0].used_bytes
 
@@ -342,10 +325,10 @@ def test_a_notebook_s_host_is_sampled_until_its_run_ends() -> None:
     notebook.recorder.emit(fit(batch=None))
     wait_until(lambda: all_of(run, HostSampled), "a sample")
     notebook.finish()
-    assert isinstance(events_of(run)[-1], RunFinished)
+    assert isinstance(events_of(run)[-1], events.RunFinished)
     sample = all_of(run, HostSampled)[-1]
     assert sample.elapsed_s is not None
-    assert "batch size" in sample.why_not["examples_per_s"]
+    assert "batch" in sample.why_not["examples_per_s"]
     assert not all_of(run, MemorySampled)
 
 
@@ -355,3 +338,201 @@ def test_sampling_loads_no_framework_and_no_grpc_by_itself(tmp_path: Path) -> No
         "print(sorted({'tensorflow', 'keras', 'jax', 'grpc', 'google.protobuf'} & sys.modules.keys()))"
     )
     assert run_python(code, cwd=tmp_path) == "[]\n"
+
+
+TWO_CHIPS: dict[str, Mapping[int, float]] = {
+    HBM_USED: {0: 3 * GIB, 1: 5 * GIB},
+    HBM_TOTAL: {0: 16 * GIB, 1: 16 * GIB},
+    DUTY_CYCLE: {0: 97.5, 1: 0.0},
+}
+
+
+def response(metric: str, figures: Mapping[int, float]) -> bytes:
+    """Return the answer with one gauge per device."""
+    answer = sampler.messages()["MetricResponse"]()
+    answer.metric.name = metric
+    for device, figure in figures.items():
+        one = answer.metric.metrics.add()
+        one.attribute.value.int_attr = device
+        setattr(one.gauge, "as_int" if isinstance(figure, int) else "as_double", figure)
+    content: bytes = answer.SerializeToString()
+    return content
+
+
+class Runtime(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is untyped
+    """The server; figures may be changed while it runs.
+
+    Args:
+        figures: By metric, then by device; a metric that is not among them is not supported.
+        port: Where it listens; 0 for any free port.
+
+    Attributes:
+        awake: Cleared, it takes questions and does not answer.
+        raw: What it answers whatever is asked, where set.
+    """
+
+    def __init__(self, figures: Mapping[str, Mapping[int, float]], port: int = 0) -> None:
+        self.figures = dict(figures)
+        self.awake = threading.Event()
+        self.awake.set()
+        self.raw: bytes | None = None
+        self._server = grpc.server(futures.ThreadPoolExecutor(4), handlers=(self,), options=(("grpc.so_reuseport", 0),))
+        self.port: int = self._server.add_secure_port(f"localhost:{port}", grpc.local_server_credentials())
+        self._server.start()
+
+    def service(self, handler_call_details: Any) -> Any:
+        """Find who answers a call."""
+        return (
+            grpc.unary_unary_rpc_method_handler(self._answer) if handler_call_details.method == sampler.METHOD else None
+        )
+
+    def _answer(self, request: bytes, context: Any) -> bytes:
+        metric = sampler.messages()["MetricRequest"].FromString(request).metric_name
+        self.awake.wait(60)
+        if metric not in self.figures:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"Unsupported metric name: {metric}")
+        return self.raw if self.raw is not None else response(metric, self.figures[metric])
+
+    def close(self) -> None:
+        """Be gone, at once."""
+        self.awake.set()
+        self._server.stop(None).wait()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start servers, of which none outlives the test."""
+    with ExitStack() as stack:
+
+        def start(figures: Mapping[str, Mapping[int, float]] = TWO_CHIPS, port: int = 0) -> Runtime:
+            runtime = Runtime(figures, port)
+            stack.callback(runtime.close)
+            return runtime
+
+        yield start
+
+
+def test_every_chip_s_figures_are_read_and_change_with_the_runtime_s(serve: Serve) -> None:
+    runtime = serve()
+    with closing(sampler.RuntimeMetrics([runtime.port])) as metrics:
+        for metric, figures in TWO_CHIPS.items():
+            assert metrics.read(metric) == (figures, "")
+        runtime.figures[HBM_USED] = {0: 4 * GIB, 1: 60 * GIB}
+        assert metrics.read(HBM_USED)[0] == {0: 4 * GIB, 1: 60 * GIB}
+
+
+@pytest.mark.parametrize(
+    ("break_", "mend", "why"),
+    [
+        (lambda one, _: one.awake.clear(), lambda one, _: one.awake.set(), "(DEADLINE_EXCEEDED)"),
+        (lambda one, _: setattr(one, "raw", b"\xff\xff\xff"), lambda one, _: setattr(one, "raw", None), "localhost:"),
+        (lambda one, _: one.figures.pop(DUTY_CYCLE), lambda one, _: one.figures.update(TWO_CHIPS), "(NOT_FOUND)"),
+        (
+            lambda one, _: one.figures.update({DUTY_CYCLE: {}}),
+            lambda one, _: one.figures.update(TWO_CHIPS),
+            "no figures",
+        ),
+        (lambda one, _: one.close(), lambda one, serve: serve(port=one.port), "localhost:"),
+    ],
+    ids=["it hangs", "it answers nonsense", "it does not know the metric", "it has no figures yet", "it is gone"],
+)
+def test_a_runtime_in_trouble_is_asked_once_in_a_while_and_heard_again(
+    serve: Serve, break_: Callable[..., object], mend: Callable[..., object], why: str
+) -> None:
+    runtime, clock = serve(), Clock()
+    with closing(sampler.RuntimeMetrics([runtime.port], deadline_s=0.5, clock=clock)) as metrics:
+
+        def answered() -> bool:
+            clock.now += 11
+            return metrics.read(DUTY_CYCLE)[0] == TWO_CHIPS[DUTY_CYCLE]
+
+        wait_until(answered, "the first answer")
+        break_(runtime, serve)
+        figures, why_not = metrics.read(DUTY_CYCLE)
+        assert (figures, why in why_not) == ({}, True)
+        mend(runtime, serve)
+        assert metrics.read(DUTY_CYCLE) == ({}, why_not)  # it is not asked meanwhile
+        wait_until(answered, "an answer")
+
+
+def test_chips_with_a_port_each_are_put_together(serve: Serve) -> None:
+    first, second = serve({DUTY_CYCLE: {0: 10.0}}), serve({DUTY_CYCLE: {1: 20.0}})
+    with socket.create_server(("localhost", 0)) as listener:  # another server, which does not answer
+        ports = (listener.getsockname()[1], first.port, second.port)
+        with closing(sampler.RuntimeMetrics(ports, deadline_s=0.5)) as metrics:
+            assert metrics.read(DUTY_CYCLE)[0] == {0: 10.0, 1: 20.0}
+
+
+@pytest.mark.parametrize(
+    ("variables", "ports"),
+    [
+        ({}, (8431,)),
+        ({"TPU_RUNTIME_METRICS_PORTS": ""}, (8431,)),
+        ({"TPU_RUNTIME_METRICS_PORTS": "8431,8432, 8433,8434"}, (8431, 8432, 8433, 8434)),
+        ({"TPU_RUNTIME_METRICS_PORTS": "nonsense"}, (8431,)),
+    ],
+)
+def test_the_ports_come_from_the_environment(variables: dict[str, str], ports: tuple[int, ...]) -> None:
+    assert sampler.metric_ports(variables) == ports
+
+
+@pytest.mark.parametrize(
+    ("figures", "devices", "dealt"),
+    [
+        pytest.param({0: 1.0, 1: 2.0}, [0, 1], {0: 1.0, 1: 2.0}, id="a chip a device"),
+        pytest.param({0: 1.0, 1: 2.0}, [0, 1, 2, 3], {0: 1.0, 1: 1.0, 2: 2.0, 3: 2.0}, id="v3: two devices a chip"),
+        pytest.param({0: 1.0, 1: 2.0}, [3, 2, 0, 1], {0: 1.0, 1: 1.0, 2: 2.0, 3: 2.0}, id="replicas in another order"),
+        pytest.param({8: 1.0, 13: 4.0, 9: 2.0, 12: 3.0}, [8, 9, 12, 13], {8: 1.0, 9: 2.0, 12: 3.0, 13: 4.0}, id="pod"),
+        pytest.param({0: 1.0, 1: 2.0}, [4, 5], {4: 1.0, 5: 2.0}, id="numbered by host"),
+        pytest.param({0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}, [2], {2: 3.0}, id="a process a chip"),
+        pytest.param({0: 1.0, 1: 2.0, 2: 3.0}, [7], {}, id="neighbours only"),
+        pytest.param({0: 1.0, 1: 2.0, 2: 3.0}, [0, 1, 2, 3], {}, id="three of four"),
+        pytest.param({0: 1.0, 1: 2.0}, [0, 1, 0, 1], {}, id="two machines"),
+        pytest.param({}, [0], {}, id="nothing"),
+    ],
+)
+def test_figures_are_dealt_out_to_devices(
+    figures: dict[int, float], devices: list[int], dealt: dict[int, float]
+) -> None:
+    assert sampler.spread(figures, devices) == dealt
+
+
+LIBTPU = importlib.util.find_spec("libtpu")
+
+
+@pytest.mark.skipif(LIBTPU is None, reason="libtpu is not installed (extra `tpu`)")
+def test_the_fields_are_those_that_libtpu_itself_has() -> None:
+    assert LIBTPU is not None
+    assert LIBTPU.origin is not None
+    theirs = libtpu_protocol(Path(LIBTPU.origin).with_name("libtpu.so"))
+    fields = {message.name: {field.name: field for field in message.field} for message in theirs.message_type}
+    for name, ours in sampler.messages().items():
+        described = descriptor_pb2.DescriptorProto()
+        ours.DESCRIPTOR.CopyToProto(described)
+        for field in described.field:
+            their = fields[name][field.name]
+            assert (field.number, field.type, field.label) == (their.number, their.type, their.label), field.name
+    (service,) = theirs.service
+    (method,) = (method for method in service.method if method.name == "GetRuntimeMetric")
+    assert (service.name, theirs.package) == ("RuntimeMetricService", "tpu.monitoring.runtime")
+    assert (method.input_type, method.output_type) == tuple(
+        f".tpu.monitoring.runtime.{name}" for name in ("MetricRequest", "MetricResponse")
+    )
+
+
+def libtpu_protocol(library: Path) -> descriptor_pb2.FileDescriptorProto:
+    """The description of the protocol that the library carries, found by its file's name."""
+    path = b"cloud/tpu/lib/monitoring/runtime/proto/tpu_metric_service.proto"
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        begin = content.find(b"\x0a" + bytes([len(path)]) + path)
+        assert begin >= 0
+        text = content[begin : begin + (64 << 10)]
+    service = text.index(b"RuntimeMetricService")
+    for end in range(service, service + 4096):
+        try:
+            found = descriptor_pb2.FileDescriptorProto.FromString(text[:end])
+        except DecodeError:  # cut in the middle of a field: the end is further on
+            continue
+        if found.service and found.syntax:
+            return found
+    raise AssertionError("the description's end was not found")
