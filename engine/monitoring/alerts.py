@@ -187,12 +187,9 @@ class AlertWatch:
         free: Callable[[Path], int | None] = free_bytes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._recorder = recorder
+        self._recorder, self._webhook, self._free, self._clock = recorder, webhook, free, clock
         self._on_nan = options.nan
         self._kinds = {*options.kinds, *(["nan"] if options.nan != "off" else [])}
-        self._webhook = webhook
-        self._free = free
-        self._clock = clock
         self._lock = threading.Lock()
         # Without the progress within an epoch: the rules need only the newest event.
         self._state = state or RunState()

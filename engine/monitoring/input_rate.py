@@ -123,10 +123,7 @@ class InputRate:
         *,
         alerts: bool = True,
     ) -> None:
-        self._recorder = recorder
-        self._meter = meter
-        self._remedy = remedy
-        self._clock = clock
+        self._recorder, self._meter, self._remedy, self._clock = recorder, meter, remedy, clock
         self._lock = threading.Lock()
         self._since: float | None = None  # when counting went on, while training runs
         self._base = self._window = self._epoch = Taken()

@@ -68,9 +68,7 @@ class RuntimeMetrics:
     def __init__(
         self, ports: Sequence[int], *, deadline_s: float = _DEADLINE_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._ports = ports
-        self._deadline_s = deadline_s
-        self._clock = clock
+        self._ports, self._deadline_s, self._clock = ports, deadline_s, clock
         self._channels: dict[int, Any] = {}
         self._silences: dict[tuple[int, str], tuple[float, str]] = {}  # until when, and why
 
@@ -247,10 +245,8 @@ class HostReader:
     def __init__(
         self, process: int = 0, sources: Sources | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._process = process
-        self._host = socket.gethostname()
+        self._process, self._host, self._clock = process, socket.gethostname(), clock
         self._sources = sources or this_machine()
-        self._clock = clock
         self._resources = find_resources(self._sources)
         self._cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
         # A volume or a partition would count a disk's bytes twice.

@@ -42,11 +42,8 @@ class Webhook:
     def __init__(
         self, url: str, run: str, on_failure: Callable[[str], object], *, per_minute: int = 10, pause_s: float = 2.0
     ) -> None:
-        self._url = url
-        self._run = run
-        self._per_minute = per_minute
-        self._on_failure = on_failure
-        self._pause_s = pause_s
+        self._url, self._run, self._on_failure = url, run, on_failure
+        self._per_minute, self._pause_s = per_minute, pause_s
         self._opener = urllib.request.build_opener(_NoRedirects)
         self._waiting: queue.Queue[Alerted | None] = queue.Queue(_MOST_WAITING)
         self._sent_at: deque[float] = deque(maxlen=per_minute)

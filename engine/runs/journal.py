@@ -96,9 +96,11 @@ class JournalWriter:
     every second or more often (`Progress` and samples).
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, path: Path, clock: Callable[[], float] = time.time, sync: Callable[[int], object] = os.fsync
+    ) -> None:
         self._fd = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._clock, self._lock = clock, threading.Lock()
+        self._clock, self._sync, self._lock = clock, sync, threading.Lock()
         self._waiting: list[tuple[bytes, bool]] = []  # lines, and whether each is a measurement
         self._needs_sync = False
         self.has_ended = False  # whether the last event of the run was written
@@ -139,7 +141,7 @@ class JournalWriter:
             fd = os.dup(self._fd)
         # Outside the lock: an fsync may take long, and the training thread must not wait for it.
         with suppress(OSError):  # a pipe or a file system without fsync
-            os.fsync(fd)
+            self._sync(fd)
         os.close(fd)
 
     def close(self) -> None:

@@ -42,9 +42,7 @@ class KeyedStore(Generic[Value]):
     """
 
     def __init__(self, name: str, kind: Any, folder: Callable[[], Path] = lambda: runs_folder().parent) -> None:
-        self._name = name
-        self._kind = kind
-        self._folder = folder
+        self._name, self._kind, self._folder = name, kind, folder
 
     def put(self, key: str, value: Value) -> None:
         """Store a value, replacing an older one; does nothing if it is the same, or the folder cannot be written."""
@@ -60,8 +58,7 @@ class KeyedStore(Generic[Value]):
 
     def get(self, key: str) -> Value | None:
         """Return a value, with texts that are safe to show; None if it is missing or damaged."""
-        found = _read(self._path).get(key)
-        value: Value | None = None if found is None else typed(self._kind, found)
+        value: Value | None = typed(self._kind, _read(self._path).get(key))
         return value
 
     def items(self) -> dict[str, Value]:
