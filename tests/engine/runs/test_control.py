@@ -76,10 +76,10 @@ def test_control_characters_are_removed_and_other_files_stay(run: RunDirectory) 
 
 
 def test_a_stop_of_an_older_console_is_understood(run: RunDirectory) -> None:
-    (run.control / "stop.json").write_text(json.dumps({"reason": "asked from the console", "at": 1.0}))
+    (run.control / "stop.json").write_text(json.dumps({"reason": "asked here", "at": 1.0}))
     assert is_waiting(run, STOP)
     (request,) = take_requests(run)
-    assert (request.action, request.by) == ("stop", "asked from the console")
+    assert (request.action, request.by) == ("stop", "asked here")
     assert not is_waiting(run, STOP)
 
 

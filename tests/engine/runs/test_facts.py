@@ -113,7 +113,7 @@ def test_after_a_kill_history_and_summary_are_made_current_once(run: RunDirector
 
 @pytest.mark.parametrize("obstacle", ["a link", "a second name", "the folder is a link", "another user", "the lock"])
 def test_only_the_users_own_run_is_concluded_never_through_a_link_and_not_while_it_trains(
-    obstacle: str, run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    obstacle: str, run: RunDirectory
 ) -> None:
     state, target, held = killed(run), run.path.parent / "target", -1
     match obstacle:
@@ -124,8 +124,9 @@ def test_only_the_users_own_run_is_concluded_never_through_a_link_and_not_while_
             run.path.rename(target)
             run.path.symlink_to(target)
         case "another user":
-            uid = os.getuid() + 1
-            monkeypatch.setattr(os, "getuid", lambda: uid)
+            if os.getuid():
+                pytest.skip("only root can give a file to another user")
+            os.chown(run.path, 1, -1)
         case "the lock":
             held = lock_file(run.journal)
     before = run.summary.read_bytes()
@@ -133,13 +134,6 @@ def test_only_the_users_own_run_is_concluded_never_through_a_link_and_not_while_
     assert (run.history.read_text(), run.summary.read_bytes()) == ("of before", before)
     if held >= 0:
         os.close(held)
-
-
-def test_a_summary_counts_only_for_the_journal_that_it_was_made_of(run: RunDirectory) -> None:
-    conclude(run)
-    assert summarized_facts(run) is not None
-    write(run, START)
-    assert summarized_facts(run) is None
 
 
 def test_only_a_run_that_has_ended_has_a_summary_and_only_in_a_file(run: RunDirectory, tmp_path: Path) -> None:
@@ -154,6 +148,8 @@ def test_only_a_run_that_has_ended_has_a_summary_and_only_in_a_file(run: RunDire
     facts = summarized_facts(run)
     assert facts is not None
     assert (facts.label + facts.model).isprintable()
+    write(run, START)
+    assert summarized_facts(run) is None  # it is of another journal
     run.summary.unlink()
     os.mkfifo(run.summary)
     assert summarized_facts(run) is None
@@ -166,16 +162,8 @@ def test_only_a_run_that_has_ended_has_a_summary_and_only_in_a_file(run: RunDire
 @pytest.mark.parametrize(
     "facts",
     [
-        {"outcome": ["completed"]},
-        {"outcome": ""},
-        {"started_at": "NaN"},
-        {"started_at": 1e300},
-        {"last_at": 1e12},
-        {"epochs_done": -1},
-        {"best": "Infinity"},
-        {"is_stopping": 1},
-        {"config": []},
-        {"journal_bytes": None},
+        *({"outcome": ["completed"]}, {"outcome": ""}, {"started_at": "NaN"}, {"started_at": 1e300}, {"last_at": 1e12}),
+        *({"epochs_done": -1}, {"best": "Infinity"}, {"is_stopping": 1}, {"config": []}, {"journal_bytes": None}),
     ],
     ids=repr,
 )

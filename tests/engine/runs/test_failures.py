@@ -19,25 +19,10 @@ if TYPE_CHECKING:
 LOG = "console.log"
 
 
-class OpError(Exception):
-    """Stands for TensorFlow's own of this name."""
-
-
-OpError.__module__ = "tensorflow.python.framework.errors_impl"
-
-
-class ResourceExhaustedError(OpError):
-    """Stands for TensorFlow's own of this name."""
-
-
-ResourceExhaustedError.__module__ = OpError.__module__
-
-
-class JaxRuntimeError(RuntimeError):
-    """Stands for JAX's own of this name."""
-
-
-JaxRuntimeError.__module__ = "jax.errors"
+# They stand for those of TensorFlow and JAX.
+OpError = type("OpError", (Exception,), {"__module__": "tensorflow.python.framework.errors_impl"})
+ResourceExhaustedError = type("ResourceExhaustedError", (OpError,), {"__module__": OpError.__module__})
+JaxRuntimeError = type("JaxRuntimeError", (RuntimeError,), {"__module__": "jax.errors"})
 
 DAMAGED = "The image file /data/a b.jpg is damaged: its header is valid, but it cannot be decoded."
 
@@ -94,21 +79,18 @@ def test_an_error_is_one_sentence_with_its_cause_and_what_to_do(
     assert log_text(error).endswith("\n")
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_named(number: int, tmp_path: Path) -> None:
-    path = tmp_path / "model.keras"
-    told = explain(OSError(number, os.strerror(number), str(path)), LOG)
-    assert told.what.startswith("The disk is full: model.keras ")
-    assert str(tmp_path) in told.what
-    assert "are free there" in told.why
+# TensorFlow raises the same class for full memory.
+NO_SPACE = "{{function_node x}} %s; No space left on device\nmore"
 
 
-def test_a_full_disk_is_not_taken_for_full_memory(tmp_path: Path) -> None:
-    # TensorFlow raises the same class for both.
-    error = ResourceExhaustedError(f"{{{{function_node x}}}} {tmp_path}/train_0.data; No space left on device\nmore")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, None])
+def test_a_full_disk_is_named(number: int | None, tmp_path: Path) -> None:
+    path = str(tmp_path / "best.keras")
+    error = OSError(number, os.strerror(number), path) if number else ResourceExhaustedError(NO_SPACE % path)
     told = explain(error, LOG)
-    assert told.what.startswith("The disk is full: train_0.data ")
+    assert "full: best.keras " in told.what
     assert str(tmp_path) in told.what
+    assert "free" in told.why
 
 
 def test_a_package_that_a_function_of_the_user_imports_says_how_to_install_it(tmp_path: Path) -> None:
@@ -116,24 +98,17 @@ def test_a_package_that_a_function_of_the_user_imports_says_how_to_install_it(tm
     with pytest.raises(UserCodeError) as raised:
         call_user_function(f"{tmp_path / 'hub.py'}:build")
     told = explain(raised.value, LOG)
-    assert told.what.endswith("raised ModuleNotFoundError: No module named 'gone_hub'")
+    assert told.what.endswith("'gone_hub'")
     assert told.remedy.endswith("install gone-hub")
 
 
-def raise_in(path: Path, code: str) -> Exception:
-    """The exception that a file of the person's own raises."""
-    path.write_text(code, encoding="utf-8")
-    try:
-        exec(compile(code, str(path), "exec"), {})
-    except Exception as error:  # noqa: BLE001  whatever it is
-        return error
-    raise AssertionError("it raised nothing")
-
-
 def test_the_last_line_of_a_file_of_one_s_own_is_shown(tmp_path: Path) -> None:
-    error = raise_in(tmp_path / "train.py", "import json\n\njson.loads('{')\n")
-    told = explain(error, LOG)
-    assert told.why == f"File {tmp_path}/train.py, line 3: json.loads('{{')"
+    path, code = tmp_path / "train.py", "import json\n\njson.loads('{')\n"
+    path.write_text(code)
+    with pytest.raises(ValueError, match="Expecting") as raised:
+        exec(compile(code, str(path), "exec"), {})
+    told = explain(raised.value, LOG)
+    assert (f"{path}, line 3:" in told.why, told.why.rpartition(": ")[2]) == (True, "json.loads('{')")
     assert "that line" in told.remedy
 
 
@@ -142,9 +117,9 @@ def test_the_log_of_a_user_s_mistake_has_the_user_s_lines_and_no_traceback_of_ou
     with pytest.raises(UserCodeError) as raised:
         call_user_function(f"{tmp_path}/mine.py:make")
     lines = log_text(raised.value).splitlines()
-    assert f'  File "{tmp_path}/mine.py", line 2, in make' in lines
-    assert "    return {}['x']" in lines
-    assert f"Error: {tmp_path}/mine.py:make raised KeyError: 'x'" in lines
+    at = lines.index("    return {}['x']")
+    assert f"{tmp_path}/mine.py" in lines[at - 1]
+    assert any(line.startswith("Error: ") and "KeyError" in line for line in lines[at:])
     assert not [line for line in lines if "Traceback" in line or "user_code.py" in line]
 
 
@@ -160,7 +135,7 @@ def test_a_package_installed_for_the_user_is_not_the_user_s_code(tmp_path: Path)
     with pytest.raises(UserCodeError) as raised:
         call_user_function(f"{tmp_path}/mine.py:make")
     assert raised.value.__cause__ is not None
-    assert own_line(raised.value.__cause__) == f"File {tmp_path}/mine.py, line 5: return packaged.call(dict)"
+    assert f"{tmp_path}/mine.py, line 5:" in own_line(raised.value.__cause__)
 
 
 @pytest.mark.parametrize(

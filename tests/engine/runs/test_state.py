@@ -14,37 +14,9 @@ from hypothesis import strategies as st
 
 from tests.engine.strategies import events, of_type
 from tests.helpers import replace
+from tpu_console.engine.runs import events as kinds
 from tpu_console.engine.runs.curves import Samples
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    Alerted,
-    BudgetSet,
-    CheckpointSaved,
-    DataReady,
-    EpochEnded,
-    Event,
-    FitStarted,
-    HostLost,
-    HostSampled,
-    InputMeasured,
-    MemorySampled,
-    MirrorReported,
-    ModelBuilt,
-    Noticed,
-    PhaseStarted,
-    Progress,
-    Replica,
-    ReplicaMemory,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    Steered,
-    StopAfter,
-    StopRequested,
-    Translated,
-    ValidationProgress,
-)
+from tpu_console.engine.runs.events import EpochEnded, Event, FitStarted, Progress
 from tpu_console.engine.runs.journal import Record, decode, encode
 from tpu_console.engine.runs.metrics import Metric, metric_called
 from tpu_console.engine.runs.state import RunState, fold, reduce
@@ -52,16 +24,12 @@ from tpu_console.engine.sanitize import MOST_REPLICAS
 
 timed = st.tuples(events | of_type(Progress), st.floats(0, 2e9))
 histories = st.lists(timed, max_size=25)
-DAMAGE: list[dict[str, Any]] = [
-    {"type": "Progress"},
-    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": "two", "elapsed_s": 0.0, "logs": {}},
-    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": "soon", "logs": {}},
-    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": 3},
-    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": {"loss": "low"}},
-    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": {"loss": [1, 2]}},
-    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 1e300, "logs": {}},
-    {"type": "Progress", "epoch": None, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": {}},
-]
+WHOLE: dict[str, Any] = {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": {}}
+WRONG: tuple[dict[str, Any], ...] = (
+    *({"step": "two"}, {"elapsed_s": "soon"}, {"elapsed_s": 1e300}, {"epoch": None}),
+    *({"logs": 3}, {"logs": {"loss": "low"}}, {"logs": {"loss": [1, 2]}}),
+)
+DAMAGE = [{"type": "Progress"}, *(WHOLE | wrong for wrong in WRONG)]
 
 
 def read(line: bytes) -> Record:
@@ -136,17 +104,20 @@ def test_reduce_changes_no_earlier_state(
 
 
 def test_each_kind_of_event_is_found_where_a_screen_looks_for_it() -> None:
-    started = RunStarted("a", "host", 1, "here")
-    ready = AcceleratorReady("cpu", "asked for", "Strategy", (Replica(0, "cpu:0", "CPU", "here"),), {})
-    data, model = DataReady(100, 20, (8, 8, 1), 10, 4), ModelBuilt("cnn", 10, 8, 40, 3)
+    started = kinds.RunStarted("a", "host", 1, "here")
+    ready = kinds.AcceleratorReady("cpu", "asked for", "Strategy", (kinds.Replica(0, "cpu:0", "CPU", "here"),), {})
+    data, model = kinds.DataReady(100, 20, (8, 8, 1), 10, 4), kinds.ModelBuilt("cnn", 10, 8, 40, 3)
     fit = FitStarted(3, 4, 32, 32, 1)
-    kept, stop = CheckpointSaved(1, "checkpoints/best.keras", "val_loss", 0.5), StopRequested("asked")
-    memory = ReplicaMemory(1, 5, 6, None, "no limit")
-    end = RunFinished("completed", "all epochs are done", {})
-    state = after(
-        started, ready, data, model, fit, MemorySampled((memory,)), kept, Noticed("a"), Noticed("b"), stop, end
-    )
-    assert (state.started, state.started_at, state.last_at) == (started, 1.0, 11.0)
+    kept, stop = kinds.CheckpointSaved(1, "checkpoints/best.keras", "val_loss", 0.5), kinds.StopRequested("asked")
+    memory = kinds.ReplicaMemory(1, 5, 6, None, "no limit")
+    end = kinds.RunFinished("completed", "all epochs are done", {})
+    budget, mirror = kinds.BudgetSet(60.0, 99.0, "1m"), kinds.MirrorReported("gs://a", 1)
+    translated = kinds.Translated(1, ())
+    newest = (ready, data, model, fit, kept, stop, budget, translated)
+    sampled, notices = kinds.MemorySampled((memory,)), [kinds.Noticed("a"), kinds.Noticed("b")]
+    state = after(started, mirror, *newest, sampled, *notices, end)
+    assert (state.started, state.started_at, state.last_at) == (started, 1.0, 14.0)
+    assert (state.budget, state.mirror, state.mirror_at, state.translated) == (budget, mirror, 2.0, translated)
     assert (state.accelerator, state.data, state.model, state.fit) == (ready, data, model, fit)
     assert (state.memory, state.checkpoint, state.stop, state.end) == ({1: memory}, kept, stop, end)
     assert state.notices == ("a", "b")
@@ -154,13 +125,16 @@ def test_each_kind_of_event_is_found_where_a_screen_looks_for_it() -> None:
 
 
 def test_phases_are_timed_apart_and_the_last_one_ends_with_the_run() -> None:
-    state = after(PhaseStarted("importing"), at=10.0)
+    state = after(kinds.PhaseStarted("importing"), at=10.0)
     assert (state.phase, state.phase_since, state.phase_s) == ("importing", 10.0, {})
     for phase, at in (("training", 12.0), ("validating", 15.0), ("training", 16.0)):
-        state = reduce(state, PhaseStarted(phase, "why"), at)
+        state = reduce(state, kinds.PhaseStarted(phase, "why"), at)
     assert (state.phase, state.phase_detail) == ("training", "why")
     assert state.phase_s == {"importing": 2.0, "training": 3.0, "validating": 1.0}
-    state = reduce(state, RunFailed("a", "", "", ""), 20.0)
+    validating = kinds.ValidationProgress(1, 3, 10)
+    during = after(kinds.PhaseStarted("validating"), validating, state=state, at=17.0)
+    assert (during.validating, after(kinds.PhaseStarted("training"), state=during).validating) == (validating, None)
+    state = reduce(state, kinds.RunFailed("a", "", "", ""), 20.0)
     assert state.phase == ""
     assert state.phase_s == {"importing": 2.0, "training": 7.0, "validating": 1.0}
 
@@ -185,7 +159,7 @@ def test_a_run_resumed_within_an_epoch_has_the_curve_of_one_that_was_not_interru
 
     fit = FitStarted(2, 4, 32, 32, 1)
     whole = after(fit, *(reported(step) for step in (2, 4, 5, 6, 7, 8)))
-    resumed = RunResumed(1, 2, 6, 3.0, 7, "host")
+    resumed = kinds.RunResumed(1, 2, 6, 3.0, 7, "host")
     seam = after(fit, *(reported(step) for step in (2, 4, 5, 6, 8)), resumed, reported(7), reported(8))
     assert seam.train == whole.train
     assert seam.train.metrics["loss"] == Samples([6.0, 1.5, 9.0, 7.0, 5.0, 3.0])
@@ -220,7 +194,7 @@ def test_what_the_engine_says_of_a_metric_counts_more_than_its_name() -> None:
 @pytest.mark.parametrize(("after", "epochs"), [(7.0, 7), (1.0, 1), (0.5, 3), (-3.0, 3), (None, 3)])
 def test_a_change_to_less_than_one_epoch_is_ignored(after: float | None, epochs: int) -> None:
     state = reduce(RunState(), FitStarted(3, 10, 32, 16, 1), 0.0)
-    state = reduce(state, Steered("epochs", "asked by a test", 1, 5, 1.0, 3.0, after), 1.0)
+    state = reduce(state, kinds.Steered("epochs", "asked by a test", 1, 5, 1.0, 3.0, after), 1.0)
     assert (state.fit and state.fit.epochs, len(state.steered)) == (epochs, 1)
 
 
@@ -234,7 +208,7 @@ def test_damaged_progress_is_counted_and_the_rest_is_kept() -> None:
 
 
 def test_a_resumed_run_drops_what_it_repeats() -> None:
-    start = RunStarted("digits", "host", 1, "here")
+    start = kinds.RunStarted("digits", "host", 1, "here")
     steps = [progress(1, loss=4.0), progress(4, loss=3.0), progress(6, loss=2.0)]
     history: list[Event] = [
         start,
@@ -243,35 +217,36 @@ def test_a_resumed_run_drops_what_it_repeats() -> None:
         steps[2],
         ended(2, loss=2.0, val_loss=2.5),
     ]
-    before = after(*history, StopRequested("asked"), RunFinished("stopped", "asked", {}))
-    resumed = RunResumed(1, 1, 5, 2.5, 77, "there", {"epochs": 3})
+    before = after(*history, kinds.StopRequested("asked"), kinds.RunFinished("stopped", "asked", {}))
+    resumed = kinds.RunResumed(1, 1, 5, 2.5, 77, "there", {"epochs": 3})
     state = reduce(before, resumed, before.last_at + 1000.0)
     assert [epoch.epoch for epoch in state.epochs] == [1]
     assert state.train.step.values.tolist() == [1, 4]
     assert state.validation.metrics["loss"].values.tolist() == [3.5]
     assert state.speed.step.values.tolist() == [4]
     assert (state.end, state.stop, state.resumed) == (None, None, (resumed,))
-    assert state.started == RunStarted("digits", "host", 77, "there", {"epochs": 3})
+    assert state.started == kinds.RunStarted("digits", "host", 77, "there", {"epochs": 3})
     assert state.progress == Progress(2, 0, 4, 2.5, {})
     assert (state.away_s, state.took_s) == (1000.0, before.last_at - before.started_at)
     assert reduce(before, resumed, before.last_at - 5.0).away_s == 0.0  # the clock was set back
     again = after(progress(6, loss=2.1), ended(2, loss=2.0, val_loss=2.5), state=state)
     assert again.train.step.values.tolist() == [1, 4, 6, 8]
     assert [epoch.epoch for epoch in again.epochs] == [1, 2]
-    assert before.train.step.values.tolist() == [1, 4, 6, 8], "the state before is not changed"
+    assert before.train.step.values.tolist() == [1, 4, 6, 8]  # the state before is not changed
 
 
 def test_the_figures_of_hosts_and_of_the_input_become_curves_over_the_epochs() -> None:
-    def sampled(process: int, elapsed_s: float | None, **changes: Any) -> HostSampled:
+    def sampled(process: int, elapsed_s: float | None, **changes: Any) -> kinds.HostSampled:
         values: dict[str, Any] = {"cpu_percent": 50.0, "ram_bytes": 30, "ram_limit_bytes": 120}
-        return HostSampled(
+        return kinds.HostSampled(
             process, "a", elapsed_s, **(values | {"disk_read_bytes_per_s": 2e6, "examples_per_s": 9.0} | changes)
         )
 
     early, missing = sampled(0, None), sampled(1, 3.0, ram_limit_bytes=0, disk_read_bytes_per_s=None)
     fit = FitStarted(2, 4, 32, 32, 1)
-    measured = InputMeasured(1, 0, 0.5, 4, 0.5, 2.0, "input"), InputMeasured(2, 6, 3.0, 4, 0.0, 0.0, "balanced")
-    state = after(fit, early, measured[0], sampled(0, 0.5), progress(6, loss=1.0), measured[1], missing)
+    first_input = kinds.InputMeasured(1, 0, 0.5, 4, 0.5, 2.0, "input")
+    last_input = kinds.InputMeasured(2, 6, 3.0, 4, 0.0, 0.0, "balanced")
+    state = after(fit, early, first_input, sampled(0, 0.5), progress(6, loss=1.0), last_input, missing)
     assert state.hosts == {0: sampled(0, 0.5), 1: missing}
     first, second = state.host_curves[0], state.host_curves[1]
     assert (first.step, first.epoch, first.elapsed_s) == (Samples([0]), Samples([0.0]), Samples([0.5]))
@@ -283,10 +258,10 @@ def test_the_figures_of_hosts_and_of_the_input_become_curves_over_the_epochs() -
     }
     assert (second.step, second.epoch) == (Samples([6]), Samples([1.5]))
     assert second.metrics["ram_percent"] == second.metrics["disk_read_mb_per_s"] == Samples([math.nan])
-    assert state.input == measured[1]
+    assert state.input == last_input
     assert (state.input_curve.step, state.input_curve.epoch) == (Samples([0, 6]), Samples([0.0, 1.5]))
     assert state.input_curve.metrics == {"wait_percent": Samples([25.0, math.nan])}
-    instant = InputMeasured(2, 5, 1.0, 1, 0.25, 0.5, "input")
+    instant = kinds.InputMeasured(2, 5, 1.0, 1, 0.25, 0.5, "input")
     assert after(instant).input_curve.epoch == Samples([1.0])  # before the first progress: where its epoch begins
     assert after(instant).input_curve.metrics == {"wait_percent": Samples([50.0])}
 
@@ -294,11 +269,11 @@ def test_the_figures_of_hosts_and_of_the_input_become_curves_over_the_epochs() -
 @pytest.mark.parametrize(
     ("event", "kept", "most"),
     [
-        (Noticed("a"), "notices", 2000),
-        (Alerted("nan", "a", 1, 1), "alerts", 2000),
-        (Steered("pause", "a", 1, 1, 1.0), "steered", 2000),
-        (RunResumed(1, 0, 4, 1.0, 1, "a"), "resumed", 2000),
-        (HostLost(1, "a", 9.0), "lost", 4096),
+        (kinds.Noticed("a"), "notices", 2000),
+        (kinds.Alerted("nan", "a", 1, 1), "alerts", 2000),
+        (kinds.Steered("pause", "a", 1, 1, 1.0), "steered", 2000),
+        (kinds.RunResumed(1, 0, 4, 1.0, 1, "a"), "resumed", 2000),
+        (kinds.HostLost(1, "a", 9.0), "lost", 4096),
     ],
 )
 def test_of_what_comes_without_end_the_newest_are_kept(event: Event, kept: str, most: int) -> None:
@@ -312,11 +287,11 @@ def test_of_what_comes_without_end_the_newest_are_kept(event: Event, kept: str, 
     ("history", "is_diverging"),
     [
         ((), False),
-        ((Alerted("nan", "a", 1, 1),), False),
-        ((Alerted("nan", "a", 1, 1, stops=True),), True),
-        ((Alerted("nan", "a", 1, 1, stops=True), Alerted("spike", "a", 1, 2)), True),
-        ((StopRequested("asked"), Alerted("nan", "a", 1, 1, stops=True)), False),
-        ((StopRequested("asked", StopAfter.EPOCH), Alerted("nan", "a", 1, 1, stops=True)), True),
+        ((kinds.Alerted("nan", "a", 1, 1),), False),
+        ((kinds.Alerted("nan", "a", 1, 1, stops=True),), True),
+        ((kinds.Alerted("nan", "a", 1, 1, stops=True), kinds.Alerted("spike", "a", 1, 2)), True),
+        ((kinds.StopRequested("asked"), kinds.Alerted("nan", "a", 1, 1, stops=True)), False),
+        ((kinds.StopRequested("asked", kinds.StopAfter.EPOCH), kinds.Alerted("nan", "a", 1, 1, stops=True)), True),
     ],
 )
 def test_a_run_diverges_when_an_alert_stops_it_before_anybody_else(
@@ -324,8 +299,8 @@ def test_a_run_diverges_when_an_alert_stops_it_before_anybody_else(
 ) -> None:
     state = after(*history)
     assert state.is_diverging is is_diverging
-    assert state.alerts == tuple(event for event in history if isinstance(event, Alerted))
-    assert not after(RunResumed(1, 0, 4, 1.0, 1, "a"), state=state).is_diverging
+    assert state.alerts == tuple(event for event in history if isinstance(event, kinds.Alerted))
+    assert not after(kinds.RunResumed(1, 0, 4, 1.0, 1, "a"), state=state).is_diverging
 
 
 def test_speeds_have_one_point_an_epoch_and_no_phase_is_shorter_than_nothing() -> None:
@@ -337,8 +312,8 @@ def test_speeds_have_one_point_an_epoch_and_no_phase_is_shorter_than_nothing() -
         "examples_per_s": Samples([100.0, 100.0]),
         "step_ms": Samples([2.0, math.nan]),
     }
-    state = after(PhaseStarted("importing"), at=10.0)
-    assert reduce(state, PhaseStarted("training"), 5.0).phase_s == {"importing": 0.0}
+    state = after(kinds.PhaseStarted("importing"), at=10.0)
+    assert reduce(state, kinds.PhaseStarted("training"), 5.0).phase_s == {"importing": 0.0}
 
 
 def test_the_curves_end_with_the_epoch_and_do_not_run_into_the_next() -> None:
@@ -348,7 +323,7 @@ def test_the_curves_end_with_the_epoch_and_do_not_run_into_the_next() -> None:
     assert (state.train.epoch, state.steps_total) == (Samples([0.0, 1.0]), None)
     state = after(FitStarted(2, 4, 32, 32, 8), Progress(1, 8, 8, 1.0, {}))
     assert state.train.epoch == Samples([1.0])
-    again = reduce(state, RunResumed(0, 0, 0, 0.0, 1, "here"), 99.0)
+    again = reduce(state, kinds.RunResumed(0, 0, 0, 0.0, 1, "here"), 99.0)
     assert (len(again.train), len(again.epochs), again.progress) == (0, 0, None)
 
 
@@ -376,24 +351,8 @@ def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_lo
     assert not metric_called("val_auc").lower_is_better
 
 
-def test_an_impossible_time_between_good_ones_is_skipped_alone() -> None:
-    records = [record(progress(step, loss=1.0), float(step)) for step in range(1, 4)]
-    late = read(records[1].line.replace(b'"elapsed_s":1.0', b'"elapsed_s":1e300'))
-    state = fold(RunState(), [records[0], late, records[2]])
-    assert (state.skipped, state.train.step.values.tolist()) == (1, [1.0, 3.0])
-
-
 def test_figures_of_more_hosts_and_replicas_than_there_can_be_are_dropped() -> None:
-    sampled = [HostSampled(number, "a", None, None, None, None, None) for number in range(4097)]
+    sampled = [kinds.HostSampled(number, "a", None, None, None, None, None) for number in range(4097)]
     assert len(after(*sampled).hosts) == 4096
-    full = after(MemorySampled(tuple(ReplicaMemory(number, 1, 1, 1) for number in range(MOST_REPLICAS))))
-    assert after(MemorySampled((ReplicaMemory(MOST_REPLICAS, 1, 1, 1),)), state=full).memory == full.memory
-
-
-def test_the_newest_event_of_a_kind_is_kept() -> None:
-    budget, mirror = BudgetSet(60.0, 99.0, "1m"), MirrorReported("gs://a", 1)
-    translated, validating = Translated(1, ()), ValidationProgress(1, 3, 10)
-    state = after(budget, mirror, translated, PhaseStarted("validating"), validating)
-    kept = (state.budget, state.mirror, state.mirror_at, state.translated, state.validating)
-    assert kept == (budget, mirror, 2.0, translated, validating)
-    assert after(PhaseStarted("training"), state=state).validating is None
+    full = after(kinds.MemorySampled(tuple(kinds.ReplicaMemory(number, 1, 1, 1) for number in range(MOST_REPLICAS))))
+    assert after(kinds.MemorySampled((kinds.ReplicaMemory(MOST_REPLICAS, 1, 1, 1),)), state=full).memory == full.memory
