@@ -1,22 +1,32 @@
-"""What is copied to a mirror and comes back from it, in a folder and through TensorFlow's files."""
+"""What is copied to a mirror, in a folder and through TensorFlow's files, and comes back from it.
+
+A mirror that is away, full, or never comes: the run goes on, and says how far its mirror is.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import threading
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from tests.engine.mirror.parts import Training
+from tests.helpers import all_of, wait_until
+from tests.small_disk import small_disk
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.mirror.copier import Copier, MirrorTakenError, fetch_run
+from tpu_console.engine.mirror.copier import Copier, Mirror, MirrorTakenError, fetch_run
 from tpu_console.engine.mirror.places import MARKER, Bucket, Folder, Place, is_at_mirror, mirror_problem
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
-from tpu_console.engine.runs.events import Noticed
+from tpu_console.engine.runs.events import MirrorReported, Noticed, RunFinished, RunOutcome
+from tpu_console.engine.runs.recorder import Deadline
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tpu_console.engine.runs.run_directory import RunDirectory
@@ -39,8 +49,11 @@ def names_at(place: Place) -> list[str]:
     return sorted([*place.names(), *place.names("checkpoints")])
 
 
-def fetched(training: Training, place: Place, tmp_path: Path) -> RunDirectory:
-    return fetch_run(place.name, tmp_path / "elsewhere")
+def checkpoint_epoch(run: RunDirectory) -> int:
+    found = newest_checkpoint(run)
+    assert found is not None
+    assert np.all(read_checkpoint(found[0])[1]["trainable"][0] == found[1].epoch)
+    return found[1].epoch
 
 
 def test_a_run_comes_back_with_its_newest_checkpoint_and_its_journal(
@@ -63,15 +76,12 @@ def test_a_run_comes_back_with_its_newest_checkpoint_and_its_journal(
     assert names_at(place) == sorted(["checkpoints", "config.toml", "events.jsonl", "hub", MARKER, *checkpoints])
     (tmp_path / "elsewhere" / ".fetch-killed" / "part").mkdir(parents=True)
     os.utime(tmp_path / "elsewhere" / ".fetch-killed", (0, 0))
-    run = fetched(training, place, tmp_path)
+    run = fetch_run(place.name, tmp_path / "elsewhere")
     assert run.journal.read_bytes() == training.run.journal.read_bytes()
     assert run.config.read_bytes() == training.run.config.read_bytes()
     assert (run.checkpoints / "best.keras").read_bytes() == bytes([4]) * 100
     assert [path.name for path in run.hub.rglob("*")] == ["variables", "variables.index"]
-    found = newest_checkpoint(run)
-    assert found is not None
-    assert found[1].epoch == 4
-    assert np.all(read_checkpoint(found[0])[1]["trainable"][0] == 4)
+    assert checkpoint_epoch(run) == 4
     assert not (run.path / MARKER).exists()
     assert [entry.name for entry in (tmp_path / "elsewhere").iterdir()] == [run.run_id]
 
@@ -85,10 +95,7 @@ def test_a_torn_checkpoint_is_never_chosen(training: Training, place: Place, tmp
     whole = newest.read_bytes()
     for torn in (whole[:-1], whole + b"x", b"", whole[:-1] + b"x"):
         newest.write_bytes(torn)
-        run = fetch_run(place.name, tmp_path / f"to {len(torn)} {torn[-1:].hex()}")
-        found = newest_checkpoint(run)
-        assert found is not None
-        assert found[1].epoch == 1
+        assert checkpoint_epoch(fetch_run(place.name, tmp_path / f"to {len(torn)} {torn[-1:].hex()}")) == 1
 
 
 def test_checkpoints_of_a_course_that_the_run_has_left_are_removed(training: Training, place: Place) -> None:
@@ -129,7 +136,7 @@ def test_the_mirror_of_another_run_is_left_alone(training: Training, place: Plac
 def test_a_run_that_went_on_elsewhere_is_left_alone(training: Training, place: Place, tmp_path: Path) -> None:
     copier = Copier(training.run, place)
     copier.copy()
-    there = fetched(training, place, tmp_path)
+    there = fetch_run(place.name, tmp_path / "elsewhere")
     with there.journal.open("ab") as journal:
         journal.write(b'{"v": 1, "t": 1.0, "type": "Noticed", "message": "there"}\n')
     Copier(there, place).copy()
@@ -180,19 +187,13 @@ def test_nothing_but_known_regular_files_is_fetched(training: Training, tmp_path
     (path / "hub" / "assets" / "words.txt").write_text("yes")
     (path / "hub" / "run.py").write_text("no")
     run = fetch_run(str(path), tmp_path / "one")
-    found = sorted(str(file.relative_to(run.path)) for file in run.path.rglob("*") if file.is_file())
-    assert found == [
-        "checkpoints/best.keras",
-        "checkpoints/state-000001.ckpt",
-        "config.toml",
-        "events.jsonl",
-        "hub/assets/words.txt",
-        "hub/saved_model.pb",
+    assert sorted(file.name for file in run.path.rglob("*") if file.is_file()) == [
+        *("best.keras", "config.toml", "events.jsonl", "saved_model.pb", "state-000001.ckpt", "words.txt"),
     ]
     secret = tmp_path / "secret"
     secret.write_text("not yours")
     (path / "report.json").symlink_to(secret)
-    with pytest.raises(ConsoleError, match=r"report.json is reached by a link"):
+    with pytest.raises(ConsoleError, match=r"report.json .* link"):
         fetch_run(str(path), tmp_path / "two")
     (path / "report.json").unlink()
     os.mkfifo(path / "report.json")
@@ -224,3 +225,136 @@ def test_a_plan_says_which_folder_cannot_be_written(tmp_path: Path) -> None:
         mirror_problem(str(place)) for place in ("", tmp_path, "gs://b/runs", tmp_path / "no", tmp_path / "file")
     ]
     assert [bool(problem) for problem in problems] == [False, False, False, True, True]
+
+
+END = RunFinished(RunOutcome.COMPLETED, "all epochs are done", {})
+
+
+@contextmanager
+def mirrored(training: Training, mirror: Path, patience_s: float = 60.0) -> Iterator[Mirror]:
+    """Mirror a run, and leave no thread behind."""
+    before = set(threading.enumerate())
+    one = Mirror(training.recorder, f"{mirror}/{training.run.run_id}", patience_s, look_s=0.02)
+    try:
+        yield one
+    finally:
+        one.finish()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(10)
+
+
+def reports(training: Training) -> list[MirrorReported]:
+    return all_of(training.run, MirrorReported)
+
+
+def epoch_there(training: Training) -> int:
+    """The epoch of the newest report."""
+    return reports(training)[-1].epoch if reports(training) else 0
+
+
+def end(training: Training, mirror: Mirror) -> None:
+    """End a run as `train_and_report` does."""
+    mirror.close(END)
+    training.recorder.emit(END)
+    training.journal.flush()
+    mirror.finish()
+
+
+def test_a_finished_run_is_complete_at_its_mirror(training: Training, tmp_path: Path) -> None:
+    (tmp_path / "mirror").mkdir()
+    with mirrored(training, tmp_path / "mirror") as mirror:
+        training.epoch()
+        wait_until(lambda: epoch_there(training) == 1)
+        training.epoch()
+        training.run.model.write_bytes(b"model")
+        end(training, mirror)
+    copy = tmp_path / "mirror" / training.run.run_id
+    assert (copy / "model.keras").read_bytes() == b"model"
+    assert (copy / "events.jsonl").read_bytes() == training.run.journal.read_bytes()
+    assert reports(training)[-1] == MirrorReported(str(copy), 2)
+    assert all_of(training.run, RunFinished) == [END]
+
+
+def test_a_mirror_that_goes_away_is_caught_up_with(training: Training, tmp_path: Path) -> None:
+    (tmp_path / "mirror").mkdir()
+    with mirrored(training, tmp_path / "mirror") as mirror:
+        training.epoch()
+        wait_until(lambda: epoch_there(training) == 1)
+        (tmp_path / "mirror").rename(tmp_path / "away")
+        training.epoch()
+        wait_until(lambda: bool(reports(training)[-1].problem))
+        assert "No such file" in reports(training)[-1].problem
+        assert not (tmp_path / "mirror").exists()
+        training.epoch()
+        (tmp_path / "away").rename(tmp_path / "mirror")
+        wait_until(lambda: epoch_there(training) == 3)
+        end(training, mirror)
+    assert [bool(report.problem) for report in reports(training)].count(True) == 1  # not at each attempt
+    run = fetch_run(str(tmp_path / "mirror" / training.run.run_id), tmp_path / "elsewhere")
+    assert run.journal.read_bytes() == training.run.journal.read_bytes()
+
+
+def test_a_full_mirror_keeps_its_checkpoint_until_there_is_room(tmp_path: Path) -> None:
+    training = Training(tmp_path / "runs", size=50_000)  # checkpoints of 200 kB
+    (tmp_path / "mirror").mkdir()
+    with small_disk(tmp_path / "mirror", "2m") as disk, mirrored(training, disk.path) as mirror:
+        deadline = Deadline("1h", 3600.0, time.time())
+        training.recorder.keep_to(deadline)
+        training.epoch()
+        wait_until(lambda: epoch_there(training) == 1)
+        assert deadline.save_s > 0
+        disk.fill()
+        training.epoch()
+        wait_until(lambda: reports(training)[-1].problem)
+        assert checkpoint_epoch(fetch_run(f"{disk.path}/{training.run.run_id}", tmp_path / "meanwhile")) == 1
+        disk.empty()
+        end(training, mirror)
+        assert reports(training)[-1] == MirrorReported(f"{disk.path}/{training.run.run_id}", 2)
+        run = fetch_run(f"{disk.path}/{training.run.run_id}", tmp_path / "elsewhere")
+    assert run.journal.read_bytes() == training.run.journal.read_bytes()
+    assert checkpoint_epoch(run) == 2
+
+
+def test_the_end_of_a_budget_ends_the_wait_for_a_mirror(training: Training, tmp_path: Path) -> None:
+    training.recorder.keep_to(Deadline("1s", 1.0, time.time() - 2))
+    with mirrored(training, tmp_path / "mirror") as mirror:
+        end(training, mirror)
+    assert reports(training)[-1].is_given_up
+
+
+def test_a_run_whose_mirror_never_comes_ends_and_says_what_is_not_copied(training: Training, tmp_path: Path) -> None:
+    with mirrored(training, tmp_path / "mirror", patience_s=0.1) as mirror:
+        training.epoch()
+        training.run.model.write_bytes(b"model")
+        end(training, mirror)
+    last = reports(training)[-1]
+    assert "No such file" in last.problem
+    assert last.is_given_up
+    assert last.left == (
+        *("events.jsonl", "config.toml", "checkpoints/best.keras", "model.keras"),
+        "checkpoints/state-000001.ckpt",
+    )
+    assert all_of(training.run, RunFinished) == [END]
+
+
+def test_a_request_to_stop_ends_the_wait_for_a_mirror(training: Training, tmp_path: Path) -> None:
+    with mirrored(training, tmp_path / "mirror") as mirror:
+        ending = threading.Thread(target=end, args=(training, mirror))
+        ending.start()
+        wait_until(lambda: training.recorder.control.ending == END)
+        training.recorder.control.stop("asked by SIGINT")
+        ending.join(60)
+        assert not ending.is_alive()
+    assert reports(training)[-1].is_given_up
+
+
+def test_the_mirror_of_another_run_ends_mirroring_and_not_the_run(training: Training, tmp_path: Path) -> None:
+    copy = tmp_path / "mirror" / training.run.run_id
+    copy.mkdir(parents=True)
+    (copy / "events.jsonl").write_text('{"another": "run"}\n')
+    with mirrored(training, tmp_path / "mirror") as mirror:
+        wait_until(lambda: bool(reports(training)))
+        assert reports(training)[0].is_given_up
+        end(training, mirror)
+    assert "another run" in reports(training)[-1].problem
+    assert (copy / "events.jsonl").read_text() == '{"another": "run"}\n'
