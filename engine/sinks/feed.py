@@ -30,7 +30,7 @@ from ..sanitize import printable
 from ..storage.files import open_private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ..runs.recorder import Recorder
 
@@ -39,12 +39,12 @@ _RUN_TAG = "tpu_console.run"
 _PACKAGES = {"wandb": ("wandb",), "mlflow": ("mlflow", "mlflow-skinny")}
 
 
-def start_sinks(recorder: Recorder, config: RunConfig) -> None:
+def start_sinks(recorder: Recorder, config: RunConfig, has: Callable[[str], bool] = is_installed) -> None:
     """Feed the trackers that a configuration names from the run's journal; whatever fails is only a notice."""
     for name, project in map(sink_project, config.sinks):
         if name == "tensorboard":
             continue  # the training process writes its files itself
-        if not any(is_installed(package) for package in _PACKAGES[name]):
+        if not any(map(has, _PACKAGES[name])):
             line = install_line(_PACKAGES[name][0])
             recorder.notice(f"The run is not recorded by {name}, which is not installed. To install it: {line}")
             continue

@@ -29,11 +29,11 @@ from tpu_console.engine.runs.events import (
     RunSource,
 )
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.recorder import Recorder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tpu_console.engine.runs.recorder import Recorder
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 SLOW = """
@@ -71,18 +71,13 @@ def slow_run(folder: Path, **changes: Any) -> dict[str, Any]:
     return values | {"data": {"cache": "off", "shuffle_buffer": 4}} | changes
 
 
-def share(event: InputMeasured) -> float:
-    """The share of a span in which training waited."""
-    return event.wait_s / event.span_s
-
-
 def is_input_bound(run: RunDirectory, batch_s: float) -> None:
     """Check a run whose batches take a known time to come."""
     told = all_of(run, InputMeasured)
     assert {event.epoch for event in told} == {1, 2}
     told = [event for event in told if event.epoch == 2]  # the first begins with what was fetched while compiling
     assert {event.limit for event in told} == {"input"}
-    assert all(0.5 < share(event) <= 1 for event in told)
+    assert all(0.5 < event.wait_s / event.span_s <= 1 for event in told)
     batches, waited = sum(event.batches for event in told), sum(event.wait_s for event in told)
     assert waited / batches > 0.5 * batch_s
     fit = the(run, FitStarted)
@@ -188,31 +183,17 @@ print(metered(dataset) == (dataset, None))
     assert run_forked(script, cwd=tmp_path).split()[-1] == "True"
 
 
-class Meter:
-    """Batches and waiting that a test sets."""
-
-    def __init__(self) -> None:
-        self.taken = Taken()
-
-    def read(self) -> Taken:
-        return self.taken
-
-
 class Story:
-    """A run that a test tells, with a clock of its own."""
+    """A run that a test tells, with a clock and a meter of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.run = prepare_run(small_config(), folder / "runs")
-        self.recorder = Recorder(self.run, JournalWriter(self.run.journal))
-        self.now, self.meter = 100.0, Meter()
-        InputRate(self.recorder, self.meter, lambda epoch: f"Advice for epoch {epoch}.", lambda: self.now)  # type: ignore[arg-type]
-
-    def enter(self, phase: Phase) -> None:
-        self.recorder.enter(phase)
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder, self.enter, self.now, self.taken = recorder, recorder.enter, 100.0, Taken()
+        meter: Any = SimpleNamespace(read=lambda: self.taken)
+        InputRate(recorder, meter, lambda epoch: f"Advice for epoch {epoch}.", lambda: self.now)
 
     def passes(self, seconds: float, waiting: float = 0.0, batches: int = 1) -> None:
         self.now += seconds
-        self.meter.taken += Taken(batches, waiting)
+        self.taken += Taken(batches, waiting)
 
     def progress(self, epoch: int, step: int) -> None:
         self.recorder.emit(Progress(epoch, step, step, self.now - 100, {}))
@@ -222,17 +203,13 @@ class Story:
 
     @property
     def told(self) -> list[InputMeasured]:
-        return all_of(self.run, InputMeasured)
-
-    @property
-    def notices(self) -> list[str]:
-        return [event.message for event in all_of(self.run, Alerted)]
+        return all_of(self.recorder.run, InputMeasured)
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Story:
+def story(recorder: Recorder) -> Story:
     """A run whose first execution has just ended, after 9 s of compiling in which one batch was waited for."""
-    story = Story(tmp_path)
+    story = Story(recorder)
     story.enter(Phase.COMPILING)
     story.passes(9, waiting=8)
     story.enter(Phase.TRAINING)
@@ -276,8 +253,7 @@ def test_it_advises_once_and_not_for_the_first_epoch(story: Story) -> None:
     for epoch, waiting in ((1, 1.9), (2, 0.3), (3, 1.5), (4, 1.5)):
         story.passes(2, waiting=waiting)
         story.end_epoch(epoch, epoch)
-    (notice,) = story.notices
-    assert "75% of epoch 3." in notice
+    assert "75% of epoch 3." in the(story.recorder.run, Alerted).message
     assert [event.limit for event in story.told] == ["input", "balanced", "input", "input"]
 
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import LIMIT_S, all_of, has, run_host, small_config, wait_until
+from tests.helpers import LIMIT_S, has, run_host, small_config, the, wait_until
 from tpu_console.engine.runs.events import EpochEnded, Event, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
-from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.recorder import Recorder
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.sinks.feed import start_sinks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from tpu_console.engine.runs.recorder import Recorder
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 CONFIG = {"dataset": "digits", "optimizer": {"name": "adam"}}
 STARTED = RunStarted("small", "host", 1, "here", CONFIG)
@@ -30,13 +30,16 @@ def ended(epoch: int) -> EpochEnded:
     return EpochEnded(epoch, epoch, 1, 0.0, 1.0, 0.0, 0.0, 2.0, 30.0, 0.01, {"loss": 1 / epoch, "val_loss": 2 / epoch})
 
 
-def write(folder: Path, *events: Event) -> RunDirectory:
-    run = create_run("small", folder)
-    journal = JournalWriter(run.journal)
-    for event in events:
-        journal.write(event)
-    journal.close()
-    return run
+@pytest.fixture
+def write(recorder: Recorder) -> Callable[..., RunDirectory]:
+    """Write the events of a run."""
+
+    def written(*events: Event) -> RunDirectory:
+        for event in events:
+            recorder.emit(event)
+        return recorder.run
+
+    return written
 
 
 def feed(run: RunDirectory, name: str, **environment: str) -> str:
@@ -54,10 +57,6 @@ def feed(run: RunDirectory, name: str, **environment: str) -> str:
     return done.stdout
 
 
-def notices(run: RunDirectory) -> list[str]:
-    return [event.message for event in all_of(run, Noticed)]
-
-
 def values_of(recorded: Path) -> bytes:
     (file,) = recorded.glob("offline-run-*/run-*.wandb")
     return file.read_bytes()
@@ -70,9 +69,9 @@ def logged(content: bytes, name: str) -> list[float]:
 
 
 @pytest.mark.slow
-def test_wandb_records_a_run_offline(tmp_path: Path) -> None:
+def test_wandb_records_a_run_offline(write: Callable[..., RunDirectory]) -> None:
     pytest.importorskip("wandb")
-    run = write(tmp_path, STARTED, ended(1), ended(2), FINISHED)
+    run = write(STARTED, ended(1), ended(2), FINISHED)
     assert feed(run, "wandb", WANDB_MODE="offline") == ""
     content = values_of(run.path / "wandb")
     for text in (b"val_loss", b"learning_rate", b"best_loss", b"optimizer", b"pets", run.run_id.encode()):
@@ -81,11 +80,11 @@ def test_wandb_records_a_run_offline(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_resumed_run_records_what_follows_and_a_failed_one_its_error(tmp_path: Path) -> None:
+def test_a_resumed_run_records_what_follows_and_a_failed_one_its_error(write: Callable[..., RunDirectory]) -> None:
     pytest.importorskip("wandb")
     failed = RunFailed("The disk is full.", "", "", "console.log")
     resumed = RunResumed(1, 0, 1, 0.0, 1, "here", CONFIG)
-    run = write(tmp_path, STARTED, ended(5), resumed, ended(2), failed)
+    run = write(STARTED, ended(5), resumed, ended(2), failed)
     assert feed(run, "wandb", WANDB_MODE="offline") == ""
     content = values_of(run.path / "wandb")
     assert b"The disk is full." in content
@@ -93,18 +92,18 @@ def test_a_resumed_run_records_what_follows_and_a_failed_one_its_error(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_tracker_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
+def test_a_tracker_that_fails_says_so_in_one_line(write: Callable[..., RunDirectory], tmp_path: Path) -> None:
     pytest.importorskip("wandb")
-    run = write(tmp_path, STARTED, ended(1), FINISHED)
+    run = write(STARTED, ended(1), FINISHED)
     said = feed(run, "wandb", WANDB_MODE="online", WANDB_API_KEY="", WANDB_CONFIG_DIR=str(tmp_path), HOME=str(tmp_path))
     assert "wandb" in said
     assert said.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_mlflow_records_a_run_in_files(tmp_path: Path) -> None:
+def test_mlflow_records_a_run_in_files(write: Callable[..., RunDirectory], tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow", reason="the extra [mlflow] is not installed")
-    run = write(tmp_path, STARTED, ended(1), ended(2), FINISHED)
+    run = write(STARTED, ended(1), ended(2), FINISHED)
     store = f"file://{tmp_path}/mlruns"
     assert feed(run, "mlflow", MLFLOW_TRACKING_URI=store) == ""
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
@@ -115,14 +114,9 @@ def test_mlflow_records_a_run_in_files(tmp_path: Path) -> None:
     assert [one.value for one in client.get_metric_history(found.info.run_id, "loss")] == [1.0, 0.5]
 
 
-def test_a_tracker_that_is_not_installed_is_a_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpu_console.engine.sinks.feed.is_installed", lambda _: False)
-    run = create_run("small", tmp_path)
-    journal = JournalWriter(run.journal)
-    start_sinks(Recorder(run, journal), small_config(sinks=["mlflow"]))
-    journal.close()
-    (message,) = notices(run)
-    assert "mlflow" in message
+def test_a_tracker_that_is_not_installed_is_a_notice(recorder: Recorder) -> None:
+    start_sinks(recorder, small_config(sinks=["mlflow"]), has=lambda _: False)
+    assert "mlflow" in the(recorder.run, Noticed).message
 
 
 @pytest.mark.slow
