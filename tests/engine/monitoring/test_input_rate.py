@@ -18,16 +18,8 @@ from tpu_console.engine.input.pipeline import Cache
 from tpu_console.engine.monitoring.input_rate import InputRate, Taken, input_remedy, limit_of, metered
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.main import EngineThread
-from tpu_console.engine.runs.events import (
-    Alerted,
-    EpochEnded,
-    FitStarted,
-    InputMeasured,
-    Phase,
-    Progress,
-    RunFinished,
-    RunSource,
-)
+from tpu_console.engine.runs import events
+from tpu_console.engine.runs.events import Alerted, EpochEnded, FitStarted, InputMeasured, Phase, Progress, RunFinished
 from tpu_console.engine.runs.journal import JournalWriter
 
 if TYPE_CHECKING:
@@ -57,7 +49,7 @@ def train(folder: Path, **changes: Any) -> RunDirectory:
     """Train a small configuration in this process, and return its run."""
     config = small_config(**changes)
     run = prepare_run(config, folder / "runs")
-    thread = EngineThread(run, config, JournalWriter(run.journal), source=RunSource.IN_PROCESS)
+    thread = EngineThread(run, config, JournalWriter(run.journal), source=events.RunSource.IN_PROCESS)
     thread.start()
     thread.join(2 * LIMIT_S)
     assert thread.succeeded, run.log.read_text(encoding="utf-8") if run.log.exists() else ""

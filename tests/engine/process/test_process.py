@@ -13,18 +13,9 @@ import pytest
 
 from tests.helpers import ROOT, Host, all_of, events_of, fork_host, has, run_forked, small_config, the, wait_until
 from tpu_console.engine.process.launch import start_host
+from tpu_console.engine.runs import events as kinds
 from tpu_console.engine.runs.control import ask
-from tpu_console.engine.runs.events import (
-    EpochEnded,
-    MirrorReported,
-    PhaseStarted,
-    Progress,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    Steering,
-    StopRequested,
-)
+from tpu_console.engine.runs.events import PhaseStarted, Progress, RunFailed, RunFinished, Steering, StopRequested
 from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.tui.text.run_lines import crashed_lines
@@ -33,18 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tpu_console.engine.runs.run_directory import RunDirectory
-
     Start = Callable[..., Host]
 
 pytestmark = pytest.mark.slow
 
 LONG = small_config(batch_size=1, steps_per_epoch=200_000, epochs=1000)
 """An epoch of minutes, so that whatever happens, happens in the middle of it."""
-
-
-def trains(run: RunDirectory) -> bool:
-    return has(run, Progress)
 
 
 def listeners(host: Host) -> list[object]:
@@ -61,7 +46,7 @@ def listeners(host: Host) -> list[object]:
 
 def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> None:
     host = start(LONG, forked=True)
-    wait_until(lambda: trains(host.run), "training")
+    wait_until(lambda: has(host.run, Progress), "training")
     assert liveness_of(host.run) is Liveness.ALIVE
     assert listeners(host) == []
     ask(host.run, Steering.STOP, "asked here")
@@ -72,7 +57,7 @@ def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> No
     assert events_of(host.run)[-1] == end
     assert host.run.model.is_file()
     assert host.run.history.is_file()
-    assert the(host.run, EpochEnded).epoch_steps < 200_000
+    assert the(host.run, kinds.EpochEnded).epoch_steps < 200_000
     assert liveness_of(host.run) is Liveness.DEAD
 
 
@@ -85,7 +70,7 @@ def test_a_run_whose_folder_is_removed_stops_and_makes_no_new_one(
     written = {"checkpoint": {"monitor": "auto"}, "tensorboard": {"enabled": True}, "mirror": str(mirror)}
     config = small_config(steps_per_epoch=2000, batch_size=1, epochs=epochs, data={"cache": "disk"}, **written)
     host = start(config, forked=True)
-    wait_until(lambda: trains(host.run), "training")
+    wait_until(lambda: has(host.run, Progress), "training")
     shutil.rmtree(host.run.path)
     if is_left:  # a checkpoint was written while everything else was removed
         host.run.checkpoints.mkdir(parents=True)
@@ -97,7 +82,7 @@ def test_a_run_whose_folder_is_removed_stops_and_makes_no_new_one(
 
 def test_a_closed_terminal_is_survived_and_sigterm_stops_and_saves(start: Start) -> None:
     host = start(LONG, forked=True)
-    wait_until(lambda: trains(host.run), "training")
+    wait_until(lambda: has(host.run, Progress), "training")
     host.send(signal.SIGHUP)
     before = all_of(host.run, Progress)[-1].step
     wait_until(lambda: all_of(host.run, Progress)[-1].step > before + 1000, "training to go on")
@@ -111,21 +96,17 @@ def test_a_closed_terminal_is_survived_and_sigterm_stops_and_saves(start: Start)
 def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
     host = start(LONG)
     wait_until(lambda: has(host.run, PhaseStarted), "importing")
-    host.send(signal.SIGTERM)
-    host.send(signal.SIGTERM)
-    # Two signals of one number that are pending together are one: ask again until it hears.
     assert host.process is not None
     process = host.process
 
     def ended() -> bool:
-        if process.poll() is None:
-            host.send(signal.SIGTERM)
+        host.send(signal.SIGTERM)  # again and again: two that are pending together are one
         return process.poll() is not None
 
     wait_until(ended, "the end")
     assert the(host.run, RunFailed).what.startswith("SIGTERM ")
     assert not host.run.model.exists()
-    assert not all_of(host.run, RunFinished)
+    assert not has(host.run, RunFinished)
     assert liveness_of(host.run) is Liveness.DEAD
 
 
@@ -147,7 +128,7 @@ def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(tmp_path: Pa
 
 def test_a_killed_host_is_seen_to_be_dead(start: Start) -> None:
     host = start(LONG)
-    wait_until(lambda: has(host.run, RunStarted), "the first event")
+    wait_until(lambda: has(host.run, kinds.RunStarted), "the first event")
     assert liveness_of(host.run) is Liveness.ALIVE
     host.send(signal.SIGKILL)
     wait_until(lambda: liveness_of(host.run) is Liveness.DEAD, "its death")
@@ -172,10 +153,8 @@ def test_a_run_whose_process_is_ended_while_it_waits_for_its_mirror_has_finished
     ask(host.run, Steering.END_NOW, "the test")
     assert host.wait() == 0
     assert the(host.run, RunFinished).outcome == "completed"
-    assert "model.keras" in all_of(host.run, MirrorReported)[-1].left
+    assert "model.keras" in all_of(host.run, kinds.MirrorReported)[-1].left
 
-
-pytestmark = pytest.mark.slow
 
 EVERYTHING = """
 import os, time

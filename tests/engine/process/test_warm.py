@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.helpers import events_of, private_mode, run_host, run_python, small_config, wait_until
+from tests.helpers import has, private_mode, run_host, run_python, small_config, the, wait_until
 from tpu_console.engine.process.launch import launch_environment, prepare_run, start_host
 from tpu_console.engine.process.warm import FREE_BYTES, WarmHost, may_warm
 from tpu_console.engine.runs.events import RunStarted
@@ -122,7 +122,7 @@ def test_it_trains_a_run_as_a_new_process_does(warm_up: Callable[[], WarmHost], 
     process = start_host(run, warm=warm)
     assert process is warm.process
     assert read_json(run.heartbeat, 4096)["pid"] == process.pid
-    wait_until(lambda: any(isinstance(event, RunStarted) for event in events_of(run)), "the run starts")
+    wait_until(lambda: has(run, RunStarted), "the run starts")
     # Only the thread that imported had a low priority, and so the threads of training have none.
     assert os.getpriority(os.PRIO_PROCESS, process.pid) == os.getpriority(os.PRIO_PROCESS, 0)
     place = Path("/proc", str(process.pid))
@@ -133,9 +133,7 @@ def test_it_trains_a_run_as_a_new_process_does(warm_up: Callable[[], WarmHost], 
     assert _kinds(run) == _kinds(cold)
     assert [path.name for path in sorted(run.path.iterdir())] == [path.name for path in sorted(cold.path.iterdir())]
     assert {private_mode(path) for path in (run.log, run.journal, run.heartbeat)} == {0o600}
-    assert [event.config for event in events_of(run) if isinstance(event, RunStarted)] == [
-        event.config for event in events_of(cold) if isinstance(event, RunStarted)
-    ]
+    assert the(run, RunStarted).config == the(cold, RunStarted).config
 
 
 @pytest.mark.slow

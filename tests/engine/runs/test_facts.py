@@ -14,16 +14,8 @@ from hypothesis import strategies as st
 
 from tests.engine.runs.test_state import ended, progress
 from tests.engine.strategies import events
-from tpu_console.engine.runs.events import (
-    Event,
-    FitStarted,
-    PhaseStarted,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    StopRequested,
-)
+from tpu_console.engine.runs import events as kinds
+from tpu_console.engine.runs.events import Event, FitStarted, PhaseStarted, RunFailed, RunFinished, RunResumed
 from tpu_console.engine.runs.facts import conclude, conclude_killed, facts_of, summarized_facts, write_history
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.journal import encode
@@ -35,7 +27,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.state import RunState
 
-START = RunStarted("digits-cnn", "host", 1, "here", {"dataset": "digits", "model": "cnn", "seed": 3})
+START = kinds.RunStarted("digits-cnn", "host", 1, "here", {"dataset": "digits", "model": "cnn", "seed": 3})
 DONE = RunFinished("completed", "all epochs are done", {"epochs": 1})
 FAILED = RunFailed("It broke.", "", "", "")
 
@@ -71,7 +63,7 @@ def test_the_facts_say_what_a_run_does(tmp_path: Path) -> None:
         (START, fit),
         (PhaseStarted("training"), ended(1, val_accuracy=0.9)),
         (PhaseStarted("paused"),),
-        (StopRequested("asked"),),
+        (kinds.StopRequested("asked"),),
         (ended(2, val_accuracy=math.nan, loss=math.nan), DONE),
     ]
     for step in steps:

@@ -8,15 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import replace
-from tpu_console.engine.runs.events import (
-    EpochEnded,
-    FitStarted,
-    Phase,
-    PhaseStarted,
-    Progress,
-    RunFinished,
-    RunResumed,
-)
+from tpu_console.engine.runs import events
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, Phase, PhaseStarted, Progress, RunFinished
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.runs.timing import Pace, pace, stall, validating_share
 
@@ -165,6 +158,6 @@ def test_the_time_left_does_not_depend_on_how_long_compiling_took(compile_s: flo
 
 
 def test_a_damaged_journal_without_points_does_not_stall() -> None:
-    state = reduce(ended(trained(10), 1), RunResumed(1, 0, 5, 1.0, 1, "here"), 7.0)
+    state = reduce(ended(trained(10), 1), events.RunResumed(1, 0, 5, 1.0, 1, "here"), 7.0)
     state = reduce(state, PhaseStarted(Phase.TRAINING), 8.0)
     assert (len(state.train), stall(state, 1000.0)) == (0, None)

@@ -11,14 +11,8 @@ from tpu_console.engine.errors import ConsoleError, RunNotFoundError
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.storage.paths import sweeps_folder
-from tpu_console.engine.sweeps.folder import (
-    Definition,
-    SweepRunningError,
-    create_sweep,
-    find_sweep,
-    list_sweeps,
-    start_driver,
-)
+from tpu_console.engine.sweeps import folder as folder_module
+from tpu_console.engine.sweeps.folder import Definition, create_sweep, find_sweep, list_sweeps, start_driver
 
 
 def definition(**options: object) -> Definition:
@@ -64,7 +58,7 @@ def test_one_process_at_a_time_starts_the_runs_in_a_session_of_its_own() -> None
     sweep = create_sweep(definition())
     sweep.request("stop")
     lock = sweep.lock()
-    with pytest.raises(SweepRunningError, match="is running"):
+    with pytest.raises(folder_module.SweepRunningError, match="is running"):
         start_driver(sweep)
     os.close(lock)
     process = start_driver(sweep)
