@@ -39,15 +39,6 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield small
 
 
-@pytest.fixture
-def recorder(tmp_path: Path) -> Iterator[Recorder]:
-    """What writes a run that nothing trains."""
-    run = create_run("recorded", tmp_path)
-    journal = JournalWriter(run.journal)
-    yield Recorder(run, journal)
-    journal.close()
-
-
 def digits_config() -> RunConfig:
     """What the fixture `digits` trains."""
     return with_changes(find_preset("digits-cnn").config, [("epochs", 20)])
