@@ -1,12 +1,8 @@
 """Finds code in saved models, and recognizes the code that the user's own runs saved.
 
-A ``.keras`` file can hold Python code (`Lambda` layers), name modules to import, and name a SavedModel, whose graph can
-read and write files. Keras's `safe_mode` refuses some of this, depending on its version: Keras 3.7 imports any module
-that a file names. So this module checks the file's ``config.json`` itself: everything except Keras classes that only
-compute is code. Weights, vocabularies and a SavedModel's variables are data.
-
-When a run saves a model with code in it, the program notes a digest of that code, as `engine.config.trust` does with
-what a run is started with: code with a known digest was saved by a run of the user.
+Keras's `safe_mode` refuses some of it, depending on its version: Keras 3.7 imports any module that a file names. So
+this module checks ``config.json`` itself: everything except Keras classes that only compute is code. Weights,
+vocabularies and a SavedModel's variables are data. A run of the user saved code whose digest `config.trust` has noted.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ..errors import did_you_mean
 from ..models.compile import metrics_of, rate_of, used_optimizers
 from ..runs.events import Compiled, EpochEnded, FitStarted, Phase, Progress, ValidationProgress
 from ..runs.recorder import Recorder
-from .notebook import NotebookRun, numbers
+from .notebook import PROGRESS_S, NotebookRun, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -117,7 +117,7 @@ def described(data: Any) -> dict[str, str]:
     return parts
 
 
-PROGRESS_S, VALIDATION_PROGRESS_S = 0.1, 0.5  # shortest time between two events
+VALIDATION_PROGRESS_S = 0.5  # shortest time between two events of a validation
 
 
 class BridgeCallback(ForBothKeras, keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped

@@ -118,7 +118,7 @@ def numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
     return found
 
 
-_PROGRESS_S = 0.1  # shortest time between two points
+PROGRESS_S = 0.1  # shortest time between two points
 
 
 class Run:
@@ -182,7 +182,7 @@ class Run:
         self._step = step
         self._logs |= logs
         if now >= self._next:
-            self._next = now + _PROGRESS_S
+            self._next = now + PROGRESS_S
             logs.pop("learning_rate", None)  # one per epoch is charted
             self._recorder.emit(Progress(self._epoch, in_epoch, step, now - self._began, logs))
 

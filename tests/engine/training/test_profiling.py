@@ -150,11 +150,16 @@ model.evaluate(rows[:7], labels[:7], verbose=0)
 """
 
 
+def ragged(folder: Path, *, width: int, jit: bool, backend: str = "tensorflow") -> RunDirectory:
+    code = RAGGED.replace("WIDTH", str(width)).replace("JIT", str(jit))
+    run_forked(code, cwd=folder, env={"KERAS_BACKEND": backend})
+    (run,) = list_runs(folder / "runs")
+    return run
+
+
 @pytest.mark.parametrize(("backend", "width"), [("jax", 6), ("tensorflow", 4)])
 def test_each_compilation_is_reported_with_the_batch_that_caused_it(backend: str, width: int, tmp_path: Path) -> None:
-    code = RAGGED.replace("WIDTH", str(width)).replace("JIT", "True")
-    run_forked(code, cwd=tmp_path, env={"KERAS_BACKEND": backend})
-    (run,) = list_runs(tmp_path / "runs")
+    run = ragged(tmp_path, width=width, jit=True, backend=backend)
     first, *again, validated = sorted(all_of(run, Compiled), key=lambda one: one.is_validation)
     assert (first.part, first.before, first.batch) == ("", "", f"float32[8,{width}]")
     assert (again[0].part, again[0].before, again[0].batch) == ("inputs", first.batch, f"float32[4,{width}]")
@@ -166,7 +171,5 @@ def test_each_compilation_is_reported_with_the_batch_that_caused_it(backend: str
 
 
 def test_tensorflow_traces_a_step_once_for_batches_of_any_length(tmp_path: Path) -> None:
-    run_forked(RAGGED.replace("WIDTH", "4").replace("JIT", "False"), cwd=tmp_path)
-    (run,) = list_runs(tmp_path / "runs")
-    found = all_of(run, Compiled)
+    found = all_of(ragged(tmp_path, width=4, jit=False), Compiled)
     assert [(one.is_validation, one.part, one.is_cached) for one in found] == [(False, "", None), (True, "", None)]
