@@ -18,7 +18,7 @@ from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.training.checkpoints import Checkpoints, OwnCallbacks, ValidatedEpochs, placed
-from tpu_console.engine.training.outputs import BestCheckpoint
+from tpu_console.engine.training.outputs import BestCheckpoint, Patience
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,14 +41,16 @@ class Bridge:
 class Training:
     """Checkpoints of a tiny model in a new run, on a clock that the test sets; each look at it takes a tick."""
 
-    def __init__(self, folder: Path, saved: Any = None, rate: float = 0.01, **options: float) -> None:
+    def __init__(
+        self, folder: Path, saved: Any = None, rate: float = 0.01, stopping: Any = None, **options: float
+    ) -> None:
         self.now, self.tick = 0.0, 0.0
         run = create_run("mine", folder)
         self.recorder = Recorder(run, JournalWriter(run.journal))
         config = small_config(checkpoint={"monitor": "none", **options})
         data: Any = Data()
         bridge: Any = Bridge()
-        self.checkpoints = Checkpoints(self.recorder, config, data, bridge, None, saved, self.clock)
+        self.checkpoints = Checkpoints(self.recorder, config, data, bridge, stopping, saved, self.clock)
         self.model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         self.model.compile(keras.optimizers.SGD(rate), "mse")
         self.model.optimizer.build(self.model.trainable_variables)
@@ -92,6 +94,22 @@ def test_an_epoch_is_saved_when_the_next_one_begins_and_the_last_one_at_the_end(
         assert training.saved_step == 4 * epoch
     training.checkpoints.on_train_end()
     assert training.saved_step == 12
+    before = {*training.recorder.run.checkpoints.iterdir()}
+    training.checkpoints.on_epoch_begin(3)  # without a step in between
+    training.checkpoints.close()
+    assert {*training.recorder.run.checkpoints.iterdir()} == before
+
+
+def test_the_best_weights_of_early_stopping_are_saved_too(tmp_path: Path) -> None:
+    patience = Patience(patience=3)
+    patience.best, patience.best_weights = 0.5, [np.ones((2, 1)), np.zeros(1)]
+    training = Training(tmp_path, stopping=patience)
+    training.epoch(0)
+    training.checkpoints.on_train_end()
+    saved = training.checkpoints.last_good()
+    assert saved is not None
+    assert [weight.tolist() for weight in saved[1]["best"]] == [[[1.0], [1.0]], [0.0]]
+    assert saved[0].patience["best"] == 0.5
 
 
 @pytest.mark.parametrize(("minutes", "step"), [(10.0, 3), (0.0, 0), (25.0, 2)])
@@ -226,6 +244,24 @@ def test_an_epoch_that_is_stopped_within_is_saved_there_and_not_validated(traini
     training.checkpoints.on_epoch_end(0, {})
     assert training.saved is not None
     assert (training.saved.epoch, training.saved.epoch_step) == (0, 1)
+
+
+def test_the_rest_of_an_epoch_that_was_begun_before_ends_with_its_last_step(training: Training, tmp_path: Path) -> None:
+    training.checkpoints.on_epoch_begin(0)
+    for _ in range(2):
+        training.model.train_function(None)
+    assert not training.checkpoints.save_now()
+    again = Training(tmp_path, training.checkpoints.last_good())
+    again.checkpoints.on_epoch_begin(0)
+    stops = []
+    for _ in range(2):
+        again.model.train_function(None)
+        stops.append(again.model.stop_training)
+    again.checkpoints.on_epoch_end(0, {})
+    assert (stops, again.model.stop_training) == ([False, True], False)
+    assert (again.checkpoints.epoch, again.checkpoints.batches) == (1, 4)
+    training.checkpoints.attach(training.model, 1)
+    assert training.checkpoints.last_good() is None, "it is of another phase"
 
 
 def header(**changes: Any) -> Header:
