@@ -154,6 +154,7 @@ def test_a_log_axis_is_labelled_over_any_range(low: float, high: float, labels: 
         (864_000.0, 30, Axis.TIME, ["0d", "5d", "10d"]),
         (1000.0, 24, Axis.STEP, ["0", "0.5k", "1.0k"]),
         (3.0, 40, Axis.STEP, ["0", "1", "2", "3"]),  # no half of a step
+        (1.0, 40, Axis.STEP, ["0", "1"]),
         (1.0, 40, Axis.EPOCH, ["0", "0.5", "1.0"]),
     ],
 )

@@ -58,7 +58,10 @@ CASES = {
     **{f"mostly {cause.value}": traced(spent(cause, 0.5)) for cause in Spent},
     "steps that run together": traced(spent(Spent.HOST, 0.5), fit=replace(FIT, steps_per_execution=10)),
     "an optimizer": traced(OPTIMIZED),
+    "half an optimizer": traced(replace(OPTIMIZED, layers={"adam": 0.005, "table": 0.005})),
     "float32 on a TPU": traced(accelerator="tpu"),
+    "float32 of a notebook": traced(replace(COMPUTED, float32_s=0.004), accelerator="tpu", started=None),
+    "less float32 than matters": traced(replace(COMPUTED, float32_s=0.0009), accelerator="gpu"),
     "float32 on a processor": traced(accelerator="cpu"),
     "compiled again": traced(compiled=COMPILED),
     "compiled again, a long run": traced(replace(COMPUTED, elapsed_s=100.0), compiled=COMPILED),
@@ -74,6 +77,7 @@ BEFORE = {
     "50% more": compared(0.015),
     "as long": compared(0.0101),
     "a layer that went away": replace(COMPUTED, layers={"dense": 0.004}, step=1),
+    "a smaller layer that went away": replace(COMPUTED, layers={"conv": 0.006}, step=1),
 }
 """Traces that are compared with another run's."""
 
