@@ -43,15 +43,7 @@ _LABELS = 32  # that are looked at to find out what they are
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Call the user's function; raise `UserCodeError` if it failed or returned the wrong thing."""
-    try:
-        return _load(config, on_fetch)
-    except tf.errors.OpError as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        raise UserCodeError(f"{config.dataset} cannot be read: {lines[0].rpartition('}} ')[2]}") from error
-
-
-def _load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+    """Call the user's function; raise `UserCodeError`, or an error of TensorFlow while the data is read."""
     name, is_asked = config.dataset, config.batch_size > 0
     returned = call_user_function(name, **config.data.options)
     parts = split_parts(returned)

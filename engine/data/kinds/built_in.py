@@ -86,11 +86,9 @@ class BuiltIn(DatasetKind[Section]):
         """Return code that makes ``x_train``, ``y_train``, ``x_val`` and ``y_val``."""
 
     def has_images(self, config: RunConfig) -> bool:
-        """Return True."""
         return True
 
     def survey(self, config: RunConfig) -> Survey:
-        """Return the published numbers of examples."""
         return Survey(total=self.info.train_examples, validation=self.info.validation_examples)
 
     def missing_download(self, config: RunConfig) -> Download | None:
@@ -104,7 +102,6 @@ class BuiltIn(DatasetKind[Section]):
         return Download(self.name, str(missing[0].location.parent), self.info.by_hand(), another, hosts, size)
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Return the published shape."""
         return Signature(Task.CLASSES, {"image": Input(self.info.input_shape)}, self.info.classes), ""
 
     def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
@@ -151,7 +148,6 @@ class BuiltIn(DatasetKind[Section]):
         return predicted(trained, rows, images, "label", reporter)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return code that loads the same arrays."""
         from ..data_code import DataCode, datasets
 
         lines = self.array_lines(config, imports)
@@ -189,7 +185,6 @@ class Digits(BuiltIn):
         return x_train, y_train.astype(np.int32), x_val, y_val.astype(np.int32)
 
     def array_lines(self, config: RunConfig, imports: Imports) -> list[str]:
-        """Split them with the same function."""
         from ...code import call, literal, write
 
         imports.add("load_digits", "sklearn.datasets")
@@ -207,7 +202,6 @@ class KerasDataset(BuiltIn):
     """A dataset that Keras loads."""
 
     def arrays(self, config: RunConfig) -> Arrays:
-        """Load the files with Keras."""
         import keras
         import numpy as np
 
@@ -227,7 +221,6 @@ class KerasDataset(BuiltIn):
         return x_train, y_train, x_val, y_val
 
     def array_lines(self, config: RunConfig, imports: Imports) -> list[str]:
-        """Load them with Keras, and bring them to the same shapes."""
         loaded = f"(x_train, y_train), (x_val, y_val) = keras.datasets.{self.name.replace('-', '_')}.load_data()"
         if self.info.input_shape[2] > 1:
             return [loaded, "y_train, y_val = y_train.flatten(), y_val.flatten()"]

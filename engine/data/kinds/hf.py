@@ -80,11 +80,9 @@ class Hf(NamedKind[HfOptions]):
         return {"name": f"{user}/{short}" if short else name} | ({"config": config} if config else {})
 
     def listed(self) -> dict[str, str]:
-        """Return the names in the package's cache."""
         return {place.name.replace("___", "/", 1): ON_THIS_MACHINE for place in sorted(_cache().glob("*___*"))}
 
     def builder(self, options: HfOptions) -> Any:
-        """Return what the package has for a name; raise `DataError` if that is nothing."""
         name = options.full_name
         check_installed(f"hf:{name}", "datasets")
         if not _NAME.fullmatch(options.name):
@@ -174,7 +172,6 @@ class Hf(NamedKind[HfOptions]):
         return replace(facts, splits=counts)
 
     def arriving(self, builder: Any, options: HfOptions) -> Path:
-        """Return the folder of the dataset in the hub's cache."""
         from huggingface_hub.constants import HF_HUB_CACHE
 
         return Path(HF_HUB_CACHE, f"datasets--{options.name.replace('/', '--')}")
@@ -213,7 +210,6 @@ class Hf(NamedKind[HfOptions]):
         return pairs.apply(tf.data.experimental.assert_cardinality(len(part.rows)))
 
     def table(self, options: HfOptions, part: Slice, names: Sequence[str]) -> pd.DataFrame:
-        """Return features as columns of text."""
         import pandas as pd
 
         rows, columns = self._rows(options, part, names), {name: list[str]() for name in names}
@@ -240,7 +236,6 @@ class Hf(NamedKind[HfOptions]):
         return rows.shuffle(seed=_SEED).select(part.rows)
 
     def part_lines(self, options: HfOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
-        """Return code that makes `parts`, two lists of examples."""
         from ...code import call, literal, write
 
         imports.add("load_dataset", "datasets")

@@ -198,7 +198,6 @@ class FileKind(DatasetKind[OptionsT]):
         """
 
     def survey(self, config: RunConfig) -> Survey:
-        """Return what is known, which is cached until a file changes."""
         options: Any = self.options(config)
         if is_remote(options.path):
             return Survey(unknown="is remote, where only TensorFlow can read")
@@ -227,7 +226,6 @@ class FileKind(DatasetKind[OptionsT]):
             return True
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Load the files."""
         if found.problems:
             what = "The shapes of the examples are unknown until the files can be read."
             raise UnknownShapesError(what, why=str(found.problems[0]))
@@ -313,7 +311,6 @@ class ImageKind(DatasetKind[OptionsT]):
     new_data = "a folder of images, an image, or a CSV of their names"
 
     def has_images(self, config: RunConfig) -> bool:
-        """Return True."""
         return True
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
@@ -346,7 +343,6 @@ class ImageFilesKind(ImageKind[OptionsT], FileKind[OptionsT]):
         """List the files and their labels; raise `DataError` if the table or the folders cannot be used."""
 
     def sources(self, config: RunConfig, on_fetch: Callable[[str], None]) -> list[Source]:
-        """List the files of each part, as in `read_source`."""
         return [self.read_source(config, on_fetch)]
 
     def start(self, config: RunConfig, found: Survey) -> Start:
@@ -380,7 +376,6 @@ class ImageFilesKind(ImageKind[OptionsT], FileKind[OptionsT]):
         return make_examples(config, self.decoding(config), sources, on_fetch, skip_bad=options.skip_bad)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
-        """Check every file."""
         from ..images.examples import describe_images
 
         return describe_images(self.read_source(config, note), reporter)

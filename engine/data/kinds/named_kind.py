@@ -17,24 +17,7 @@ from ...storage.keyed_store import KeyedStore, typed
 from ..download import Download, reaches, remove_leftovers
 from ..places import ON_THIS_MACHINE
 from ..survey.skimming import Survey, column_named, trouble
-from .kind import (
-    ImageKind,
-    ImageRecord,
-    ImageSize,
-    InputsRecord,
-    Name,
-    Question,
-    Recognized,
-    Resize,
-    Start,
-    UnknownShapesError,
-    VocabularySize,
-    WordCount,
-    check_label,
-    class_count,
-    functions,
-    image_start,
-)
+from . import kind as base
 from .table_csv import TableCsv, TableCsvOptions
 from .texts import TEXT_NAMES, TextCsv, TextCsvOptions, text_signature
 
@@ -96,7 +79,7 @@ _FACTS = KeyedStore[NamedFacts]("named.json", NamedFacts)
 class NamedOptions(Section):
     """Options of data with a name."""
 
-    name: Annotated[Name, "The name."]
+    name: Annotated[base.Name, "The name."]
     config: Annotated[str, "The configuration, if there are several; by default the first."] = ""
     split: Annotated[str, "The split to train on."] = "train"
     validation_split: Annotated[
@@ -105,10 +88,10 @@ class NamedOptions(Section):
     data_dir: Annotated[str, "Where the data are, or are put; by default where the package puts them."] = ""
     inputs: Annotated[tuple[str, ...], "Features that the model sees; by default those that the data name."] = ()
     label: Annotated[str, "Feature that the model learns; by default the one that the data name."] = ""
-    image_size: ImageSize = (128, 128)
-    resize: Resize = "stretch"
-    vocabulary: Annotated[VocabularySize, "Words kept of texts; all others become one unknown word."] = 20_000
-    length: Annotated[WordCount, "Words per text; longer ones are cut, shorter ones padded."] = 200
+    image_size: base.ImageSize = (128, 128)
+    resize: base.Resize = "stretch"
+    vocabulary: Annotated[base.VocabularySize, "Words kept of texts; all others become one unknown word."] = 20_000
+    length: Annotated[base.WordCount, "Words per text; longer ones are cut, shorter ones padded."] = 200
 
     @property
     def full_name(self) -> str:
@@ -137,16 +120,20 @@ class Use(Struct, frozen=True):
     kinds: Mapping[str, str]  # the kinds of the inputs, and of the label at the end
 
 
-class _Record(InputsRecord):
+def _kind_of(record: Mapping[str, Any]) -> TextCsv | TableCsv | None:
+    """Return the kind of files that wrote a record; None for images."""
+    return TextCsv() if "words" in record else TableCsv() if "numbers" in record else None
+
+
+class _Record(base.InputsRecord):
     @model_validator(mode="before")
     @classmethod
     def _fits_the_task(cls, values: dict[str, Any]) -> dict[str, Any]:
-        record = TextCsv.Record if "words" in values else TableCsv.Record if "numbers" in values else ImageRecord
-        record.model_validate(values)
+        (_kind_of(values) or base.ImageKind).Record.model_validate(values)
         return values
 
 
-class NamedKind(ImageKind[OptionsT]):
+class NamedKind(base.ImageKind[OptionsT]):
     """Data with a name: images or texts with a class, or rows of numbers and categories.
 
     `can_reach` says whether a host can be reached, because the packages try for minutes.
@@ -214,13 +201,13 @@ class NamedKind(ImageKind[OptionsT]):
         facts.download.fetch(partial(self.download, builder), arriving, on_fetch, self.can_reach)
         return self.ask(options)
 
-    def look_up(self, name: str, given: Mapping[str, Any]) -> Recognized:
+    def look_up(self, name: str, given: Mapping[str, Any]) -> base.Recognized:
         """Ask the package in a process of its own, and the user for the label if the data do not say what it is."""
         from .asking import ask
 
         options = self.Options.model_validate({**self.named(name), **given})
         self._save(options, ask(self.name, options.model_dump(mode="json")))
-        return Recognized(self.named(name), sure=1, question=self._question(options))
+        return base.Recognized(self.named(name), sure=1, question=self._question(options))
 
     def known(self) -> dict[str, str]:
         """Return the names that were asked for or are listed, and a few words about each: size, classes, licence."""
@@ -235,30 +222,25 @@ class NamedKind(ImageKind[OptionsT]):
     def has_images(self, config: RunConfig) -> bool:
         """Return whether the features are known, and the model sees an image."""
         options = self.options(config)
-        facts = self.facts(options)
         with suppress(DataError):  # the survey reports it
-            return facts is not None and self.use(options, facts).task == "images"
+            return (facts := self.facts(options)) is not None and self.use(options, facts).task == "images"
         return False
 
     def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-        """Return what suits the features that are used."""
         wanted = self.Options.model_validate(dict(options))
         if self.facts(wanted) is None:
             self.look_up(wanted.full_name, options)
         facts = self.facts(wanted)
-        use = None if facts is None else self.use(wanted, facts)
-        if use is None or use.task == "images":
+        if facts is None or (use := self.use(wanted, facts)).task == "images":
             return super().goals(options)
         kind = TextCsv() if use.task == "texts" else TableCsv()
         return kind.goals({"label_type": "class" if use.is_class else "number"})
 
     def missing_download(self, config: RunConfig) -> Download | None:
-        """Return what has to be downloaded, as far as the package was asked."""
         facts = self.facts(self.options(config))
         return None if facts is None else facts.download
 
     def survey(self, config: RunConfig) -> Survey:
-        """Return what is known about the splits without asking."""
         options = self.options(config)
         facts = self.facts(options)
         if facts is None:
@@ -279,31 +261,32 @@ class NamedKind(ImageKind[OptionsT]):
         """Return the shapes that the features say; those of a table are known when it is here."""
         options = self.options(config)
         if (facts := self.facts(options)) is None:
+            what = f"The features of {options.full_name} are unknown on this machine."
             remedy = f"Ask for it once, with `tpu-console inspect {self.name}:{options.full_name}`."
-            raise UnknownShapesError(f"The features of {options.full_name} are unknown on this machine.", remedy=remedy)
+            raise base.UnknownShapesError(what, remedy=remedy)
         task = self.use(options, facts).task
         if task == "images":
             return super().signature(config, found)
         if task == "texts":
-            classes, assumed = class_count(self.name, found)
+            classes, assumed = base.class_count(self.name, found)
             return text_signature(options, classes), assumed
         if facts.download:
             what = "The shapes of a table are unknown until it is here."
-            raise UnknownShapesError(what, why=facts.download.sentence)
+            raise base.UnknownShapesError(what, why=facts.download.sentence)
         return self.load(config, lambda _: None).signature, ""
 
-    def start(self, config: RunConfig, found: Survey) -> Start:
+    def start(self, config: RunConfig, found: Survey) -> base.Start:
         """Fit a model of images to their size, if all have the same."""
         from ..images.check import ImageFacts
 
         options = self.options(config)
         facts = self.facts(options)
         if facts is None or (use := self.use(options, facts)).task != "images":
-            return Start({})
+            return base.Start({})
         height, width, channels = facts.features[use.inputs[0]].shape or (None, None, None)
         if not height or not width:
-            return image_start(config, [])
-        return image_start(config, [ImageFacts("", height=height, width=width, is_gray=channels == 1)])
+            return base.image_start(config, [])
+        return base.image_start(config, [ImageFacts("", height=height, width=width, is_gray=channels == 1)])
 
     def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
         """Download what is not here, and read it; without a validation split, the end of the other one is held out."""
@@ -333,7 +316,7 @@ class NamedKind(ImageKind[OptionsT]):
             counts = len(parts[0].rows), len(parts[1].rows)
             return image_examples((train, held_out), counts, decoding, use.classes, {})
         kind, wanted = self._as_file(options, use)
-        check_label(config, "class" if use.is_class else "number", kind.model)
+        base.check_label(config, "class" if use.is_class else "number", kind.model)
         table = pd.concat([self.table(options, part, [*use.kinds]) for part in parts], ignore_index=True)
         if missing := int(table[use.label].isna().sum()):
             what = f"{wanted.path} has {missing:,} examples without a label."
@@ -342,7 +325,6 @@ class NamedKind(ImageKind[OptionsT]):
         return kind.examples(config, wanted, table, (np.arange(count), np.arange(count, len(table))))
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return code that reads the same examples with the package."""
         from ...code import assigned, literal
         from ..data_code import DataCode, datasets, resized
 
@@ -365,7 +347,7 @@ class NamedKind(ImageKind[OptionsT]):
             ]
             lines = [
                 assigned("CLASSES", record["classes"]),
-                *functions("\n".join(pixels)),
+                *base.functions("\n".join(pixels)),
                 *loading,
                 "x_train, x_val = [np.stack([pixels(example) for example in part]) for part in parts]",
                 f"y_train, y_val = [np.array([{number} for example in part]) for part in parts]",
@@ -379,7 +361,6 @@ class NamedKind(ImageKind[OptionsT]):
         return kind.rows_code(wanted, record, imports, table, rows)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
-        """Return what the package knows: features, splits, licence."""
         options = self.options(config)
         facts = self._save(options, to_builtins(self.ask(options)))
         features = ", ".join(f"{name} ({feature.kind})" for name, feature in facts.features.items())
@@ -388,11 +369,8 @@ class NamedKind(ImageKind[OptionsT]):
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict images, or a table with the columns that the model was trained on."""
-        if "words" in trained.record:
-            return TextCsv().predict(trained, request, reporter)
-        if "numbers" in trained.record:
-            return TableCsv().predict(trained, request, reporter)
-        return super().predict(trained, request, reporter)
+        kind = _kind_of(trained.record)
+        return (super().predict if kind is None else kind.predict)(trained, request, reporter)
 
     def _slices(self, config: RunConfig, facts: NamedFacts) -> tuple[Slice, Slice]:
         """Return the training and the validation examples."""
@@ -426,7 +404,7 @@ class NamedKind(ImageKind[OptionsT]):
         _FACTS.put(self._key(options), facts)
         return facts
 
-    def _question(self, options: OptionsT) -> Question | None:
+    def _question(self, options: OptionsT) -> base.Question | None:
         """Return what the user has to say about the features."""
         facts = self.facts(options)
         if facts is None or self.use(options, facts).label:
@@ -434,7 +412,7 @@ class NamedKind(ImageKind[OptionsT]):
         names = [name for name, feature in facts.features.items() if feature.kind not in {"image", "messages", "other"}]
         if not names:
             raise DataError(f"{options.full_name} has no feature that can be predicted: {', '.join(facts.features)}.")
-        return Question("label", "What is to be predicted?", {name: name for name in names})
+        return base.Question("label", "What is to be predicted?", {name: name for name in names})
 
     def use(self, options: OptionsT, facts: NamedFacts) -> Use:
         """Return what the features are used for; without a label if that cannot be guessed."""
@@ -470,7 +448,7 @@ class NamedKind(ImageKind[OptionsT]):
         return Use(task, seen, label, is_class, target.names, kinds)
 
 
-_TEXT_OF = functions('''
+_TEXT_OF = base.functions('''
 def text_of(cell):
     """Return a cell as text."""
     return cell.decode() if isinstance(cell, bytes) else str(cell)

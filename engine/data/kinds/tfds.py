@@ -85,7 +85,6 @@ class Tfds(NamedKind[TfdsOptions]):
         return names
 
     def builder(self, options: TfdsOptions) -> Any:
-        """Return what the package has for a name; raise `DataError` if that is nothing."""
         name, folder = options.full_name, options.data_dir
         check_installed(f"tfds:{name}", "tensorflow_datasets", "tensorflow-datasets", "importlib_resources")
         import tensorflow_datasets as tfds
@@ -105,7 +104,6 @@ class Tfds(NamedKind[TfdsOptions]):
             raise DataError(f"tfds:{name} cannot be read{in_folder}.", why=one_line(error, 300)) from error
 
     def facts_of(self, builder: Any, options: TfdsOptions) -> NamedFacts:
-        """Return what the package knows about a dataset, prepared or not; nothing is downloaded."""
         info = builder.info
         inputs, label = (info.supervised_keys or ((), ""))[:2]
         features = dict(info.features.items()) if hasattr(info.features, "items") else {}
@@ -122,7 +120,6 @@ class Tfds(NamedKind[TfdsOptions]):
         )
 
     def arriving(self, builder: Any, options: TfdsOptions) -> Path:
-        """Return the folder of the package's downloads."""
         return Path(str(_manual_folder(builder).parent))
 
     def download(self, builder: Any) -> None:
@@ -139,7 +136,6 @@ class Tfds(NamedKind[TfdsOptions]):
         return _read(self.builder(options), part, (image, label), image).map(lambda one: (one[image], one[label]))
 
     def table(self, options: TfdsOptions, part: Slice, names: Sequence[str]) -> pd.DataFrame:
-        """Return features as columns of text."""
         import pandas as pd
 
         def cell(value: Any, feature: Any) -> str:
@@ -154,7 +150,6 @@ class Tfds(NamedKind[TfdsOptions]):
         return pd.DataFrame(columns).replace({"": None, "nan": None})
 
     def part_lines(self, options: TfdsOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
-        """Return code that makes `parts`, two lists of examples."""
         from ...code import call, literal, literals, write
 
         imports.add("tensorflow_datasets as tfds")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...config.user_code import call_user_function
 from ...config.values import Section
-from ...errors import DataError
+from ...errors import DataError, UserCodeError
 from ..cached_facts import function_record_of
 from ..examples import own_signature
 from ..predictions import BATCH, Table, chosen, number, probabilities
@@ -46,13 +46,11 @@ class UserFunction(DatasetKind[Section]):
         return self.model, self.loss, self.metrics
 
     def survey(self, config: RunConfig) -> Survey:
-        """Return how many examples the last call returned."""
         if (seen := function_record_of(config)) is None:
             return Survey()
         return Survey(total=seen.train_count, validation=seen.validation_count or 0)
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
-        """Return the shapes that the last call returned."""
         name = config.dataset
         if (seen := function_record_of(config)) is not None:
             assumed = f"The shapes are those of the last call of {name} on this machine, on {seen.day}."
@@ -72,9 +70,15 @@ class UserFunction(DatasetKind[Section]):
 
     def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:
         """Call the function; raise `UserCodeError` if it failed or returned the wrong thing."""
+        import tensorflow as tf
+
         from ..function_data import load
 
-        return load(config, on_fetch)
+        try:
+            return load(config, on_fetch)
+        except tf.errors.OpError as error:
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            raise UserCodeError(f"{config.dataset} cannot be read: {lines[0].rpartition('}} ')[2]}") from error
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict what a function returns: inputs as the model takes them, alone or followed by labels, for any run.

@@ -1,4 +1,4 @@
-"""What the tests of exported scripts share: reading the data as a script does."""
+"""What the tests of kinds share: reading data as an exported script does, and the first run on data with a name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.helpers import small_config
 from tpu_console.engine.code import Imports
 from tpu_console.engine.data.kinds.table import KINDS
+from tpu_console.engine.data.survey.formats import first_run
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.data.examples import Examples
 
@@ -32,3 +36,15 @@ def assert_script_reads(config: RunConfig, examples: Examples, tolerance: float 
         for ours, theirs in zip(getattr(examples, part), names[part], strict=True):
             for one, other in zip(ours, theirs, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-4, atol=tolerance)
+
+
+def started(name: str, folder: Path, **options: Any) -> RunConfig:
+    """Return how to train on data with a name, such as ``hf:leaves``, whose files are in a folder."""
+    changes = [(f"data.options.{key}", value) for key, value in {"data_dir": str(folder), **options}.items()]
+    return first_run(name, changes).config
+
+
+def small(config: RunConfig, **changes: Any) -> RunConfig:
+    """Return a configuration that trains a small model on the same data."""
+    same = config.model_dump(mode="json", include={"dataset", "model", "loss", "metrics", "data"})
+    return small_config(**same | {"model_options": {}} | changes)

@@ -6,22 +6,22 @@ import io
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import datasets
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.engine.data.scripting import assert_script_reads, code_of
+from tests.engine.data.scripting import assert_script_reads, code_of, small, started
 from tests.engine.jobs.predicting import Job, train
 from tests.forks import fork
-from tests.helpers import run_forked, small_config, wait_until
+from tests.helpers import run_forked, wait_until
 from tests.hub import hub
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.hf import Hf, HfOptions
 from tpu_console.engine.data.kinds.kind import Start
-from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.kinds.table import load_examples, survey
 from tpu_console.engine.data.survey.formats import UndecidedError, first_run
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.inspect import inspect_dataset
@@ -30,13 +30,10 @@ from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.preflight.inputs import batch_of
 
-if TYPE_CHECKING:
-    from tpu_console.engine.config.run_config import RunConfig
-
 pytestmark = pytest.mark.slow
 LEAVES = ("beech", "oak", "pine")
 LOADS = """
-from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.kinds.table import load_examples, survey
 from tpu_console.engine.data.survey.formats import first_run
 examples = load_examples(first_run("hf:critics/films").config, print)
 print(examples.train_count, examples.validation_count, examples.signature.classes)
@@ -83,6 +80,21 @@ def saved(folder: Path, features: dict[str, Any], **splits: list[dict[str, Any]]
     return folder
 
 
+def critics(folder: Path, label: Any, card: str) -> Path:
+    """Write a repository of the hub with texts and labels, and its card if it has one."""
+    rows = [{"text": f"a {('bad', 'good')[n % 2]} film no {n}", "label": n % 2} for n in range(40)]
+    repository = saved(folder / "repository", {"text": datasets.Value("string"), "label": label}, train=rows)
+    if card:
+        (repository / "README.md").write_text(card)
+    return repository
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_HOME", "HF_DATASETS_CACHE", "HF_HUB_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="module")
 def leaves(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write images of three formats, one of them turned by EXIF, sorted by class as on the hub."""
@@ -117,28 +129,8 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def critics(folder: Path, label: Any, card: str) -> Path:
-    """Write a repository of the hub with texts and labels, and its card if it has one."""
-    rows = [{"text": f"a {('bad', 'good')[n % 2]} film no {n}", "label": n % 2} for n in range(40)]
-    repository = saved(folder / "repository", {"text": datasets.Value("string"), "label": label}, train=rows)
-    if card:
-        (repository / "README.md").write_text(card)
-    return repository
-
-
-def started(name: str, folder: Path, **options: Any) -> RunConfig:
-    changes = [(f"data.options.{key}", value) for key, value in {"data_dir": str(folder), **options}.items()]
-    return first_run(f"hf:{name}", changes).config
-
-
-def small(config: RunConfig, **changes: Any) -> RunConfig:
-    data = config.data.model_dump(mode="json")
-    values = {"dataset": config.dataset, "model": config.model, "model_options": {}, "loss": config.loss, "data": data}
-    return small_config(**values | {"metrics": list(config.metrics)} | changes)
-
-
 def test_images_are_planned_inspected_and_read_as_the_package_does(leaves: Path, tmp_path: Path) -> None:
-    config = started("trees/leaves", leaves, image_size=[20, 30])
+    config = started("hf:trees/leaves", leaves, image_size=[20, 30])
     assert (config.name, config.model) == ("trees-leaves", "cnn")
     assert first_run(str(leaves)).config.data.options["data_dir"] == str(leaves)  # recognized by its images
     plan = make_plan(config, Hardware())
@@ -164,7 +156,7 @@ def test_a_stream_has_the_same_order_in_each_epoch_and_nothing_is_prepared(
     leaves: Path, cache: str, tmp_path: Path
 ) -> None:
     before, folder = [*Path(cache).rglob("*.arrow")], shutil.copytree(leaves, tmp_path / "leaves")
-    config = small(started("leaves", folder, image_size=[20, 30], streaming=True), batch_size=4)
+    config = small(started("hf:leaves", folder, image_size=[20, 30], streaming=True), batch_size=4)
     plan = make_plan(config, Hardware())
     assert plan.train_examples is None  # the files do not say how many
     assert not any("huggingface" in advice.text for advice in plan.advice)
@@ -180,11 +172,6 @@ def test_a_stream_has_the_same_order_in_each_epoch_and_nothing_is_prepared(
     assert ".skip(6).take(25)" in code_of(config, examples)
 
 
-def test_texts_are_read_from_a_stream(films: Path) -> None:
-    texts = load_examples(small(started("films", films, streaming=True)), lambda _: None)
-    assert (texts.train_count, texts.validation_count, texts.class_names) == (40, 10, ("no", "yes"))
-
-
 @pytest.mark.parametrize(
     ("row", "said"),
     [
@@ -196,14 +183,16 @@ def test_that_no_model_here_learns_to_write_text_is_said(row: dict[str, Any], sa
     place = tmp_path / "data" / "train-00000-of-00001.parquet"
     datasets.Dataset.from_list([row] * 20).to_parquet(place)
     with pytest.raises(DataError, match=said) as caught:
-        started("talk", tmp_path)
+        started("hf:talk", tmp_path)
     assert "docs/own-code.md" in caught.value.remedy
     datasets.Dataset.from_list([{"prompt": "x", "response": "y", "label": n % 2} for n in range(40)]).to_parquet(place)
-    assert started("judged", tmp_path).model == "mlp"  # with a label, answers are judged, not written
+    assert started("hf:judged", tmp_path).model == "mlp"  # with a label, answers are judged, not written
 
 
 def test_texts_are_validated_on_their_test_split_and_predicted(films: Path, tmp_path: Path) -> None:
-    config = started("films", films)
+    texts = load_examples(small(started("hf:films", films, streaming=True)), lambda _: None)
+    assert (texts.train_count, texts.validation_count, texts.class_names) == (40, 10, ("no", "yes"))
+    config = started("hf:films", films)
     assert config.model == "text"
     assert make_plan(config, Hardware()).train_examples == 40
     assert batch_of(config).signature.classes == 2
@@ -215,15 +204,15 @@ def test_texts_are_validated_on_their_test_split_and_predicted(films: Path, tmp_
 
 
 def test_structured_features_are_numbers_and_categories(people: Path) -> None:
-    config = started("people", people)
+    config = started("hf:people", people)
     assert (config.model, config.data.options.get("label")) == ("mlp", None)  # the only class is the label
     examples = load_examples(small(config), lambda _: None)
     # The split without labels is not used.
     assert (examples.train_count, examples.validation_count, examples.class_names) == (48, 12, ("no", "yes"))
     assert examples.signature.shape == (1 + 2 + 1,)  # age, the values of ship, vip
-    number = started("people", people, label="age", inputs=["ship"])
+    number = started("hf:people", people, label="age", inputs=["ship"])
     assert (number.loss, number.metrics) == ("mean_squared_error", ("mean_absolute_error",))
-    few = started("people", people, label="vip", inputs=["ship"])
+    few = started("hf:people", people, label="vip", inputs=["ship"])
     assert few.loss == "sparse_categorical_crossentropy"
 
 
@@ -232,39 +221,37 @@ def test_a_label_that_cannot_be_guessed_is_asked_for(tmp_path: Path) -> None:
     features = {"first": datasets.Value("int32"), "second": datasets.Value("float64")}
     saved(tmp_path, features, train=rows)
     with pytest.raises(UndecidedError) as asked:
-        started("rows", tmp_path)
+        started("hf:rows", tmp_path)
     assert {*asked.value.question.answers} == {"first", "second"}
     asked_of = [{"question": f"is {n} even", "answer": n % 2 == 0, "passage": f"about {n}"} for n in range(30)]
     saved(tmp_path, datasets.Dataset.from_list(asked_of).features, train=asked_of)
     with pytest.raises(UndecidedError) as asked:
-        started("facts", tmp_path)  # an answer that is no text can be learned
+        started("hf:facts", tmp_path)  # an answer that is no text can be learned
     assert "answer" in asked.value.question.answers
     photos = [{"photo": encoded(np.zeros((4, 4, 3), np.uint8), "PNG")} for _ in range(30)]
     folder = saved(tmp_path / "photos", {"photo": datasets.Image()}, train=photos)
     with pytest.raises(DataError, match="no feature that can be predicted: photo"):
-        started("photos", folder)
-
-
-def test_a_plan_names_a_feature_that_does_not_exist(films: Path) -> None:
-    config = with_changes(started("films", films), [("data.options.label", "lable")])
-    assert any("no feature 'lable'" in advice.text for advice in make_plan(config, Hardware()).advice)
+        started("hf:photos", folder)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("a/../b", {}, ["not a dataset name"]),
-        ("films", {"label": "lable"}, ["no feature 'lable'", "label"]),
-        ("films", {"split": "trian"}, ["no split 'trian'", "train"]),
-        ("films", {"data_dir": "/nothing/here"}, ["/nothing/here is no folder"]),
-    ],
+    ("name", "options", "said"),
+    [("a/../b", {}, "not a dataset name"), ("films", {"data_dir": "/nothing/here"}, "/nothing/here is no folder")],
 )
-def test_what_does_not_exist_is_refused_with_the_nearest(
-    films: Path, name: str, options: dict[str, Any], words: list[str]
-) -> None:
-    with pytest.raises(ConsoleError) as caught:
-        started(name, films, **options)
-    assert all(word in str(caught.value) for word in words)
+def test_what_does_not_exist_is_refused(films: Path, name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConsoleError, match=said):
+        started(f"hf:{name}", films, **options)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [("label", "lable", "no feature 'lable'; .*'label'"), ("split", "trian", "no split 'trian'; .*'train'")],
+)
+def test_a_feature_or_a_split_that_does_not_exist_is_named(films: Path, option: str, value: str, said: str) -> None:
+    with pytest.raises(ConsoleError, match=said):
+        started("hf:films", films, **{option: value})
+    (problem,) = survey(with_changes(started("hf:films", films), [(f"data.options.{option}", value)])).problems
+    assert problem.key == f"data.options.{option}"
 
 
 def test_without_a_network_the_error_says_which_host_and_where_to_put_the_files() -> None:
@@ -275,14 +262,13 @@ def test_without_a_network_the_error_says_which_host_and_where_to_put_the_files(
     assert "data.options.data_dir" in caught.value.remedy
 
 
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("card", [CARD, "", CARD.replace("dataset_size: 1000", "dataset_size: 4000000000000000")])
 def test_a_name_is_planned_by_what_the_hub_says_and_downloaded_by_the_run(
     card: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     label = datasets.ClassLabel(names=["bad", "good"]) if card else datasets.Value("int64")
     repository = critics(tmp_path, label, card)
-    for name in ("HF_HOME", "HF_DATASETS_CACHE", "HF_HUB_CACHE"):
-        monkeypatch.setenv(name, str(tmp_path / "cache"))
     with hub("critics/films", repository) as (address, fetched):
         monkeypatch.setenv("HF_ENDPOINT", address)
         config = first_run("hf:critics/films").config
@@ -296,12 +282,9 @@ def test_a_name_is_planned_by_what_the_hub_says_and_downloaded_by_the_run(
     assert not Start({}).reasons  # not those of this dataset
 
 
-def test_a_download_that_was_killed_begins_again_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("own_cache")
+def test_a_download_that_was_killed_begins_again_and_leaves_nothing(tmp_path: Path) -> None:
     repository = critics(tmp_path, datasets.ClassLabel(names=["bad", "good"]), CARD)
-    for name in ("HF_HOME", "HF_DATASETS_CACHE", "HF_HUB_CACHE"):
-        monkeypatch.setenv(name, str(tmp_path / "cache"))
     with hub("critics/films", repository, ["data/train-00000-of-00001.parquet"]) as (address, _):
         environment = os.environ | {"HF_ENDPOINT": address, "TPU_CONSOLE_HOME": str(tmp_path)}
         given: dict[str, Any] = {"cwd": tmp_path, "env": environment}

@@ -219,25 +219,37 @@ def test_what_fit_does_not_take_is_refused(part: Any, says: str) -> None:
     ("labels", "classes"),
     [("number", 3), ("number[:, None]", 3), ("np.eye(4)[number]", 4), ("number / 2", 0), ("number / 2, number", 0)],
 )
-def test_classes_are_counted_and_named_as_keras_gives_them(
-    labels: str, classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_classes_are_counted(labels: str, classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(
-        "import numpy as np\nimport tensorflow as tf\nnumber = np.arange(9) % 3\n"
-        f"def data():\n    return number * 1.0, ({labels})\n"
-        "def named():\n    part = tf.data.Dataset.from_tensor_slices(data()).batch(3)\n"
-        "    part.class_names = ['ant', 'bee', 'cat']\n    return part, part\n"
-        "def hub():\n    import datasets\n    label = datasets.ClassLabel(names=['ant', 'bee', 'cat'])\n"
-        "    features = datasets.Features({'image': datasets.Image(), 'kind': label})\n"
-        "    rows = {'image': [np.full((4, 4, 3), n, 'uint8') for n in range(9)], 'kind': number}\n"
-        "    return datasets.Dataset.from_dict(rows, features).train_test_split(3, shuffle=False)\n",
-        encoding="utf-8",
-    )
+    code = f"import numpy as np\nnumber = np.arange(9) % 3\ndef data():\n    return number * 1.0, ({labels})\n"
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
     assert load_examples(small_config(dataset="mine.py:data"), lambda _: None).signature.classes == classes
-    examples = load_examples(small_config(dataset="mine.py:named"), lambda _: None)
-    assert examples.class_names == ("ant", "bee", "cat")
-    assert examples.record["class_names"] == ("ant", "bee", "cat")
+
+
+NAMED = """
+import datasets
+import numpy as np
+import tensorflow as tf
+NAMES = ["ant", "bee", "cat"]
+number = np.arange(9) % 3
+
+def keras():
+    part = tf.data.Dataset.from_tensor_slices((number * 1.0, number)).batch(3)
+    part.class_names = NAMES
+    return part, part
+
+def hub():
+    features = datasets.Features({"image": datasets.Image(), "kind": datasets.ClassLabel(names=NAMES)})
+    rows = {"image": [np.full((4, 4, 3), n, "uint8") for n in range(9)], "kind": number}
+    return datasets.Dataset.from_dict(rows, features).train_test_split(3, shuffle=False)
+"""
+
+
+def test_classes_are_named_as_keras_and_the_hub_name_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(NAMED, encoding="utf-8")
+    examples = load_examples(small_config(dataset="mine.py:keras"), lambda _: None)
+    assert examples.class_names == examples.record["class_names"] == ("ant", "bee", "cat")
     examples = load_examples(small_config(dataset="mine.py:hub"), lambda _: None)
     assert (examples.class_names, examples.signature.classes) == (("ant", "bee", "cat"), 3)
     assert (examples.train_count, examples.validation_count) == (6, 3)

@@ -1,8 +1,9 @@
-"""Counting a person's own files without loading them: the same numbers as the loaders, quickly, and never a crash."""
+"""Counting the user's files without loading them: the same numbers as the loaders, quickly, and never a crash."""
 
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,29 +11,35 @@ import pytest
 
 from tests.images import write_image_folder, write_plant_pathology
 from tests.words import write_text_folder
+from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.table import load_examples, survey, train_examples_of
+from tpu_console.engine.data.row_files import TooSlowError
 from tpu_console.engine.data.survey.formats import config_for
+from tpu_console.engine.data.survey.skimming import (
+    Survey,
+    column_named,
+    in_time,
+    label_columns,
+    nearly_longest,
+    samples_of,
+)
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.data.survey.skimming import Survey
 
 
 HEAD = ("userId", "movieId", "rating", "timestamp")
 
 
 def surveyed(dataset: str, path: Path | str, **options: Any) -> Survey:
-    """What is found of a dataset."""
     return survey(config_for(dataset, {"path": str(path), **options}))
 
 
 def problem(found: Survey) -> tuple[str, str]:
-    """The key and the sentence of the only problem."""
     (only,) = found.problems
     return only.key, only.message
 
@@ -50,13 +57,6 @@ def ratings(path: Path, count: int = 500) -> Path:
     return path
 
 
-def of_share(path: Path, fraction: float) -> RunConfig:
-    """A configuration that holds out a share of the ratings."""
-    config = config_for("ratings-csv", {"path": str(path)})
-    data = config.data.model_copy(update={"validation_fraction": fraction})
-    return config.model_copy(update={"data": data, "batch_size": 1})
-
-
 def numbers(path: Path) -> Path:
     path.write_text("x,label\n" + "".join(f"{n},{'abc'[n % 3]}\n" for n in range(100)), encoding="utf-8")
     return path
@@ -72,36 +72,88 @@ def pairs(path: Path, count: int = 100) -> Path:
     return path
 
 
-@pytest.fixture
-def every(tmp_path: Path) -> dict[str, RunConfig]:
-    """A configuration of each format on real files."""
-    image = {"image_size": [16, 16]}
-    return {
-        "image-csv": config_for("image-csv", {"path": str(write_plant_pathology(tmp_path / "plants", 7)), **image}),
-        "image-folder": config_for(
-            "image-folder", {"path": str(write_image_folder(tmp_path / "f", per_class=9)), **image}
-        ),
-        "text-csv": config_for("text-csv", {"path": str(reviews(tmp_path / "reviews.csv"))}),
-        "text-folder": config_for("text-folder", {"path": str(write_text_folder(tmp_path / "texts", 15))}),
-        "text-pairs": config_for("text-pairs", {"path": str(pairs(tmp_path / "pairs.txt"))}),
-        "ratings-csv": config_for("ratings-csv", {"path": str(ratings(tmp_path / "ratings.csv"))}),
-        "table-csv": config_for("table-csv", {"path": str(numbers(tmp_path / "numbers.csv"))}),
-        "npz": config_for("npz", {"path": str(write_arrays(tmp_path / "arrays.npz"))}),
-    }
+MADE: dict[str, Callable[[Path], Path]] = {
+    "image-csv": lambda folder: write_plant_pathology(folder, 7),
+    "image-folder": lambda folder: write_image_folder(folder, per_class=9),
+    "text-csv": lambda folder: reviews(folder / "reviews.csv"),
+    "text-folder": lambda folder: write_text_folder(folder / "texts", 15),
+    "text-pairs": lambda folder: pairs(folder / "pairs.txt"),
+    "ratings-csv": lambda folder: ratings(folder / "ratings.csv"),
+    "table-csv": lambda folder: numbers(folder / "numbers.csv"),
+    "npz": lambda folder: write_arrays(folder / "arrays.npz"),
+}
+
+
+@pytest.mark.parametrize("dataset", MADE)
+def test_the_plan_counts_what_the_loader_returns(dataset: str, tmp_path: Path) -> None:
+    config = config_for(dataset, {"path": str(MADE[dataset](tmp_path))})
+    config = with_changes(config, [("data.validation_fraction", 0.35)])
+    examples, found = load_examples(config, lambda _: None), survey(config)
+    assert (train_examples_of(config), found.held_out(0.35)) == (examples.train_count, examples.validation_count)
+    if examples.class_names:
+        assert sorted(found.classes) == sorted(examples.class_names)
 
 
 @pytest.mark.parametrize(
-    "dataset", ["image-csv", "image-folder", "text-csv", "text-folder", "text-pairs", "ratings-csv", "table-csv", "npz"]
+    ("found", "fraction", "train", "held_out"),
+    [
+        (Survey(), 0.2, None, None),
+        (Survey(total=10), 0.2, 8, 2),
+        (Survey(total=10), 0.01, 9, 1),
+        (Survey(total=10, validation=3), 0.2, 10, 3),
+        (Survey(total=10, classes={"a": 9, "b": 1}), 0.01, 9, 1),
+        (Survey(total=4, classes={"a": 2, "b": 2}), 0.9, 2, 2),
+        (Survey(total=9, classes={"a": 2, "b": 1, "c": 6}), 0.9, 3, 6),
+        (Survey(total=20, classes={"a": 10, "b": 10}), 0.01, 18, 2),
+    ],
 )
-def test_the_plan_counts_what_the_loader_returns(every: dict[str, RunConfig], dataset: str) -> None:
-    config, fraction = every[dataset], 0.35
-    config = config.model_copy(update={"data": config.data.model_copy(update={"validation_fraction": fraction})})
-    examples = load_examples(config, lambda _: None)
-    found = survey(config)
-    assert train_examples_of(config) == examples.train_count
-    assert found.held_out(fraction) == examples.validation_count
-    if examples.class_names:
-        assert sorted(found.classes) == sorted(examples.class_names)
+def test_the_split_leaves_each_class_in_both_parts(
+    found: Survey, fraction: float, train: int | None, held_out: int | None
+) -> None:
+    assert (found.train(fraction), found.held_out(fraction)) == (train, held_out)
+
+
+def test_the_clock_is_looked_at_before_the_first_entry_and_then_rarely() -> None:
+    with pytest.raises(TooSlowError):
+        next(in_time(["only"], ends_at=0.0))
+    entries = in_time(range(3), time.monotonic() + 60)
+    assert [*entries] == [0, 1, 2]
+
+
+def test_samples_are_the_first_the_middle_and_the_last_cut_to_a_line() -> None:
+    assert samples_of("abcde", str) == ("a", "c", "e")
+    assert samples_of("a", str) == ("a",)
+    assert samples_of([], str) == ()
+    assert samples_of(["x" * 100, "x" * 101], str) == ("x" * 100, "x" * 99 + "…")
+
+
+@pytest.mark.parametrize(
+    ("words", "length"), [([], 200), ([3] * 95 + [90] * 5, 10), ([3] * 94 + [41] * 6, 50), ([999] * 9, 200)]
+)
+def test_a_length_is_one_that_few_texts_exceed_in_tens(words: list[int], length: int) -> None:
+    assert nearly_longest(words, 10, 200)[0] == length
+
+
+@pytest.mark.parametrize(
+    ("values", "is_label"),
+    [
+        (["a", "b"] * 3, True),
+        (["a"] * 6, False),
+        (["a", "b", "c", "a", "b", "c"], True),
+        (["a", "b", "c", "d", "a", "b"], False),
+        (["a", "b", "a", "b", "", ""], True),
+        (["a", "b", "a", "", "", ""], False),
+        (["a", "b"], True),
+    ],
+)
+def test_a_label_has_few_values_that_occur_again_and_is_seldom_empty(values: list[str], is_label: bool) -> None:
+    rows = [*(["1", value] for value in values), ["1"]]
+    assert label_columns(["x", "label"], rows, {"x"}) == (["label"] if is_label else [])
+
+
+def test_a_column_is_found_by_the_first_of_some_names_whatever_its_case() -> None:
+    assert column_named(["Label ", "CLASS"], ["class", "label"]) == "CLASS"
+    assert column_named(["x"], ["class"]) == ""
 
 
 def test_a_validation_folder_is_counted_separately(tmp_path: Path) -> None:
@@ -138,7 +190,7 @@ def test_ratings_are_counted_as_the_loader_splits_them(tmp_path: Path, separator
     rows = [(str(n % 7), str(n), "3.5", str(n * 7 % 11)) for n in range(30)]
     path = tmp_path / "ratings.csv"
     path.write_text("\r\n".join([separator.join(row) for row in [*([HEAD] if has_head else []), *rows]] + [""]))
-    config = of_share(path, 0.3)
+    config = with_changes(config_for("ratings-csv", {"path": str(path)}), [("data.validation_fraction", 0.3)])
     examples = load_examples(config, lambda _: None)
     counts = (train_examples_of(config), survey(config).held_out(0.3))
     assert counts == (examples.train_count, examples.validation_count)
@@ -226,10 +278,11 @@ def test_remote_files_are_not_touched() -> None:
 
 @pytest.mark.parametrize("dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "table-csv"])
 def test_counting_that_takes_too_long_is_left_to_the_run(
-    every: dict[str, RunConfig], dataset: str, monkeypatch: pytest.MonkeyPatch
+    dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    config = config_for(dataset, {"path": str(MADE[dataset](tmp_path))})
     monkeypatch.setattr("tpu_console.engine.data.survey.skimming.LONGEST_S", -1.0)
-    plan = make_plan(every[dataset], Hardware())
+    plan = make_plan(config, Hardware())
     assert plan.is_possible
     assert plan.train_examples is None
     assert [item for item in plan.advice if "too large to count quickly" in item.text]

@@ -22,7 +22,7 @@ from tests.servers import local_server
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.data.download import Arrived, Download
 from tpu_console.engine.data.kinds.built_in import CLASS_NAMES
-from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.kinds.table import load_examples, survey, train_examples_of
 from tpu_console.engine.errors import DataError, DiskFullError
 
 if TYPE_CHECKING:
@@ -45,15 +45,6 @@ def idx(path: Path, shape: tuple[int, ...], largest: int) -> None:
     header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(header + values.tobytes())
-
-
-def fashion(home: Path, train: int, train_labels: int) -> Path:
-    """Put random pictures of clothes where Keras looks for them."""
-    folder = home / "datasets" / "fashion-mnist"
-    for name, count, labels in (("train", train, train_labels), ("t10k", 100, 100)):
-        idx(folder / f"{name}-images-idx3-ubyte.gz", (count, 28, 28), 256)
-        idx(folder / f"{name}-labels-idx1-ubyte.gz", (labels,), 10)
-    return folder
 
 
 LOAD = """
@@ -100,15 +91,25 @@ def test_digits_need_no_network_and_are_split_class_by_class() -> None:
     examples = load_examples(small_config(), told.append)
     assert told == []
     assert (examples.train_count, examples.validation_count, examples.signature.shape) == (1437, 360, (8, 8, 1))
-    labels = np.array([int(label) for _, label in examples.validation.as_numpy_iterator()])
-    counts = np.bincount(labels, minlength=10)
-    assert counts.min() >= 34
-    assert counts.max() <= 38
+    counts = np.bincount([int(label) for _, label in examples.validation.as_numpy_iterator()])
+    assert 34 <= min(counts) <= max(counts) <= 38
 
 
-def test_a_limit_trains_on_the_first_so_many() -> None:
-    examples = load_examples(small_config(data={"train_limit": 100}), lambda _: None)
-    assert (examples.train_count, examples.validation_count) == (100, 360)
+@pytest.mark.parametrize(
+    ("data", "counts"),
+    [
+        ({"train_limit": 100}, (100, 360)),
+        ({"validation_fraction": 0.3}, (1257, 540)),
+        ({"train_limit": 9999}, (1437, 360)),
+    ],
+)
+def test_what_is_held_out_and_a_limit_are_known_before_digits_are_loaded(
+    data: dict[str, Any], counts: tuple[int, int]
+) -> None:
+    config = small_config(data=data)
+    examples = load_examples(config, lambda _: None)
+    assert (examples.train_count, examples.validation_count) == counts
+    assert (train_examples_of(config), survey(config).validation) == counts
 
 
 # Files of CIFAR-10, MNIST and Fashion-MNIST are read, and learnt from, in tests/presets.
@@ -153,29 +154,26 @@ def test_every_class_has_a_unique_name(name: str) -> None:
 
 @pytest.mark.slow
 def test_files_with_another_number_of_images_are_refused(keras_home: Path) -> None:
-    folder = fashion(keras_home, 590, 600)
+    folder = keras_home / "datasets" / "fashion-mnist"
+    for name, count, labels in (("train", 590, 600), ("t10k", 100, 100)):
+        idx(folder / f"{name}-images-idx3-ubyte.gz", (count, 28, 28), 256)
+        idx(folder / f"{name}-labels-idx1-ubyte.gz", (labels,), 10)
     error = load("fashion-mnist", keras_home)
-    assert "downloaded" not in error["what"]
-    assert "fashion-mnist" in error["what"]
-    assert str(folder) in error["remedy"]
-    assert "Delete" in error["remedy"]
+    assert "fashion-mnist are damaged" in error["what"]
+    assert f"Delete {folder}" in error["remedy"]
 
 
 @pytest.mark.slow
 def test_a_download_without_a_network_names_url_folder_and_offline_presets(keras_home: Path) -> None:
-    dataset = "fashion-mnist"
-    error = load(dataset, keras_home)
-    file = DATASETS[dataset].files[0]
-    assert str(urlsplit(file.url).hostname) in error["what"]
-    for one in DATASETS[dataset].files:
-        assert f"{one.url} as {keras_home / one.path}" in error["remedy"]
+    error, files = load("fashion-mnist", keras_home), DATASETS["fashion-mnist"].files
+    assert str(urlsplit(files[0].url).hostname) in error["what"]
+    assert all(f"{file.url} as {keras_home / file.path}" in error["remedy"] for file in files)
     assert "digits" in error["remedy"]
     (told,) = error["told"]
-    assert f"downloading {dataset}, " in told
-    assert str((keras_home / file.path).parent) in told
-    assert not [
-        path for path in (keras_home / "datasets").rglob("*") if path.is_file()
-    ]  # nothing that the next try would trip over
+    assert "downloading fashion-mnist, " in told
+    assert str((keras_home / files[0].path).parent) in told
+    # Nothing is left that the next try would trip over.
+    assert not [path for path in (keras_home / "datasets").rglob("*") if path.is_file()]
 
 
 def test_how_much_of_a_download_has_arrived_is_said_until_it_ends(tmp_path: Path) -> None:
