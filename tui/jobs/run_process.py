@@ -116,10 +116,10 @@ def launch(
     Raise `ConsoleError` if the run cannot be written or started, or its data cannot be downloaded.
     """
     from tpu_console.engine.data.download import reaches
-    from tpu_console.engine.data.kinds.table import download_of
+    from tpu_console.engine.data.kinds.table import kind_of
     from tpu_console.engine.process.launch import prepare_run, start_host
 
-    if (download := download_of(config)) is not None:
+    if (download := kind_of(config.dataset).missing_download(config)) is not None:
         download.check(reaches)
     run = prepare_run(config, label=label)
     if not in_process:

@@ -125,7 +125,7 @@ class PresetDetail(VerticalScroll, can_focus=False):
 def _described(preset: Preset) -> list[PlanLine]:
     """Describe a preset, one entry per fact."""
     # These import Pydantic, which the first frame does without.
-    from tpu_console.engine.data.kinds.table import download_of
+    from tpu_console.engine.data.kinds.table import kind_of
     from tpu_console.engine.models.table import MODELS
 
     if preset.notes:
@@ -135,7 +135,7 @@ def _described(preset: Preset) -> list[PlanLine]:
         data = _files(preset)
     else:
         state = f"downloaded ({size(info.download_bytes)})" if info.files else "no download needed"
-        if (download := download_of(preset.config)) is not None:
+        if (download := kind_of(preset.config.dataset).missing_download(preset.config)) is not None:
             state = f"not on this machine yet; {size(download.size)} to download"
         sizes = f"{info.train_examples:,} training, {info.validation_examples:,} validation examples"
         data = [info.title, f"{sizes}; {shape(info.input_shape)}, {info.classes} classes", state]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...config.values import Section
-    from ..download import Download, OnFetch
+    from ..download import OnFetch
     from ..examples import Examples
     from ..survey.skimming import Survey
     from .kind import DatasetKind
@@ -118,11 +118,6 @@ def known_names() -> dict[str, str]:
         with suppress(ConsoleError):  # a package that is damaged
             names |= kind.known() if isinstance(kind, NamedKind) else {}
     return names
-
-
-def download_of(config: RunConfig) -> Download | None:
-    """Return what has to be downloaded for a configuration; None if its data are here, or nothing is known of them."""
-    return kind_of(config.dataset).missing_download(config)
 
 
 def load_examples(config: RunConfig, on_fetch: OnFetch) -> Examples:
