@@ -92,10 +92,9 @@ def test_bars_are_aligned_and_the_longest_fills_the_line() -> None:
         "rust       100    10%  ███▎",
         "none         0     0%",
     ]
-    assert bar_chart([Bar("a long name of a class", 5, ("5",))], ("class", "count"), 30) == [
-        "class          count",
-        "a long name…       5  ████████",
-    ]
+    # A label has half of the line, or less, but at least 8 cells; a bar has at least one.
+    for width, label, bar in ((80, "x" * 39 + "…", "█" * 31), (30, "x" * 12 + "…", "█" * 8), (16, "xxxxxxx…", "█")):
+        assert bar_chart([Bar("x" * 60, 5, ("5",))], ("", "count"), width)[1] == f"{label}      5  {bar}"
     assert bar_chart([Bar("a", 1_000_000, ("1",)), Bar("b", 1, ("1",))], ("", ""), 80)[2].endswith("▏"), "it is seen"
 
 
