@@ -41,6 +41,7 @@ print(json.dumps(found))
 def test_the_usual_names_are_known() -> None:
     assert [find_topology(name).devices for name in USUAL] == [8, 8, 4, 1, 4, 8, 4, 1, 4, 8, 8]
     assert {find_topology(name).hosts for name in USUAL} == {1}
+    assert [(one.devices, one.hosts) for one in map(find_topology, ("v3-32", "v5e-32"))] == [(32, 4), (32, 8)]
 
 
 def test_other_ways_to_write_a_name() -> None:
@@ -68,11 +69,6 @@ def test_an_unknown_name_names_the_nearest(written: str, hint: str) -> None:
     with pytest.raises(ConsoleError) as caught:
         find_topology(written)
     assert hint in str(caught.value)
-
-
-def test_slices_are_on_several_hosts() -> None:
-    assert (find_topology("v3-32").devices, find_topology("v3-32").hosts) == (32, 4)
-    assert (find_topology("v5e-32").devices, find_topology("v5e-32").hosts) == (32, 8)
 
 
 def test_the_largest_slices_on_offer_are_known() -> None:
