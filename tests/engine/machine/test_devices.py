@@ -35,7 +35,7 @@ def test_gpus_have_the_names_of_the_driver(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("listed", "seen"),
-    [("0", 1), ("1,0", 2), ("", 0), ("-1", 0), ("0,7,1", 1), ("GPU-8932f937,GPU-1", 2), ("NoDevFiles", 0)],
+    [("0", 1), ("1,0", 2), ("", 0), ("-1", 0), ("2", 0), ("0,7,1", 1), ("GPU-8932f937,GPU-1", 2), ("NoDevFiles", 0)],
 )
 def test_cuda_visible_devices_hides_gpus(tmp_path: Path, listed: str, seen: int) -> None:
     for number in (0, 1):

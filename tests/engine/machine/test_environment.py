@@ -60,6 +60,7 @@ def test_a_host_of_a_slice_knows_its_number_and_the_slice(tmp_path: Path) -> Non
     assert tpu is not None
     assert (tpu.kind, tpu.chips, tpu.cores, tpu.all_chips) == ("v5p", 4, 4, 16)
     assert (tpu.hosts, tpu.host_index, tpu.accelerator_type) == (4, 1, "v5p-32")
+    assert replace(tpu, accelerator_type="v9-8").all_chips == 0, "a generation that is not known yet"
     put(tmp_path / "other/dev/vfio/0")
     metadata = {"accelerator-type": "v5p-16", "agent-worker-number": "0", "worker-network-endpoints": "a,b"}
     first = find_tpu(replace(sources, root=tmp_path / "other", environ={}), metadata)
