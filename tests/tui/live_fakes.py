@@ -13,22 +13,10 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from textual import events
+from textual.events import Key
 
 from tests.helpers import LIMIT_S
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    DataReady,
-    EpochEnded,
-    Event,
-    FitStarted,
-    ModelBuilt,
-    PhaseStarted,
-    Progress,
-    Replica,
-    RunFinished,
-    RunStarted,
-)
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
@@ -61,8 +49,8 @@ class FakeEngine:
         self._beating = threading.Thread(target=_beat, args=(self.run, self._stops_beating), daemon=True)
         self._beating.start()
 
-    def write(self, *events: Event) -> None:
-        for event in events:
+    def write(self, *given: events.Event) -> None:
+        for event in given:
             self._journal.write(event)
 
     def begin(self, epochs: int = 0) -> None:
@@ -72,17 +60,19 @@ class FakeEngine:
             self.train(epoch)
 
     def prepare(self) -> None:
-        replicas = tuple(Replica(i, f"/device:CPU:{i}", "CPU, simulated", "tpu-vm-0") for i in range(self.replicas))
+        replicas = tuple(
+            events.Replica(i, f"/device:CPU:{i}", "CPU, simulated", "tpu-vm-0") for i in range(self.replicas)
+        )
         config = {"dataset": "digits", "model": "cnn", "accelerator": "auto", "precision": "float32"}
-        self.write(RunStarted("digits-cnn", "host", os.getpid(), socket.gethostname(), config))
+        self.write(events.RunStarted("digits-cnn", "host", os.getpid(), socket.gethostname(), config))
         for seconds, phase in ((0, "importing"), (3, "connecting"), (1, "compiling")):
             self.clock += seconds
-            self.write(PhaseStarted(phase))
+            self.write(events.PhaseStarted(phase))
         self.write(
-            AcceleratorReady("cpu", "No GPU was found.", "one device", replicas, {"keras": "3.12.0"}),
-            DataReady(1437, 360, (8, 8, 1), 10),
-            ModelBuilt("cnn", 52_234, 52_234, 208_936, 7),
-            FitStarted(EPOCHS, STEPS, 32 * self.replicas, 32, 4, "Four steps take 0.3 s.", "val_accuracy"),
+            events.AcceleratorReady("cpu", "No GPU was found.", "one device", replicas, {"keras": "3.12.0"}),
+            events.DataReady(1437, 360, (8, 8, 1), 10),
+            events.ModelBuilt("cnn", 52_234, 52_234, 208_936, 7),
+            events.FitStarted(EPOCHS, STEPS, 32 * self.replicas, 32, 4, "Four steps take 0.3 s.", "val_accuracy"),
         )
         self.clock += 2
 
@@ -91,19 +81,21 @@ class FakeEngine:
         loss = 2.0 / epoch if loss is None else loss
         accuracy = max(0.0, 0.9 - 0.05 * abs(epoch - 3))
         if epoch == 1:
-            self.write(PhaseStarted("training"))
+            self.write(events.PhaseStarted("training"))
         for step in range(4, (STEPS if ends else STEPS // 2) + 1, 4):
             self.clock += 0.04
             done = (epoch - 1) * STEPS + step
-            self.write(Progress(epoch, step, done, done * 0.01, {"loss": loss, "accuracy": accuracy}))
+            self.write(events.Progress(epoch, step, done, done * 0.01, {"loss": loss, "accuracy": accuracy}))
         if ends:
             logs = {"accuracy": accuracy, "loss": loss, "val_accuracy": accuracy - 0.02, "val_loss": loss + 0.1}
             compile_s = 1.25 if epoch == 1 else 0.0
             done = epoch * STEPS
-            self.write(EpochEnded(epoch, done, STEPS, done * 0.01, 0.2, compile_s, 0.0, 10.0, 3200.0, 0.002, logs))
+            self.write(
+                events.EpochEnded(epoch, done, STEPS, done * 0.01, 0.2, compile_s, 0.0, 10.0, 3200.0, 0.002, logs)
+            )
 
     def finish(self, outcome: str = "completed", reason: str = "All epochs are done.") -> None:
-        self.write(RunFinished(outcome, reason, {}))
+        self.write(events.RunFinished(outcome, reason, {}))
 
     def append(self, *lines: str) -> None:
         """Write raw lines, such as a newer version's or garbage."""
@@ -144,7 +136,7 @@ def _beat(run: RunDirectory, stops: threading.Event) -> None:
 def send(app: App[Any], *keys: str) -> None:
     """Send keys at once, as from a hand that is faster than the machine; a pilot waits twice after each of them."""
     for key in keys:
-        app.post_message(events.Key(key, key if len(key) == 1 else None))
+        app.post_message(Key(key, key if len(key) == 1 else None))
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:

@@ -8,17 +8,7 @@ import numpy as np
 
 from tests.helpers import leave_dead
 from tpu_console.engine.config.run_config import RunConfig, journal_values, to_toml
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    EpochEnded,
-    FitStarted,
-    Progress,
-    Replica,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    StopRequested,
-)
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.metrics import metric_called
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
@@ -32,14 +22,14 @@ if TYPE_CHECKING:
     from tpu_console.tui.charts.curve import FloatArray
 
 
-DONE = RunFinished("completed", "All epochs are done.", {})
+DONE = events.RunFinished("completed", "All epochs are done.", {})
 
 
 def made_run(
     logs: Sequence[Mapping[str, float]] = ({"val_accuracy": 0.5}, {"val_accuracy": 0.9}),
     *,
     label: str = "digits-cnn",
-    end: RunFinished | RunFailed | None = DONE,
+    end: events.RunFinished | events.RunFailed | None = DONE,
     stop: str = "",
     monitor: str = "val_accuracy",
     replicas: int = 1,
@@ -48,19 +38,10 @@ def made_run(
     has_config: bool = True,
     **changes: Any,
 ) -> RunDirectory:
-    """Write a run as the engine would.
+    """Write a run as the engine would: each of `logs` is an epoch of 2 seconds, the first one of 5.
 
-    Args:
-        logs: The metrics of each epoch, which takes 2 seconds, the first one 5.
-        label: The preset; one of that name is its configuration, if there is one.
-        end: Its last event; without one, its process is gone.
-        stop: Who asked it to stop; empty for nobody.
-        monitor: The metric that decides which epoch is best.
-        replicas: How many devices it trains on.
-        device: What they are called; their first word is their kind.
-        speed: Examples per second.
-        has_config: Whether it has a configuration; a notebook's run has none.
-        **changes: What its configuration changes in the preset.
+    The preset called `label`, if there is one, with some `changes` is its configuration; without an `end`, its process
+    is gone. `stop` says who asked it to stop.
     """
     run = create_run(label)
     preset = find_preset("digits-cnn").config
@@ -71,20 +52,20 @@ def made_run(
     at = iter(range(1_790_000_000, 1_800_000_000, 10))
     journal = JournalWriter(run.journal, clock=lambda: float(next(at)))
     kind = device.split(maxsplit=1)[0].lower()
-    devices = tuple(Replica(i, f"{kind}:{i}", device, "here") for i in range(replicas))
+    devices = tuple(events.Replica(i, f"{kind}:{i}", device, "here") for i in range(replicas))
     accelerator = f"sim:{replicas}" if kind == "cpu" and replicas > 1 else kind
-    journal.write(RunStarted(label, "host", 1, "here", settings))
-    journal.write(AcceleratorReady(accelerator, "why", "one", devices, {}))
+    journal.write(events.RunStarted(label, "host", 1, "here", settings))
+    journal.write(events.AcceleratorReady(accelerator, "why", "one", devices, {}))
     batch = config.batch_size
-    journal.write(FitStarted(len(logs), 10, batch * replicas, batch, 1, monitor=monitor))
+    journal.write(events.FitStarted(len(logs), 10, batch * replicas, batch, 1, monitor=monitor))
     for number, values in enumerate(logs, 1):
         seconds = 5.0 if number == 1 else 2.0
         done, elapsed_s = number * 10, 3.0 + 2.0 * number
         training = {name: value for name, value in values.items() if not name.startswith("val_")}
-        journal.write(Progress(number, 5, done - 5, elapsed_s - 1, training or {"loss": 1.0}))
-        journal.write(EpochEnded(number, done, 10, elapsed_s, seconds, 0, 0, 1, speed, 0.1, dict(values)))
+        journal.write(events.Progress(number, 5, done - 5, elapsed_s - 1, training or {"loss": 1.0}))
+        journal.write(events.EpochEnded(number, done, 10, elapsed_s, seconds, 0, 0, 1, speed, 0.1, dict(values)))
     if stop:
-        journal.write(StopRequested(stop))
+        journal.write(events.StopRequested(stop))
     if end is not None:
         journal.write(end)
     else:

@@ -19,14 +19,7 @@ def made_sweep(
     scores: Mapping[int, float] | None = None,
     **options: Any,
 ) -> Sweep:
-    """Write a sweep of digits.
-
-    Args:
-        over: What it changes.
-        speeds: Examples per second by number of the cell; cells without one have not been trained.
-        scores: The best accuracy by number of the cell, 0.9 by default.
-        **options: More of its definition.
-    """
+    """Write a sweep of digits: speeds and best accuracies by number of the cell; one without a speed is untrained."""
     definition = Definition(config=find_preset("digits-cnn").config, over=tuple(over), **options)
     sweep = create_sweep(definition)
     cells = [] if definition.search else cells_of(definition.config, parse_axes(over), definition.repeat)

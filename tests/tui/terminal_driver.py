@@ -77,20 +77,10 @@ class _Screen(pyte.Screen):  # type: ignore[misc]  # untyped
 
 
 class Terminal:
-    """A pseudo-terminal with a program in it.
+    """A pseudo-terminal with a program in it; None in `environment` takes a variable away.
 
-    A thread reads what the program writes, so that it never waits for the test; the screen is drawn from those
-    bytes when the test looks at it.
-
-    Args:
-        arguments: What follows the program on the command line.
-        home: The folder of its runs and presets.
-        size: Columns and rows.
-        environment: What differs from a plain terminal's environment; None takes a variable away.
-        program: The program's path.
-
-    Attributes:
-        reads: Whether what the program writes is read; may be changed, like a terminal that stops its output.
+    A thread reads what the program writes, so that it never waits for the test, unless `reads` is false, like a
+    terminal that stops its output. The screen is drawn from those bytes when the test looks at it.
     """
 
     def __init__(
@@ -144,12 +134,10 @@ class Terminal:
 
     @property
     def unread(self) -> int:
-        """Bytes that wait to be read."""
         return int.from_bytes(fcntl.ioctl(self._main, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     @property
     def raw(self) -> bytes:
-        """Every byte the program wrote."""
         with self._news:
             return bytes(self._bytes)
 
@@ -161,7 +149,6 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """The screen as it is now."""
         return "\n".join(self.lines)
 
     @property
@@ -183,7 +170,6 @@ class Terminal:
 
     @property
     def is_alternate(self) -> bool:
-        """Whether a full screen is shown."""
         self._draw()
         return bool(self._screen.is_alternate)
 
@@ -213,7 +199,6 @@ class Terminal:
         self._stream.feed(_UNKNOWN.sub(b"", complete))
 
     def modes(self) -> list[Any]:
-        """How the terminal treats lines, echo and signals."""
         return termios.tcgetattr(self._main)
 
     def wait_for(self, wanted: str | Callable[[], object], limit_s: float = LIMIT_S) -> None:
@@ -239,7 +224,6 @@ class Terminal:
         self.wait_for(lambda: all("".join(text.split()) in self.tight for text in texts))
 
     def wait_until_gone(self, text: str) -> None:
-        """Wait until the screen does not show a text any more."""
         self.wait_for(lambda: text not in self.text)
 
     def wait_for_path(self, path: Path) -> None:
@@ -250,7 +234,6 @@ class Terminal:
         return any(path.endswith(end) for end in re.findall(r"…([^\s…]{40,})", self.text))
 
     def press(self, *keys: str) -> None:
-        """Press keys by name, or type a text."""
         os.write(self._main, "".join(KEYS.get(key, key) for key in keys).encode())
 
     def resize(self, columns: int, rows: int) -> None:
@@ -277,7 +260,6 @@ class Terminal:
         self._main = -1
 
     def close(self) -> None:
-        """End whatever is left."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()

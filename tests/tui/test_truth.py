@@ -14,17 +14,7 @@ import pytest
 
 from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.monitoring.alerts import AlertWatch
-from tpu_console.engine.runs.events import (
-    EpochEnded,
-    Event,
-    FitStarted,
-    PhaseStarted,
-    Progress,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    StopRequested,
-)
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.facts import facts_of
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import Liveness
@@ -56,55 +46,58 @@ class Story:
         self._watch = AlertWatch(self._recorder, Alerts(nan="warn"))
         self._watch.__enter__()
 
-    def write(self, *events: Event) -> None:
-        for event in events:
+    def write(self, *given: events.Event) -> None:
+        for event in given:
             self._recorder.emit(event)
 
     def wait(self, seconds: float) -> None:
         self.at += seconds
 
     def begin(self, epochs: int, source: str = "host", monitor: str = "val_loss") -> None:
-        self.write(RunStarted("made", source, 1, "here", {"epochs": epochs}), PhaseStarted("importing"))
+        self.write(events.RunStarted("made", source, 1, "here", {"epochs": epochs}), events.PhaseStarted("importing"))
         self.wait(3.0)
         self.fit(epochs, monitor)
 
     def fit(self, epochs: int, monitor: str = "val_loss") -> None:
-        self.write(FitStarted(epochs, STEPS, 32, 32, 1, monitor=monitor), PhaseStarted("compiling"))
+        self.write(events.FitStarted(epochs, STEPS, 32, 32, 1, monitor=monitor), events.PhaseStarted("compiling"))
         self.wait(2.0)
 
     def step(self, epoch: int, step: int, **logs: float) -> None:
         self.wait(STEP_S)
         self._spent_s += STEP_S
-        self.write(PhaseStarted("training"), Progress(epoch, step, (epoch - 1) * STEPS + step, self._spent_s, logs))
+        self.write(
+            events.PhaseStarted("training"),
+            events.Progress(epoch, step, (epoch - 1) * STEPS + step, self._spent_s, logs),
+        )
 
     def epoch(self, number: int, loss: float, val_loss: float, **logs: float) -> None:
         for step in range(1, STEPS + 1):
             self.step(number, step, loss=loss)
-        self.write(PhaseStarted("validating"))
+        self.write(events.PhaseStarted("validating"))
         self.wait(VALIDATION_S)
         self._spent_s += VALIDATION_S
-        self.write(PhaseStarted("training"))
+        self.write(events.PhaseStarted("training"))
         spent = STEPS * STEP_S + VALIDATION_S
         all_logs = {"loss": loss, "val_loss": val_loss, **logs}
         timed = (self._spent_s, spent, 0.0, VALIDATION_S, STEP_S * 1e3, 64.0, 1e-3)
-        self.write(EpochEnded(number, number * STEPS, STEPS, *timed, all_logs))
+        self.write(events.EpochEnded(number, number * STEPS, STEPS, *timed, all_logs))
 
     def pause(self, seconds: float) -> None:
-        self.write(PhaseStarted("paused"))
+        self.write(events.PhaseStarted("paused"))
         self.wait(seconds)
-        self.write(PhaseStarted("training"))
+        self.write(events.PhaseStarted("training"))
 
     def resume(self, epoch: int, epochs: int) -> None:
         self.wait(300.0)
-        self.write(RunResumed(epoch, 0, epoch * STEPS, self._spent_s, 2, "here", {"epochs": epochs}))
+        self.write(events.RunResumed(epoch, 0, epoch * STEPS, self._spent_s, 2, "here", {"epochs": epochs}))
         for phase in ("importing", "loading data", "building"):
-            self.write(PhaseStarted(phase))
+            self.write(events.PhaseStarted(phase))
             self.wait(2.0)
 
     def finish(self, outcome: str = "completed") -> None:
-        self.write(PhaseStarted("saving"))
+        self.write(events.PhaseStarted("saving"))
         self.wait(1.0)
-        self.write(RunFinished(outcome, "All epochs are done.", {}))
+        self.write(events.RunFinished(outcome, "All epochs are done.", {}))
 
 
 def overfits(story: Story, epochs: int = 60) -> None:
@@ -139,7 +132,7 @@ def pauses(story: Story) -> None:
     story.step(4, 1, loss=1.0)
     story.pause(100.0)
     story.epoch(4, 1.0, 1.0)
-    story.write(StopRequested("requested in the console"))
+    story.write(events.StopRequested("requested in the console"))
     story.finish("stopped")
 
 

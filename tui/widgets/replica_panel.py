@@ -9,21 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from ..text import hosts as host_text
 from ..text.cells import BAR, BAR_LEFT, FAILED, NOW, WARNING, clipped, widest
-from ..text.hosts import (
-    LOST,
-    Host,
-    fullest,
-    hosts_of,
-    kinds_text,
-    lost_text,
-    mean_duty,
-    no_batch,
-    no_duty,
-    no_memory,
-    slow_text,
-    topology_text,
-)
 from ..text.numbers import NONE, bar_cells, count, memory, percent
 from ..text.tables import Column, fitting
 from .basics import HostPane, Row, heat
@@ -59,7 +46,7 @@ _BAR_COLUMN = Column("", 35, width=_SHORTEST_BAR)  # room for the bar of the mem
 class ReplicaLine(Struct, frozen=True):
     """One row: a replica, or a host with all of its replicas."""
 
-    host: Host
+    host: host_text.Host
     cells: Mapping[str, str]  # the text of each column
     whys: Mapping[str, str]  # why a figure is missing, by its column; empty if it is not
     usage: ReplicaMemory | None  # what the bar shows
@@ -98,8 +85,8 @@ class ReplicaPanel(HostPane["RunState"]):
             return [[("not connected yet", "faint")]]
         table = table_of(shown, width, self.chosen)
         hosts = {line.host.process: line.host for line in table.lines}.values()
-        alerts = [(f"{FAILED} {lost_text(host.lost)}", "bad") for host in hosts if host.lost is not None]
-        alerts += [(f"{WARNING} {slow_text(host)}", "warn") for host in hosts if host.behind]
+        alerts = [(f"{FAILED} {host_text.lost_text(host.lost)}", "bad") for host in hosts if host.lost is not None]
+        alerts += [(f"{WARNING} {host_text.slow_text(host)}", "warn") for host in hosts if host.behind]
         self._head = [[(clipped(text, width), look)] for text, look in alerts[:_ALERTS]]
         if self.styles.height and self.styles.height.is_auto:
             return [self._short(line) for line in table.lines]
@@ -151,7 +138,7 @@ def _bar(share: float, cells: int) -> list[tuple[str, str]]:
 
 def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     """Lay out the replicas of a run; if there are too many, one row per host and the replicas of the chosen one."""
-    ready, hosts = state.accelerator, hosts_of(state)
+    ready, hosts = state.accelerator, host_text.hosts_of(state)
     if ready is None:
         return ReplicaTable()
     every = [_line(state, hosts[replica.process], replica) for replica in ready.replicas]
@@ -172,8 +159,8 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
         columns.append(replace(column, width=max(len(column.title), min(column.width or longest, longest))))
     columns = [one for one in fitting([*columns, _BAR_COLUMN], width - _SIGN) if one is not _BAR_COLUMN]
     shown = {column.title for column in columns}
-    remarks = [topology_text(ready)]
-    remarks += [kinds_text(ready)] if not {"kind", "host"} <= shown else []
+    remarks = [host_text.topology_text(ready)]
+    remarks += [host_text.kinds_text(ready)] if not {"kind", "host"} <= shown else []
     if is_grouped:
         remarks += ["host rows: total examples/s, mean duty cycle, fullest memory", "h: next host"]
     for figure in _FIGURES:
@@ -181,12 +168,12 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     return ReplicaTable(lines, columns, [remark for remark in remarks if remark])
 
 
-def _line(state: RunState, host: Host, replica: Replica | None = None) -> ReplicaLine:
+def _line(state: RunState, host: host_text.Host, replica: Replica | None = None) -> ReplicaLine:
     """Make the row of a replica, or that of its host."""
     known = state.memory if host.lost is None else {}  # the last figures of a lost host are out of date
     replicas = host.replicas if replica is None else (replica,)
     usages = [known[one.index] for one in replicas if one.index in known]
-    usage, duty = fullest(usages) or next(iter(usages), None), mean_duty(usages)
+    usage, duty = host_text.fullest(usages) or next(iter(usages), None), host_text.mean_duty(usages)
     if replica is None:
         rate, names = host.examples_per_s, {"#": "", "device": f"host {host.process}", "coords": "", "core": ""}
         names["kind"] = f"{len(replicas)} × {replicas[0].kind}"
@@ -196,14 +183,14 @@ def _line(state: RunState, host: Host, replica: Replica | None = None) -> Replic
         names["core"] = "" if replica.core is None else str(replica.core)
     batch = state.fit.replica_batch if state.fit is not None else None
     used = memory(usage.used_bytes, usage.limit_bytes) if usage is not None and usage.used_bytes is not None else ""
-    lost = "" if host.lost is None else LOST
+    lost = "" if host.lost is None else host_text.LOST
     word = "lost " if lost else "slow " if host.behind else ""  # first, so that it is never cut off
     names |= {"host": word + host.name, "peak": "" if usage is None else memory(usage.peak_bytes, None)}
     figures = {  # each with the reason if it is missing
-        _BATCH: (count(batch) if batch else "", no_batch(state)),
+        _BATCH: (count(batch) if batch else "", host_text.no_batch(state)),
         _RATE: (count(rate), host.why_not),
-        _DUTY: (percent(duty), lost or no_duty(state, usage)),
-        _MEMORY: (used, lost or no_memory(state, usage)),
+        _DUTY: (percent(duty), lost or host_text.no_duty(state, usage)),
+        _MEMORY: (used, lost or host_text.no_memory(state, usage)),
     }
     cells = {**names, **{figure: text or NONE for figure, (text, _) in figures.items()}}
     whys = {figure: "" if text else reason for figure, (text, reason) in figures.items()}

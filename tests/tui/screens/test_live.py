@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
 SHORT = [(80, 20), (120, 18), (200, 18), (200, 23)]
-ASCII_SIZES = [(80, 24), (120, 24), (80, 50), (200, 50)]
 
 
 def app_on(engine: FakeEngine, **options: str) -> ConsoleApp:
@@ -463,17 +462,6 @@ async def test_a_thousand_epochs_stay_quick_and_follow_the_newest(engine: FakeEn
         assert "     1 2.0000" in screen_text(pilot), "it does not run away from whoever reads"
         await pilot.press("end")
         await shows(pilot, "  1002 ")
-
-
-async def test_ascii_draws_nothing_else(engine: FakeEngine) -> None:
-    engine.begin(1)
-    engine.train(2, ends=False)
-    async with app_on(engine, marker="ascii").run_test(size=ASCII_SIZES[0]) as pilot:
-        async for _ in each_size(pilot, *ASCII_SIZES):
-            await shows(pilot, "@     1", ">     2")
-            await pilot.press("tab", "tab", "tab")
-            text = screen_text(pilot)
-            assert {character for character in text if not character.isascii()} == set()
 
 
 async def test_help_palette_and_footer_have_the_keys_of_the_screen(engine: FakeEngine) -> None:

@@ -5,22 +5,7 @@ import re
 import pytest
 
 from tests.helpers import replace
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    BudgetSet,
-    DataReady,
-    EpochEnded,
-    Event,
-    FitStarted,
-    InputMeasured,
-    PhaseStarted,
-    Progress,
-    Replica,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    ValidationProgress,
-)
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import Liveness
 from tpu_console.engine.runs.state import RunState, reduce
@@ -29,20 +14,20 @@ from tpu_console.tui.widgets.run_header import HeaderView, header_rows, status
 from tpu_console.tui.widgets.side_panes import waiting_rows
 
 
-def state_of(*events: tuple[float, Event]) -> RunState:
+def state_of(*timed: tuple[float, events.Event]) -> RunState:
     state = RunState()
-    for at, event in events:
+    for at, event in timed:
         state = reduce(state, event, at)
     return state
 
 
-STARTED = RunStarted("digits-cnn", "host", 1, "vm", {"dataset": "digits", "model": "cnn", "accelerator": "auto"})
-TRAINING: list[tuple[float, Event]] = [
+STARTED = events.RunStarted("digits-cnn", "host", 1, "vm", {"dataset": "digits", "model": "cnn", "accelerator": "auto"})
+TRAINING: list[tuple[float, events.Event]] = [
     (100.0, STARTED),
-    (100.0, PhaseStarted("compiling")),
-    (101.0, FitStarted(10, 100, 32, 32, 1, "", "val_loss")),
-    (103.0, PhaseStarted("training")),
-    *((104.0 + i, Progress(2, 10 * i, 100 + 10 * i, 1.0 + i, {"loss": 1.0})) for i in range(1, 6)),
+    (100.0, events.PhaseStarted("compiling")),
+    (101.0, events.FitStarted(10, 100, 32, 32, 1, "", "val_loss")),
+    (103.0, events.PhaseStarted("training")),
+    *((104.0 + i, events.Progress(2, 10 * i, 100 + 10 * i, 1.0 + i, {"loss": 1.0})) for i in range(1, 6)),
 ]
 
 
@@ -53,15 +38,15 @@ def view_of(state: RunState, now: float, **changes: object) -> HeaderView:
 
 
 def test_the_clock_counts_from_the_start_in_every_phase() -> None:
-    events = [
+    timed = [
         *TRAINING,
-        (110.0, PhaseStarted("validating")),
-        (112.0, PhaseStarted("paused")),
-        (130.0, PhaseStarted("training")),
+        (110.0, events.PhaseStarted("validating")),
+        (112.0, events.PhaseStarted("paused")),
+        (130.0, events.PhaseStarted("training")),
     ]
     texts = [
-        status(view_of(state_of(*events[:count]), events[count - 1][0])).plain
-        for count in range(len(TRAINING), len(events) + 1)
+        status(view_of(state_of(*timed[:count]), timed[count - 1][0])).plain
+        for count in range(len(TRAINING), len(timed) + 1)
     ]
     assert [text.split()[1:] for text in texts] == [
         ["training", "0:09"],
@@ -69,7 +54,7 @@ def test_the_clock_counts_from_the_start_in_every_phase() -> None:
         ["paused", "0:12"],
         ["training", "0:30"],
     ]
-    resumed = state_of(*TRAINING, (409.0, RunResumed(1, 0, 100, 1.0, 2, "vm")))
+    resumed = state_of(*TRAINING, (409.0, events.RunResumed(1, 0, 100, 1.0, 2, "vm")))
     assert "0:09" in status(view_of(resumed, 409.0)).plain
 
 
@@ -90,7 +75,10 @@ def test_only_a_run_that_connects_says_so(source: str, liveness: Liveness, *, co
 
 
 def test_a_phase_shows_its_own_time_and_those_before_theirs() -> None:
-    view = view_of(state_of((10.0, STARTED), (10.0, PhaseStarted("importing")), (13.5, PhaseStarted("building"))), 75.6)
+    view = view_of(
+        state_of((10.0, STARTED), (10.0, events.PhaseStarted("importing")), (13.5, events.PhaseStarted("building"))),
+        75.6,
+    )
     text = "\n".join(row.plain for row in waiting_rows(view, 100, 10))
     assert "building 1:05" in status(view).plain
     assert "✓ importing      3.50 s" in text
@@ -101,9 +89,9 @@ def test_a_phase_shows_its_own_time_and_those_before_theirs() -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_what_is_reached_of_the_bound_stands_before_what_the_run_trains_on(width: int) -> None:
-    fit = FitStarted(10, 100, 32, 32, 1, "", "val_loss", best_step_ms=61.0)
+    fit = events.FitStarted(10, 100, 32, 32, 1, "", "val_loss", best_step_ms=61.0)
     state = state_of(
-        *TRAINING[:2], (101.0, fit), *TRAINING[3:], (109.0, InputMeasured(2, 9, 9.0, 1, 0.1, 1.0, "balanced"))
+        *TRAINING[:2], (101.0, fit), *TRAINING[3:], (109.0, events.InputMeasured(2, 9, 9.0, 1, 0.1, 1.0, "balanced"))
     )
     assert "61%" in header_rows(view_of(state, 110.0), width)[0].plain
 
@@ -117,8 +105,8 @@ def test_a_journal_that_cannot_be_read_is_not_a_run_that_starts() -> None:
 
 
 def test_what_a_phase_found_is_cut_off_only_if_there_is_no_room() -> None:
-    data = DataReady(1437, 360, (8, 8, 1), 10)
-    loaded = ((10.0, PhaseStarted("loading data")), (11.0, data), (12.0, PhaseStarted("building")))
+    data = events.DataReady(1437, 360, (8, 8, 1), 10)
+    loaded = ((10.0, events.PhaseStarted("loading data")), (11.0, data), (12.0, events.PhaseStarted("building")))
     view = view_of(state_of((10.0, STARTED), *loaded), 12.0)
     whole = " ".join(" ".join(row.plain for row in waiting_rows(view, 60, 20)).split())
     assert all(fact in whole for fact in ("1,437 training examples", "360 for validation", "8×8×1, 10 classes"))
@@ -131,7 +119,7 @@ def test_what_a_phase_found_is_cut_off_only_if_there_is_no_room() -> None:
 
 @pytest.mark.parametrize(("width", "shown"), [(80, r"  budget 2h 10m left, until (\w+ )?\d\d:\d\d "), (40, "")])
 def test_the_time_budget_is_shown_if_there_is_room(width: int, shown: str) -> None:
-    view = view_of(state_of(*TRAINING, (110.0, BudgetSet(30_600.0, 7911.0, "8h30m"))), 111.0)
+    view = view_of(state_of(*TRAINING, (110.0, events.BudgetSet(30_600.0, 7911.0, "8h30m"))), 111.0)
     title = header_rows(view, width)[0].plain
     assert title.startswith("20261120-run")
     assert "training 0:11" in title
@@ -153,31 +141,31 @@ def test_progress_tells_time_left_without_compilation_and_counts_down() -> None:
 
 
 def test_the_time_left_stays_the_same_during_a_pause() -> None:
-    paused = state_of(*TRAINING, (110.0, PhaseStarted("paused")))
+    paused = state_of(*TRAINING, (110.0, events.PhaseStarted("paused")))
     for now in (110.0, 190.0):
         assert "1:34 left" in header_rows(view_of(paused, now), 120)[-1].plain
 
 
 def test_validation_has_a_bar_of_its_own() -> None:
-    validating = [(110.0, PhaseStarted("validating")), (112.0, ValidationProgress(2, 30, 120))]
+    validating = [(110.0, events.PhaseStarted("validating")), (112.0, events.ValidationProgress(2, 30, 120))]
     row = header_rows(view_of(state_of(*TRAINING, *validating), 112.0), 120)[-1].plain
     assert row.startswith("val 2/10 ━")
     assert "batch 30/120" in row
     assert "1:32 left" in row  # of the run
-    after = header_rows(view_of(state_of(*TRAINING, *validating, (118.0, PhaseStarted("training"))), 119.0), 120)
+    after = header_rows(view_of(state_of(*TRAINING, *validating, (118.0, events.PhaseStarted("training"))), 119.0), 120)
     assert after[-1].plain.startswith("epoch")
 
 
 def test_the_first_validation_is_measured_by_the_number_of_examples() -> None:
-    data = DataReady(3200, 3000, (8, 8, 1), 10)
-    validating = [(109.5, data), (110.0, PhaseStarted("validating")), (112.0, ValidationProgress(2, 47))]
+    data = events.DataReady(3200, 3000, (8, 8, 1), 10)
+    validating = [(109.5, data), (110.0, events.PhaseStarted("validating")), (112.0, events.ValidationProgress(2, 47))]
     row = header_rows(view_of(state_of(*TRAINING, *validating), 112.0), 120)[-1].plain
     assert "batch 47/94" in row
 
 
 def test_why_the_accelerator_was_chosen_is_said() -> None:
-    replicas = tuple(Replica(i, f"/device:GPU:{i}", "NVIDIA H200", "vm") for i in range(2))
-    ready = AcceleratorReady("gpu", "auto: two GPUs were found.", "MirroredStrategy", replicas, {})
+    replicas = tuple(events.Replica(i, f"/device:GPU:{i}", "NVIDIA H200", "vm") for i in range(2))
+    ready = events.AcceleratorReady("gpu", "auto: two GPUs were found.", "MirroredStrategy", replicas, {})
     view = view_of(state_of((1.0, STARTED), (2.0, ready)), 3.0)
     assert header_rows(view, 100)[1].plain.startswith("GPU, 2 replicas · ")
     assert header_rows(view, 100)[1].plain.endswith(" GPUs were found)")
@@ -188,20 +176,20 @@ def test_why_the_accelerator_was_chosen_is_said() -> None:
     [("input", "▲ input-bound (38% waiting for data)"), ("accelerator", "compute-bound (38% waiting for data)")],
 )
 def test_what_limits_is_said_before_facts_that_are_less_urgent(limit: str, text: str) -> None:
-    replicas = (Replica(0, "/device:GPU:0", "NVIDIA H200", "vm"),)
-    ready = AcceleratorReady("gpu", "auto: a GPU was found.", "one device", replicas, {})
-    measured = InputMeasured(2, 60, 6.0, 10, 0.38, 1.0, limit, "Cache it.")
+    replicas = (events.Replica(0, "/device:GPU:0", "NVIDIA H200", "vm"),)
+    ready = events.AcceleratorReady("gpu", "auto: a GPU was found.", "one device", replicas, {})
+    measured = events.InputMeasured(2, 60, 6.0, 10, 0.38, 1.0, limit, "Cache it.")
     view = view_of(state_of(*TRAINING, (110.0, ready), (111.0, measured)), 112.0)
     title, progress = header_rows(view, 130)
     assert text in title.plain
     assert "GPU, 1 replica" in title.plain
     assert progress.plain.startswith("epoch 2/10 ")
-    epochs = [EpochEnded(n, 30 * n, 30, 3.0 * n, 3.0, 0.0, 1.5, 1.0, 1.0, 1e-3, {"loss": 1.0}) for n in (2, 3)]
+    epochs = [events.EpochEnded(n, 30 * n, 30, 3.0 * n, 3.0, 0.0, 1.5, 1.0, 1.0, 1e-3, {"loss": 1.0}) for n in (2, 3)]
     ended = [(111.0, epoch) for epoch in epochs]
     validated = view_of(state_of(*TRAINING, (110.0, ready), (111.0, measured), *ended), 112.0)
     assert "validation takes 50%" in header_rows(validated, 150)[0].plain
     over = replace(
-        view, snapshot=Snapshot(state_of(*TRAINING, (112.0, measured), (113.0, RunFinished("early", "", {}))))
+        view, snapshot=Snapshot(state_of(*TRAINING, (112.0, measured), (113.0, events.RunFinished("early", "", {}))))
     )
     assert text in header_rows(over, 130)[0].plain
 
@@ -213,7 +201,7 @@ def test_status_while_the_journal_is_read_and_while_the_run_stops() -> None:
 
 
 def test_the_end_takes_the_progress_rows_away_and_a_dead_process_without_one_has_crashed() -> None:
-    state = state_of(*TRAINING, (120.0, RunFinished("early", "No improvement.", {})))
+    state = state_of(*TRAINING, (120.0, events.RunFinished("early", "No improvement.", {})))
     view = view_of(state, 130.0)
     assert "stopped early" in status(view).plain
     assert len(header_rows(view, 80)) == 1

@@ -16,16 +16,12 @@ SAMPLES = (
 SIZES = [(80, 24), (80, 50), (120, 40), (200, 50)]
 
 
-def translate(engine: FakeEngine, epoch: int) -> None:
-    engine.write(Translated(epoch, SAMPLES))
-
-
-async def test_the_newest_translations_are_shown(engine: FakeEngine) -> None:
+async def test_the_newest_translations_are_shown_and_wrong_ones_beside_what_was_expected(engine: FakeEngine) -> None:
     engine.begin(1)
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "★     1")
         assert "samples" not in live(pilot).panes
-        translate(engine, 1)
+        engine.write(Translated(1, SAMPLES))
         await shows(pilot, "7 samples")
         await pilot.press("p", "p", "p")
         pane = live(pilot).query_one(SamplesPane)
@@ -38,24 +34,16 @@ async def test_the_newest_translations_are_shown(engine: FakeEngine) -> None:
                 log, side = live(pilot).query_one("#log").region, live(pilot).query_one("#side").region
                 assert side.contains_region(log), "the log keeps its place"
         engine.train(2)
-        translate(engine, 2)
+        engine.write(Translated(2, SAMPLES))
         await shows(pilot, "translations after epoch 2")
-
-
-async def test_what_is_wrong_stands_beside_what_was_expected(engine: FakeEngine) -> None:
-    engine.begin(1)
-    translate(engine, 1)
-    async with ConsoleApp(run=engine.run).run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "translations after epoch 1")
         await pilot.press("7")
         await shows(pilot, "I read [bold]books[/bold].", "▸ yo como [UNK]", "expected: Yo leo libros.", "▸ …")
-        text = screen_text(pilot)
-        assert text.count("expected:") == 2, "a right translation needs no second one"
-        assert "CPU:0" not in text
+        assert screen_text(pilot).count("expected:") == 2, "a right translation needs no second one"
+        assert "CPU:0" not in screen_text(pilot)
         await pilot.press("p")
         await until(pilot, lambda: live(pilot).zoomed == "charts")
         await pilot.press("escape")
-        await shows(pilot, "3,200/s", "translations after epoch 1")
+        await shows(pilot, "3,200/s", "translations after epoch 2")
 
 
 def test_a_setting_without_a_name_and_a_value_takes_a_row() -> None:

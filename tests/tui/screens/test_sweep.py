@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets import Input, Static
 
-from tests.tui.live_fakes import each_size, says, screen_text, until
+from tests.tui.live_fakes import each_size, says, screen_text, shows, until
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.runs.events import DataReady
@@ -22,7 +22,6 @@ from tpu_console.tui.screens.sweep import SweepScreen
 from tpu_console.tui.widgets.record_table import RecordTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -54,20 +53,12 @@ def offered(pilot: Pilot[Any]) -> set[str]:
     return {"stop", "retry", "export"} & {action.removeprefix("screen.") for action in actions}
 
 
-def has(pilot: Pilot[Any], *parts: str) -> Callable[[], bool]:
-    def stand() -> bool:
-        shown = screen_text(pilot)
-        return all(part in shown for part in parts)
-
-    return stand
-
-
 async def test_combinations_results_and_the_conclusion_are_shown() -> None:
     async with ConsoleApp(sweep=made_sweep(speeds=SPEEDS)).run_test(size=SIZES[0]) as pilot:
         screen = await shown(pilot)
         async for _ in each_size(pilot, *SIZES):
             stands = ("stopped", "3 of 4 done", "sim:8", "3.00×", "waiting")
-            await until(pilot, has(pilot, *stands, "The best val_accuracy is 0.9000"))
+            await shows(pilot, *stands, "The best val_accuracy is 0.9000")
         assert screen.query_one(RecordTable).row_count == 4
         results = str(screen.query_one("#results Static", Static).content)
         assert "█" in results
@@ -111,7 +102,7 @@ async def test_a_key_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypat
     journal.close()
     async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
         await shown(pilot)
-        await until(pilot, has(pilot, "★ 0.9500", "% Export"))
+        await shows(pilot, "★ 0.9500", "% Export")
         await pilot.press("percent_sign", "enter")
         await until(pilot, says(pilot, "Saved to "))
         (notebook,) = tmp_path.glob("*.ipynb")
@@ -126,19 +117,19 @@ async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
     lock = sweep.lock()
     app = ConsoleApp()
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, has(pilot, f"▶ sweep {sweep.name[9:]}", "^g Watch"))
+        await shows(pilot, f"▶ sweep {sweep.name[9:]}", "^g Watch")
         await pilot.press("ctrl+g")
         await until(pilot, lambda: isinstance(app.screen, SweepScreen))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, SetupScreen))
         await pilot.press("ctrl+l")
-        await until(pilot, has(pilot, "b Sweeps"))
+        await shows(pilot, "b Sweeps")
         await pilot.press("b")
-        await until(pilot, has(pilot, "complete", "2/2", "running", "3/4", "unreadable", "accelerator=cpu,sim:8"))
+        await shows(pilot, "complete", "2/2", "running", "3/4", "unreadable", "accelerator=cpu,sim:8")
         await pilot.press("down")
-        await until(pilot, has(pilot, "1 waiting", "The best val_accuracy is 0.9500"))
+        await shows(pilot, "1 waiting", "The best val_accuracy is 0.9500")
         os.close(lock)
-        await until(pilot, has(pilot, "stopped"))
+        await shows(pilot, "stopped")
         await pilot.press("enter")
         await shown(pilot)
         assert f"sweep {sweep.name}" in screen_text(pilot)
@@ -160,11 +151,11 @@ async def test_a_key_stops_the_sweep_after_its_run_and_again_with_it() -> None:
     lock = sweep.lock()
     async with ConsoleApp(sweep=sweep).run_test(size=(80, 24)) as pilot:
         await shown(pilot)
-        await until(pilot, has(pilot, "running"))
+        await shows(pilot, "running")
         await asked(pilot, "K")
         await until(pilot, lambda: sweep.requested("stop"))
         assert not sweep.requested("stop-run")
-        await until(pilot, has(pilot, "stopping"))
+        await shows(pilot, "stopping")
         await asked(pilot, "K")
         await until(pilot, lambda: sweep.requested("stop-run"))
         os.close(lock)
@@ -176,7 +167,7 @@ async def test_a_key_stops_the_sweep_after_its_run_and_again_with_it() -> None:
 async def test_a_finished_sweep_offers_neither_stop_nor_retry_and_one_without_results_no_notebook() -> None:
     async with ConsoleApp(sweep=made_sweep(["batch_size=16,32"], SPEEDS)).run_test(size=(80, 24)) as pilot:
         await shown(pilot)
-        await until(pilot, has(pilot, "complete"))
+        await shows(pilot, "complete")
         assert offered(pilot) == {"export"}
     async with ConsoleApp(sweep=made_sweep(speeds={})).run_test(size=(80, 24)) as pilot:
         await shown(pilot)
@@ -208,14 +199,14 @@ async def test_a_key_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_
     lock = sweep.lock()
     async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
         await shown(pilot)
-        await until(pilot, has(pilot, "crashed", "running"))
+        await shows(pilot, "crashed", "running")
         await pilot.press("R")
         await until(pilot, says(pilot, "Only runs that stopped or failed can be tried again"))
         await pilot.press("down")
         await asked(pilot, "R")
         await until(pilot, lambda: sweep.requested("retry-0002"))
         os.close(lock)
-        await until(pilot, has(pilot, "stopped"))
+        await shows(pilot, "stopped")
         await asked(pilot, "R")
         await until(pilot, lambda: started == [sweep])
 
@@ -224,18 +215,18 @@ async def test_the_list_starts_a_sweep_after_a_question(started: list[Sweep]) ->
     async with ConsoleApp().run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
         await pilot.press("b")
-        await until(pilot, has(pilot, "There is no sweep yet.", "Press u"))
+        await shows(pilot, "There is no sweep yet.", "Press u")
         await pilot.press("u")
-        await until(pilot, has(pilot, "New sweep"))
+        await shows(pilot, "New sweep")
         field = pilot.app.screen.query_one(Input)
         for wrong, why in (("digits-cnn", "several values"), ("digit seed=1,2", "digits-cnn"), ("'", "preset")):
             field.value = wrong
             await pilot.press("enter")
-            await until(pilot, has(pilot, why))
+            await shows(pilot, why)
         field.value = "digits-cnn batch_size=16,32 epochs=2"
-        await until(pilot, lambda: not has(pilot, "preset: ")())
+        await until(pilot, lambda: "preset: " not in screen_text(pilot))
         await pilot.press("enter")
-        await until(pilot, has(pilot, "Start the sweep?", "2 batch_size"))
+        await shows(pilot, "Start the sweep?", "2 batch_size")
         assert not started
         await pilot.press("y")
         await shown(pilot)
