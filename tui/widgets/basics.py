@@ -120,7 +120,9 @@ class PaneTabs(Widget):
     @property
     def shown(self) -> tuple[str, ...]:
         """The panes that are seen."""
-        return tuple(name for name in self.panes if any(pane.display for pane in self.screen.query(f"#{name}")))
+        panes = self.screen.query(", ".join(f"#{name}" for name in self.panes))
+        seen = {pane.id for pane in panes if pane.display}
+        return tuple(name for name in self.panes if name in seen)
 
     def watch_current(self) -> None:
         mark_pane(self.screen, self.current, "-current")
