@@ -202,9 +202,10 @@ def test_a_layer_that_moves_far_more_than_its_data_is_named(moved: int, rest: in
 
 
 def test_an_operation_without_a_scope_counts_with_its_neighbours_and_last_with_the_optimizer() -> None:
-    scopes = {"source": "jit(step)/conv/dot", "copy": "", "use": "jit(step)/adam/mul", "other": ""}
-    found = with_neighbours(scopes, {"copy": ["source"], "use": ["copy", "other"]}, "adam")
+    scopes = {"source": "jit(step)/conv/dot", "copy": "", "use": "jit(step)/adam/mul", "other": "", "unused": ""}
+    found = with_neighbours(scopes, {"copy": ["source"], "use": ["copy", "other"], "unused": ["use"]}, "adam")
     assert (found["copy"], found["other"]) == (scopes["source"], scopes["use"])
+    assert "unused" not in found
 
 
 def test_a_name_with_a_number_more_is_that_of_the_layer_whose_own_name_has_it() -> None:
