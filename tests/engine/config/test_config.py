@@ -20,12 +20,16 @@ from tpu_console.engine.config.reading import (
 )
 from tpu_console.engine.config.run_config import RunConfig, to_toml
 from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.sanitize import DEEPEST
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 REQUIRED = {"dataset": "digits", "model": "cnn", "batch_size": 32, "epochs": 3}
+
+
+HUB = {"model": "hub", "model_options": {"path": "x", "trainable": False}}
 
 
 def problems(values: dict[str, Any]) -> dict[str, str]:
@@ -208,8 +212,20 @@ def test_an_unknown_tracker_or_option_is_an_error(sink: str) -> None:
     assert set(problems(REQUIRED | {"sinks": [sink]})) == {"sinks.0"}
 
 
-def test_missing_keys_are_required() -> None:
+def nested(levels: int) -> dict[str, Any]:
+    """A configuration with lists in lists, the outermost one in its third table."""
+    value: list[Any] = []
+    for _ in range(levels - 4):
+        value = [value]
+    return REQUIRED | {"dataset": "mine.py:data", "data": {"options": {"a": value}}}
+
+
+def test_what_is_wrong_is_said_with_its_value_and_limit() -> None:
     assert problems({}) == dict.fromkeys(REQUIRED, "is required")
+    assert problems(REQUIRED | {"epochs": 0})["epochs"].startswith("input should be greater than 0 (got 0")
+    assert problems(REQUIRED | {"hosts": {"count": 2, "index": 2}})["hosts.index"].endswith("0 to 1")
+    assert problems(nested(DEEPEST + 1)).popitem()[1].endswith("too deeply")
+    parse_config(nested(DEEPEST))
 
 
 @pytest.mark.parametrize(
@@ -280,13 +296,15 @@ def test_another_model_starts_from_its_own_options() -> None:
         ({"label_smoothing": 0.1}, set()),
         ({"label_smoothing": 0.1, "loss": "mean_squared_error"}, {"label_smoothing"}),
         ({"label_smoothing": 0.1, "metrics": ["sparse_categorical_accuracy"]}, {"metrics"}),
+        (HUB | {"fine_tuning": {"after_epochs": 1}}, set()),
+        (HUB | {"fine_tuning": {"after_epochs": 1, "from_layer": 3}}, {"fine_tuning.from_layer"}),
         ({"hosts": {"count": 2, "index": 1}, "backend": "jax"}, set()),
         ({"hosts": {"count": 2, "index": 2}}, {"hosts.index"}),
         ({"hosts": {"count": 2}, "backend": "tensorflow"}, {"backend"}),
         ({"hosts": {"count": 2}, "accelerator": "sim:3"}, {"accelerator"}),
         ({"hosts": {"count": 2}, "accelerator": "sim:4"}, set()),
-        ({"hosts": {"count": 2}, "model": "hub", "model_options": {"path": "x"}}, {"hosts.count"}),
-        ({"backend": "jax", "model": "hub", "model_options": {"path": "x"}}, {"backend"}),
+        (HUB | {"hosts": {"count": 2}}, {"hosts.count"}),
+        (HUB | {"backend": "jax"}, {"backend"}),
         ({"backend": "jax", "accelerator": "tpu:10.0.0.1"}, {"backend"}),
     ],
 )
