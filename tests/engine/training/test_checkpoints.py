@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ class Training:
     ) -> None:
         self.now, self.tick = 0.0, 0.0
         run = create_run("mine", folder)
-        self.recorder = Recorder(run, JournalWriter(run.journal))
+        self.recorder = Recorder(run, JournalWriter(run.journal, sync=os.fsync))
         config = small_config(checkpoint={"monitor": "none", **options})
         data: Any = Data()
         bridge: Any = Bridge()
@@ -190,11 +191,13 @@ def test_of_equal_epochs_the_saved_model_is_that_with_the_lowest_loss(training: 
 
 
 def test_the_journal_and_the_configuration_are_durable_before_the_checkpoint_that_goes_on_from_it(
-    training: Training, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced, run = list[str](), training.recorder.run
-    run.config.touch()
+    synced = list[str]()
     monkeypatch.setattr("os.fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().name))
+    training = Training(tmp_path)
+    run = training.recorder.run
+    run.config.touch()
     for epoch in range(2):
         training.epoch(epoch)
         training.recorder.emit(EpochEnded(epoch + 1, 4, 4, 1.0, 1.0, 0.5, 0.0, None, None, None, {}))
