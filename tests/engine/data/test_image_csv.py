@@ -20,13 +20,11 @@ SHARES = "categorical_crossentropy"
 
 
 def load(path: Path | str, *, loss: str = "sparse_categorical_crossentropy", **options: Any) -> Examples:
-    """Load a table at a small size."""
     data = {"options": {"path": str(path), "image_size": [16, 24], **options}}
     return load_examples(small_config(dataset="image-csv", model="cnn", model_options={}, loss=loss, data=data), print)
 
 
 def refusal(path: Path | str, **settings: Any) -> DataError:
-    """What is said of a table that cannot be used."""
     with pytest.raises(DataError) as caught:
         load(path, **settings)
     return caught.value
@@ -47,42 +45,16 @@ def all_labels(examples: Examples) -> list[Any]:
     return sorted(label.tolist() for part in parts for _, label in part.as_numpy_iterator())
 
 
-def test_one_hot_columns_are_shares_of_classes(tmp_path: Path) -> None:
-    examples = load(write_plant_pathology(tmp_path, per_class=10), loss=SHARES)
+def test_one_hot_columns_are_shares_of_classes_and_the_record_has_what_prediction_needs(tmp_path: Path) -> None:
+    examples = load(write_plant_pathology(tmp_path, per_class=10), loss=SHARES, resize="crop")
     assert (examples.train_count, examples.validation_count) == (32, 8)
     assert examples.signature.task is Task.PROBABILITIES
     assert (examples.signature.shape, examples.signature.classes) == ((16, 24, 3), 4)
     assert examples.class_names == PLANT_CLASSES
     image, label = next(iter(examples.train))
-    assert image.shape == (16, 24, 3)
-    assert image.dtype.name == "uint8"
-    assert label.dtype.name == "float32"
+    assert (image.shape, image.dtype.name, label.dtype.name) == ((16, 24, 3), "uint8", "float32")
     assert sorted(label.numpy()) == [0, 0, 0, 1]
-
-
-def test_a_table_on_another_file_system_is_read_through_tensorflow(tmp_path: Path) -> None:
-    examples = load(f"file://{write_plant_pathology(tmp_path, per_class=3)}")
-    assert (examples.train_count, len(list(examples.train))) == (8, 8)
-    assert all_labels(examples) == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3  # class numbers, for a sparse loss
-    assert "none.csv" in refusal(f"file://{tmp_path}/none.csv").what
-
-
-def test_each_image_keeps_its_label(tmp_path: Path) -> None:
-    for number in range(20):
-        (tmp_path / "images").mkdir(exist_ok=True)
-        smooth().point([255 * (number % 2)] * 768).save(tmp_path / "images" / f"{number}.png")
-    rows = [f"{number},{'white' if number % 2 else 'black'}" for number in range(20)]
-    (tmp_path / "train.csv").write_text("\n".join(["file,color", *rows]))
-    examples = load(tmp_path / "train.csv")
-    assert examples.class_names == ("black", "white")
-    pairs = [*examples.train.as_numpy_iterator(), *examples.validation.as_numpy_iterator()]
-    assert len(pairs) == 20
-    assert all(image.min() == image.max() == 255 * label for image, label in pairs)
-
-
-def test_the_record_has_everything_that_prediction_needs(tmp_path: Path) -> None:
-    record = load(write_plant_pathology(tmp_path, per_class=10), loss=SHARES, resize="crop").record
-    assert record == {
+    assert examples.record == {
         "format": "image-csv",
         "image_size": [16, 24],
         "resize": "crop",
@@ -94,6 +66,26 @@ def test_the_record_has_everything_that_prediction_needs(tmp_path: Path) -> None
         "images": "images",
         "suffix": ".jpg",
     }
+
+
+def test_a_table_on_another_file_system_is_read_through_tensorflow(tmp_path: Path) -> None:
+    examples = load(f"file://{write_plant_pathology(tmp_path, per_class=3)}")
+    assert (examples.train_count, len(list(examples.train))) == (8, 8)
+    assert all_labels(examples) == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3  # class numbers, for a sparse loss
+    assert "none.csv" in refusal(f"file://{tmp_path}/none.csv").what
+
+
+def test_each_image_keeps_its_label(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for number in range(20):
+        smooth().point([255 * (number % 2)] * 768).save(tmp_path / "images" / f"{number}.png")
+    rows = [f"{number},{'white' if number % 2 else 'black'}" for number in range(20)]
+    (tmp_path / "train.csv").write_text("\n".join(["file,color", *rows]))
+    examples = load(tmp_path / "train.csv")
+    assert examples.class_names == ("black", "white")
+    pairs = [*examples.train.as_numpy_iterator(), *examples.validation.as_numpy_iterator()]
+    assert len(pairs) == 20
+    assert all(image.min() == image.max() == 255 * label for image, label in pairs)
 
 
 @pytest.mark.parametrize("suffix", [".JPG", ".webp"])
@@ -127,17 +119,17 @@ def test_classes_can_be_given_in_their_order(tmp_path: Path) -> None:
     path = table(tmp_path, "id,label\na,x\nb,y\nc,x\nd,y\n")
     examples = load(path, classes=["z", "y", "x"])
     assert all_labels(examples) == [1, 1, 2, 2]
-    assert examples.notices == ("There is no image of the class 'z'.",)
-    error = refusal(path, classes=["xx", "y"])
-    assert f"{path}, 2 lines: 2, 4: the label 'x' is not in data.options.classes; did you mean 'xx'?" in error.what
+    (notice,) = examples.notices
+    assert "'z'" in notice
+    what = refusal(path, classes=["xx", "y"]).what
+    assert what.startswith(f"{path}, 2 lines: 2, 4: ")
+    assert "'xx'?" in what
 
 
 def test_shares_are_kept_for_a_loss_that_can_learn_them(tmp_path: Path) -> None:
     path = table(tmp_path, "id,x,y\na,0.25,0.75\nb,1,0\nc,0.5,0.5\nd,0,1\n")
     assert all_labels(load(path, loss=SHARES)) == [[0, 1], [0.25, 0.75], [0.5, 0.5], [1, 0]]
-    error = refusal(path)
-    assert "loss = 'sparse_categorical_crossentropy' cannot learn" in error.what
-    assert error.remedy == "Set loss = 'categorical_crossentropy'."
+    assert SHARES in refusal(path).remedy
 
 
 @pytest.mark.parametrize(
@@ -147,6 +139,7 @@ def test_shares_are_kept_for_a_loss_that_can_learn_them(tmp_path: Path) -> None:
         ("id,label\n", "has a header but no rows"),
         ("id\na\nb\n", "has no label column besides 'id'"),
         ("id,label\na,x\nb,\nc,y\nd,NaN\n", "2 lines: 3, 5: nothing in column 'label'"),
+        ("id,label\n" + "a,\n" * 15, "14 lines: 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 4 more: "),
         ("id,label\na,x\n,y\n", "line 3: nothing in column 'id'"),
         ("id,label\na,x\n\na,y\nb,x\n", "line 4: an image that an earlier line names too, such as 'a'"),
         ("id,label\na,x\nb,x\n", "every label in column 'label' is 'x'"),
@@ -165,11 +158,6 @@ def test_a_table_that_cannot_be_used_is_named_with_the_line(tmp_path: Path, cont
     assert "\n" not in error.what
 
 
-def test_of_many_bad_lines_the_first_ten_are_named(tmp_path: Path) -> None:
-    error = refusal(table(tmp_path, "id,label\n" + "".join(f"{number},\n" for number in range(15))))
-    assert "15 lines: 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 5 more: nothing" in error.what
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -185,20 +173,15 @@ def test_options_that_do_not_fit_the_table_name_the_nearest(tmp_path: Path, opti
 
 
 def test_bad_images_are_refused_with_their_reasons_or_skipped_and_reported(tmp_path: Path) -> None:
-    path = bad_table(tmp_path)
-    error = refusal(path)
-    assert f"{len(BAD_FILES)} of {len(BAD_FILES) + 4} images" in error.what
-    assert "empty.jpg is empty; text.jpg is not an image" in error.what
+    bad = [write_bad(tmp_path / "images", kind).name for kind in BAD_FILES]
+    good = [write_odd(tmp_path / "images", kind).name for kind in ("jpeg", "turned jpeg", "rgba png", "bmp")]
+    rows = [f"{name},{'xy'[number % 2]}" for number, name in enumerate([*good, *bad])]
+    path = table(tmp_path, "\n".join(["id,label", *rows]), images=())
+    error, counts = refusal(path), f"{len(bad)} of {len(bad) + 4} images in {tmp_path}/images "
+    assert error.what.startswith(counts)
+    assert "empty.jpg is empty; text.jpg is not" in error.what
     assert "skip_bad" in error.remedy
     examples = load(path, skip_bad=True)
     assert all_labels(examples) == [0, 0, 1, 1]
     (notice,) = examples.notices
-    assert notice.startswith(f"{len(BAD_FILES)} of {len(BAD_FILES) + 4} images in {tmp_path}/images are left out: ")
-
-
-def bad_table(folder: Path) -> Path:
-    """A table of all bad files, and of four good ones of which some are odd."""
-    bad = [write_bad(folder / "images", kind).name for kind in BAD_FILES]
-    good = [write_odd(folder / "images", kind).name for kind in ("jpeg", "turned jpeg", "rgba png", "bmp")]
-    rows = [f"{name},{'xy'[number % 2]}" for number, name in enumerate([*good, *bad])]
-    return table(folder, "\n".join(["id,label", *rows]), images=())
+    assert notice.startswith(counts)

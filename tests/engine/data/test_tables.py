@@ -1,0 +1,58 @@
+"""Tables as people have them: which row has the names of the columns, and how long lists and names are written."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from tests.helpers import small_config
+from tpu_console.engine.data.tables import class_order, first_of, open_rows, refuse_class_options, short_name
+from tpu_console.engine.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("content", "heading", "is_named"),
+    [
+        ("a,b\n1,2\n", ["a", "b"], True),
+        (",b\n1,2\n", ["Unnamed: 0", "b"], True),
+        ("1,b\n1,c\n", ["x", "column_2"], False),
+        ("yes,b\nno,b\nyes,c\n", ["x", "column_2"], False),  # a word that appears again
+        ("a,b\na,b\n", ["a", "b"], True),  # a header that is written twice
+        ("0,1,2\n5,5,5\n", ["0", "1", "2"], True),
+        ("1999,2000\n5,5\n", ["1999", "2000"], True),
+        ("3,4\n5,5\n", ["x", "column_2"], False),
+        ("0,2\n5,5\n", ["x", "column_2"], False),
+        ("0,\n5,5\n", ["0", "Unnamed: 1"], True),  # as pandas writes a series
+        ("7\n8\n", ["7"], True),
+        ("", [], True),
+    ],
+)
+def test_names_of_columns_are_told_from_values(content: str, heading: list[str], is_named: bool) -> None:
+    rows = open_rows(io.BytesIO(content.encode()), "table.csv", ["x"])
+    assert (rows.heading, rows.is_named) == (heading, is_named)
+    assert [line for line, _ in rows.rows] == [*range(1 + is_named, content.count("\n") + 1)]
+
+
+@pytest.mark.parametrize(
+    ("separator", "cells"), [("\t", ["a", "1,5"]), (",", ["a", "1.5"]), ("::", ["a", "1.5"]), (";", ["a", "1.5"])]
+)
+def test_the_separator_is_that_of_the_first_line(separator: str, cells: list[str]) -> None:
+    value = "1,5" if separator in "\t;" else "1.5"  # a decimal comma only beside semicolons
+    content = f"x{separator}y\n\n{'a'}{separator}{value}\n"
+    assert [*open_rows(io.BytesIO(content.encode()), "t.csv").rows] == [(3, cells)]
+
+
+def test_long_lists_and_names_are_shortened() -> None:
+    assert [first_of(["a", "b", "c"][:count], 2) for count in (1, 2, 3)] == ["a", "a, b", "a, b and 1 more"]
+    assert first_of(["a", "b"], 1, "; ") == "a; and 1 more"
+    names = ["x" * 60, "a" * 40 + "b" * 20 + "c"]
+    assert [short_name(name) for name in names] == [names[0], "a" * 40 + "…" + "b" * 18 + "c"]
+    assert sorted(["10", "9", "b", "nan", "a"], key=class_order) == ["9", "10", "a", "b", "nan"]
+
+
+@pytest.mark.parametrize("changes", [{"label_smoothing": 0.1}, {"class_weight": "balanced"}])
+def test_options_for_classes_are_refused_without_them(changes: dict[str, object]) -> None:
+    refuse_class_options(small_config())
+    with pytest.raises(DataError, match=next(iter(changes))):
+        refuse_class_options(small_config(**changes))
