@@ -67,7 +67,6 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         return recognized_folders(place, is_image_name)
 
     def survey_files(self, path: Path, options: ImageFolderOptions) -> Survey:
-        """Count the images of each class."""
         return survey_folders(path, options.validation_path, is_image_name, "images")
 
     def read_source(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
@@ -82,7 +81,6 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         return source
 
     def sources(self, config: RunConfig, on_fetch: Callable[[str], None]) -> list[Source]:
-        """List the training images, and those of the validation folder if there is one."""
         source, other = self.read_source(config, on_fetch), self.options(config).validation_path
         if not other:
             return [source]
@@ -94,7 +92,6 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         return [source, replace(validation, labels=labels, class_names=known)]
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return code that lists the files of each class and splits them."""
         from ...code import assigned, call, literal, write
         from ..data_code import chosen, image_code, shuffled, split
 
@@ -289,7 +286,6 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         return None
 
     def survey_files(self, path: Path, options: ImageCsvOptions) -> Survey:
-        """Count the rows of each class, or the rows in which it is the most probable one."""
         wanted = dict.fromkeys(options.label, "label") | ({options.inputs: "inputs"} if options.inputs else {})
         return skimming.count_classes(path, wanted, options.label, ids=options.inputs)
 
@@ -331,7 +327,6 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         return Source(folder, tuple(ids), tuple(paths), labels, names, record | noted(table))
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return code that reads the table with pandas and splits it."""
         from ...code import assigned, literal
         from ..data_code import chosen, image_code, split, table_code
 

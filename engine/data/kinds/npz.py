@@ -137,7 +137,6 @@ class Npz(FileKind[NpzOptions]):
         return labels.examples(x, _input(x.shape[1:]), record, pixel_range=top)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
-        """Describe each array."""
         with _opened(self.options(config)) as (archive, *_):
             arrays = {short_text(name): _header(archive, name) for name in archive.files}
         return {"facts": {name: f"{'×'.join(map(str, shape))} {dtype}" for name, (shape, dtype) in arrays.items()}}
@@ -162,7 +161,6 @@ class Npz(FileKind[NpzOptions]):
         return predicted(trained, index, inputs.astype("float32"), "label", reporter, has_classes=record.label is None)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return code that reads the arrays, and splits and scales them as the run did."""
         from ...code import assigned, literal
         from ..data_code import DataCode, chosen, datasets, random_split, shuffled, split
 

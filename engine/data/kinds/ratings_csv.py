@@ -69,18 +69,15 @@ class RatingsCsv(FileKind[RatingsCsvOptions]):
     new_data = "a table with the columns {columns[user]} and {columns[item]}, or {columns[user]} alone"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
-        """Recognize a CSV by the names of its columns."""
         heading, _ = first_rows(place)
         user, item, rating = (column_named(heading, names) for names in (_USERS, _ITEMS, _RATINGS))
         found = {"path": str(place), "columns": [user, item, rating]}
         return Recognized(found, sure=0.9) if user and item and rating else None
 
     def survey_files(self, path: Path, options: RatingsCsvOptions) -> Survey:
-        """Count the ratings."""
         return count_classes(path, dict.fromkeys(options.columns, "columns"), [], (*options.columns, _TIME))
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-        """Read the ratings, hold some out, and number the users and items of the rest."""
         import numpy as np
 
         options = self.options(config)

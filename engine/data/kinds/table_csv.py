@@ -111,11 +111,9 @@ class TableCsv(FileKind[TableCsvOptions]):
         return Recognized(options | {"label": label, "label_type": label_type}, sure=0.55)
 
     def survey_files(self, path: Path, options: TableCsvOptions) -> Survey:
-        """Count the rows, of each class if there are any."""
         return count_classes(path, options.columns, [options.label] if options.label_type == "class" else [])
 
     def start(self, config: RunConfig, found: Survey) -> Start:
-        """Say why columns are left out, and show some rows."""
         options = self.options(config)
         heading, rows = first_rows(Path(locate(options.path)))
         columns = _columns(heading, rows)
@@ -174,7 +172,6 @@ class TableCsv(FileKind[TableCsvOptions]):
         return predicted(trained, kept, rows, record.label_column, reporter, has_classes=record.label is None)
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return code that reads the table with pandas, and scales and numbers it as the run did."""
         from ...code import assigned
         from ..data_code import random_split, split, table_code
 

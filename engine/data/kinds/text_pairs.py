@@ -145,7 +145,6 @@ class TextPairs(FileKind[TextPairsOptions]):
         )
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
-        """Describe the sentences as `describe_texts` does."""
         from ..describing import describe_texts
 
         options = self.options(config)

@@ -103,7 +103,6 @@ class TextKind(kind.FileKind[OptionsT]):
         return labels.examples(rows, {"text": Input((options.length,), "int32")}, record, notices, sizes)
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
-        """Describe the texts and labels as `describe_texts` does."""
         from ..describing import describe_texts
 
         options: Any = self.options(config)
@@ -199,7 +198,6 @@ class TextCsv(TextKind[TextCsvOptions]):
         return Recognized(found, sure, question) if labels else None
 
     def survey_files(self, path: Path, options: TextCsvOptions) -> Survey:
-        """Count the texts of each class."""
         return skimming.count_classes(path, {options.inputs: "inputs", options.label: "label"}, [options.label])
 
     def start(self, config: RunConfig, found: Survey) -> Start:
@@ -214,13 +212,11 @@ class TextCsv(TextKind[TextCsvOptions]):
     def read(
         self, options: TextCsvOptions, on_fetch: Callable[[str], None]
     ) -> tuple[pd.DataFrame, int, tuple[str, ...]]:
-        """Read the table."""
         on_fetch(f"reading {shown(options.path)}")
         table = read_table(options.path, {options.inputs: "inputs", options.label: "label"})
         return table, len(table), ()
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return code that reads the table with pandas, and learns the vocabulary again."""
         from ...code import assigned
         from ..data_code import split, table_code
 
@@ -278,7 +274,6 @@ class TextFolder(TextKind[TextFolderOptions]):
         return image_files.recognized_folders(place, _is_text)
 
     def survey_files(self, path: Path, options: TextFolderOptions) -> Survey:
-        """Count the texts of each class."""
         return image_files.survey_folders(path, options.validation_path, _is_text, "texts", needs_both=True)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
@@ -332,7 +327,6 @@ class TextFolder(TextKind[TextFolderOptions]):
         return table, ends[0], tuple(notices)
 
     def new_texts(self, path: str, column: str) -> pd.DataFrame:
-        """Read the files in a folder, one file, or a table."""
         import pandas as pd
 
         place = Path(locate(path))
@@ -345,7 +339,6 @@ class TextFolder(TextKind[TextFolderOptions]):
         return pd.DataFrame({"file": names, column: texts})
 
     def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return code that reads the files of each class, and learns the vocabulary again."""
         from ...code import assigned
         from ..data_code import shuffled, split
 

@@ -223,11 +223,9 @@ class Tfrecord(ImageKind[TfrecordOptions], FileKind[TfrecordOptions]):
     Options = TfrecordOptions
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
-        """Recognize a folder with a schema."""
         return Recognized({"path": str(place)}, sure=1) if (place / SCHEMA_NAME).is_file() else None
 
     def survey_files(self, path: Path, options: TfrecordOptions) -> Survey:
-        """Return what the schema says."""
         schema = open_schema(str(path))
         return Survey(total=len(schema.labels), classes=dict(zip(schema.classes, schema.class_counts, strict=True)))
 
@@ -246,7 +244,6 @@ class Tfrecord(ImageKind[TfrecordOptions], FileKind[TfrecordOptions]):
         return image_start(config, seen)
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-        """Check the shards, and read those of each part."""
         import numpy as np
 
         from ..images.examples import image_examples
