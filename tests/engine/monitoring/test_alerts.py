@@ -91,6 +91,7 @@ def slow(*seconds: float) -> list[EpochEnded]:
         (slow(1, 1, 1, 9), {}),  # a few seconds are no reason
         (slow(60, 60, 200), {}),
         (slow(60, 60, 60, 200, 60), {}),
+        (slow(10, 40, 40, 60), {}),
     ],
 )
 def test_what_is_said_of_a_loss_and_of_slow_epochs(events: list[Any], found: dict[str, str]) -> None:
@@ -192,6 +193,24 @@ def test_what_is_said_of_a_condition_follows_the_epochs(recorder: Recorder) -> N
     assert "epoch 15." in said[26][0]
     assert ["epoch 15" in text and "overfitting" in text for text in said[33]] == [True]
     assert said[35] == []
+
+
+@pytest.mark.parametrize(
+    ("alert", "losses", "is_over", "texts"),
+    [
+        (Alerted("spike", "jumped", 1, 5, remedy="wait"), [], False, ["jumped wait"]),
+        (Alerted("spike", "jumped", 5, 45), [1.0, 0.5, 0.4, 0.45], False, ["jumped"]),
+        (Alerted("spike", "jumped", 4, 35), [1.0, 0.5, 0.4, 0.45], False, []),
+        (Alerted("spike", "jumped", 4, 35, remedy="wait"), [1.0, 0.5, 0.4, 0.45], True, ["jumped"]),
+        (Alerted("plateau", "stuck", 4, 40), [1.0, 0.5, 0.4, 0.45], True, []),
+    ],
+)
+def test_what_happened_once_stays_when_the_run_is_over(
+    alert: Alerted, losses: list[float], is_over: bool, texts: list[str]
+) -> None:
+    state = RunState(alerts=(alert,), epochs=trained(losses))
+    assert alerts.current_alerts(state, is_over=is_over) == texts
+    assert alerts.lasting_alerts(state) == ([] if alert.kind == "plateau" else [alert])
 
 
 def test_each_alert_can_be_switched_off(recorder: Recorder) -> None:

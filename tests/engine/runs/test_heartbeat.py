@@ -185,6 +185,27 @@ def test_a_waiting_stop_is_seen_and_a_run_that_crashed_or_vanished_is_dead(run: 
     assert viewer.look() == (DEAD, 0)
 
 
+def test_the_moment_of_a_heartbeat_and_of_its_process_are_known(run: RunDirectory) -> None:
+    viewer = Viewer(run)
+    viewer.beat()
+    life = viewer.watch.look()
+    assert (life.beat_at, abs(life.since - viewer.now) < HOUR_S) == (viewer.now, True)
+    run.heartbeat.write_text(run.heartbeat.read_text().replace('"since": ', '"since": "soon", "before": '))
+    assert Viewer(run).watch.look().since == 0.0
+
+
+def test_a_cache_is_old_when_nothing_trains_its_run(tmp_path: Path) -> None:
+    runs = [create_run(name) for name in ("alive", "dead", "linked", "none")]
+    for run in runs[:2]:
+        run.cache.mkdir()
+    runs[2].path.joinpath("cache").symlink_to(tmp_path)
+    for run in runs:
+        run.journal.touch()
+        leave_dead(run)
+    write_heartbeat(runs[0], os.getpid())
+    assert beats.runs_with_old_caches() == [runs[1]]
+
+
 def test_before_the_first_heartbeat_a_run_is_starting_for_a_while(run: RunDirectory) -> None:
     run.heartbeat.unlink()
     viewer = Viewer(run)
