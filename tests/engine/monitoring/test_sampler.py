@@ -11,7 +11,6 @@ import mmap
 import os
 import socket
 import threading
-import time
 from concurrent import futures
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
@@ -96,10 +95,11 @@ def test_a_container_s_limits_are_what_its_use_is_set_against(
     files: dict[str, str], later: dict[str, str], tmp_path: Path
 ) -> None:
     clock = Clock()
-    reader = HostReader(sources=machine(tmp_path, files), clock=clock)
+    reader = HostReader(3, machine(tmp_path, files), clock)
     clock.now += 1.0
     put(tmp_path, later)
     sample = reader.read()
+    assert (sample.process, sample.host, sample.elapsed_s) == (3, os.uname().nodename, None)
     # A second and a half of a core, where two may be kept busy for a second.
     assert sample.cpu_percent == 75.0
     assert (sample.ram_bytes, sample.ram_limit_bytes) == (3 * GIB, 8 * GIB)
@@ -133,25 +133,6 @@ def test_what_is_read_from_disks_is_counted_once(tmp_path: Path) -> None:
     sample = reader.read()
     assert sample.disk_read_bytes_per_s == (2000 + 100) * 512 / 2
     assert "disk_read_bytes_per_s" not in sample.why_not
-
-
-def burn(seconds: float) -> None:
-    """Keep one core busy."""
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-
-
-def test_this_machine_s_own_figures() -> None:
-    reader = HostReader(process=3)
-    burn(0.3)
-    sample = reader.read()
-    assert (sample.process, sample.host, sample.elapsed_s) == (3, os.uname().nodename, None)
-    assert sample.cpu_percent is not None
-    assert 0 < sample.cpu_percent <= 100  # how much depends on what else the machine does
-    assert sample.ram_bytes is not None
-    assert sample.ram_limit_bytes is not None
-    assert 1 << 20 < sample.ram_bytes < sample.ram_limit_bytes
 
 
 def fit(batch: int | None = 32) -> events.FitStarted:
@@ -273,7 +254,8 @@ def test_jax_says_why_it_reports_no_memory_of_a_cpu_and_the_runtime_fills_it_in(
     environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     printed = run_python(JAX, str(runtime.port), cwd=tmp_path, env=environment)
     told = {name: [ReplicaMemory(**memory) for memory in memories] for name, memories in json.loads(printed).items()}
-    why_not = "JAX reports no memory for this device"
+    (why_not,) = {memory.why_not for memory in told["gpu"]}
+    assert "JAX" in why_not
     (no_duty,) = {memory.duty_why_not for memory in told["gpu"]}
     assert "TPU" in no_duty
     assert told["gpu"] == [ReplicaMemory(index, None, None, None, why_not, None, no_duty) for index in range(4)]
@@ -314,7 +296,8 @@ def test_a_run_s_host_is_sampled_on_the_axis_of_its_progress(tmp_path: Path) -> 
     overall = 8 * (progress[-1].step - progress[0].step) / (progress[-1].elapsed_s - progress[0].elapsed_s)
     mean = sum(sample.examples_per_s or 0 for sample in rates) / len(rates)
     assert mean == pytest.approx(overall, rel=0.3)
-    assert all(sample.cpu_percent is not None and sample.ram_bytes for sample in samples)
+    assert all(sample.cpu_percent is not None and 0 <= sample.cpu_percent <= 100 for sample in samples)
+    assert all(1 << 20 < (sample.ram_bytes or 0) < (sample.ram_limit_bytes or 0) for sample in samples)
     assert len(encode(rates[0], 1_795_200_000.123456)) < 300
     assert all_of(run, MemorySampled)[0].replicas[0].used_bytes
 

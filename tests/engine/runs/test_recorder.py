@@ -32,10 +32,6 @@ class Clock:
         return self.now
 
 
-def ended(validation_s: float) -> EpochEnded:
-    return EpochEnded(1, 10, 10, 60.0, 60.0, 1.0, validation_s, 1.0, None, None, {"loss": 1.0})
-
-
 def test_a_run_stops_early_enough_for_its_own_saves_and_steps() -> None:
     clock = Clock()
     deadline = Deadline("1h", 3600.0, clock.now, clock)
@@ -50,7 +46,7 @@ def test_a_run_stops_early_enough_for_its_own_saves_and_steps() -> None:
     deadline.hear(PhaseStarted(Phase.CHECKPOINTING))
     clock.now += 50
     deadline.hear(PhaseStarted(Phase.TRAINING))
-    deadline.hear(ended(validation_s=20.0))
+    deadline.hear(EpochEnded(1, 10, 10, 60.0, 60.0, 1.0, 20.0, 1.0, None, None, {}))
     assert deadline.save_s == 50
     reached = []
     for now in (4600 - 3 * 50 - 20 - 2 * 2 - 1, 4600 - 3 * 50 - 20 - 2 * 2):

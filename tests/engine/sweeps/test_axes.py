@@ -83,9 +83,9 @@ def test_values_that_do_not_fit_together_are_refused_and_wrong_ones_are_an_error
     assert "backend" in cells[3].refused
     with pytest.raises(ConfigError, match="batch_size: "):
         cells_of(small_config(), parse_axes(["batch_size=abc,32", "epochs=1,2"]))
-    with pytest.raises(ConfigError, match=r"'v5e-8' is not an accelerator.*preflight --on"):
+    with pytest.raises(ConfigError, match=r"'v5e-8'.*preflight --on"):
         cells_of(small_config(), parse_axes(["accelerator=cpu,v5e-8"]))
-    with pytest.raises(ConfigError, match="300 runs are too many"):
+    with pytest.raises(ConfigError, match="300 runs"):
         cells_of(small_config(), parse_axes(["seed=1..150:150", "epochs=1,2"]))
 
 
