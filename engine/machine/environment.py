@@ -214,8 +214,6 @@ def find_shell(sources: Sources) -> Shell:
     )
 
 
-LIMIT_S = 2.2  # time limit for all probes together
-
 DATA_HOST = "storage.googleapis.com"  # Keras downloads datasets and weights from here
 
 
@@ -234,7 +232,7 @@ class Environment(Struct, frozen=True):
     unanswered: Mapping[str, str]  # the reason of each probe without an answer, by name
 
 
-def look_around(sources: Sources | None = None, limit_s: float = LIMIT_S) -> Environment:
+def look_around(sources: Sources | None = None, limit_s: float = 2.2) -> Environment:
     """Gather the facts about a machine, this one by default, within a time limit for all probes together."""
     sources = sources or this_machine()
     deadline = time.monotonic() + limit_s

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,11 +88,7 @@ def this_machine() -> Sources:
 
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
     """Return the versions of the packages of these names that are installed."""
-    found = {}
-    for name in names:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+    return {name: found.version for name in names if (found := _package(name)) is not None}
 
 
 def _package(name: str) -> Package | None:
