@@ -61,6 +61,8 @@ def test_a_large_table_is_named_with_its_slots() -> None:
     assert first.size == pytest.approx(3 * 4 * 25_600_000, rel=0.02)
     assert (second.layer, second.what, second.size) == ("table", "gradient", 4 * 25_600_000)
     assert (third.layer, third.what, third.size) == ("table", "result", 1024 * 50 * 256 * 4)
+    first, *_ = what_fills(model, 1024, Memory(4 * 25_600_000, 0, 1000, 10**9, int(1.4e9), 10**9))
+    assert (first.what, first.size) == ("weights", 4 * 25_600_000)
 
 
 SCORES = """

@@ -123,6 +123,11 @@ def test_a_loop_is_followed_from_its_first_number_in_its_steps(step: int, rounds
     assert hbm_bytes(found) == pytest.approx(rounds * 2 * 8 * 128 * 4, rel=0.01)
 
 
+def test_a_trip_count_that_the_compiler_notes_is_taken() -> None:
+    noted = 'body=%body, backend_config={"known_trip_count":{"n":"7"}}'
+    assert HloProgram(COUNTING.replace("STEP", "1").replace("body=%body", noted)).times["body"] == 7
+
+
 def test_parts_of_an_array_are_not_the_whole_array() -> None:
     # Five carried arrays of 32 steps are in fast memory; the weights are read once, in four parts each.
     step = program("lstm")
