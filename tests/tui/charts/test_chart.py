@@ -123,6 +123,7 @@ CASES: dict[str, tuple[Sequence[Curve], dict[str, Any]]] = {
     "spikes in ASCII": ([with_value(0, 60.0), made_curve("val_loss", [-9.0] * 9, range(9, 18))], {"marker": "ascii"}),
     "a spike in full": ([with_value(0, 60.0)], {"is_full": True}),
     "zoomed": ([LOSS], {"y_ends": (0.4, 0.8)}),
+    "zoomed, logarithmic": ([LOSS], {"log_scale": True, "y_ends": (-0.5, 1.0)}),
     "nothing": ([made_curve("loss", [])], {}),
 }
 

@@ -166,8 +166,9 @@ def test_a_horizontal_axis_has_labels_in_a_unit_people_use(
 
 def test_values_between_two_borders_are_in_one_cell() -> None:
     assert y_scale(0.0, 1.0, 11).seen == (0.0, 1.0)
-    for scale in (x_scale(100.0, 900.0, 61, Axis.STEP), x_scale(2.0**60, 2.0**60, 40, Axis.STEP)):
-        values = np.linspace(*scale.seen, 997)
+    for scale, halves in ((x_scale(100.0, 900.0, 61, Axis.STEP), 59), (x_scale(2.0**60, 2.0**60, 40, Axis.STEP), 0)):
+        between = [scale.value(cell + 0.5) for cell in range(halves)]
+        values = np.array([*np.linspace(*scale.seen, 997), *between])
         assert np.searchsorted(scale.borders, values, "right").tolist() == scale.dots(values, 1).tolist()
 
 
