@@ -12,11 +12,10 @@ import pytest
 
 from tests.helpers import LIMIT_S, BeatingProcess, has, wait_until
 from tests.tui.live_fakes import FakeEngine, live, screen_text, until
-from tests.tui.screens.test_live_header import TRAINING, state_of, view_of
 from tests.tui.screens.test_runs import Host
+from tests.tui.widgets.test_run_header import TRAINING, state_of, view_of
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import RunFinished, Steering
-from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import Life, Liveness
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.timing import Stall
@@ -125,15 +124,12 @@ def test_plain_lines_come_less_and_less_often_and_say_that_training_does_not_mov
 )
 def test_the_header_says_it_within_80_columns(changes: dict[str, Any], text: str) -> None:
     state = state_of(*TRAINING)
-    view = view_of(
-        state, 130.0, snapshot=Snapshot(state, **({"liveness": Liveness.ALIVE} | changes)), is_stopping=False
-    )
+    view = view_of(state, 130.0, **changes)
     assert status(view).plain == text
     assert header_rows(view, 78)[0].plain.endswith(text)
     assert ("left" in header_rows(view, 78)[-1].plain) == (text == "▸ training 0:30"), "a stuck run has no time left"
     for width in (20, 40, 78):
-        rows = header_rows(view_of(state, 130.0, snapshot=view.snapshot), width)
-        assert all(row.cell_length <= width for row in rows)
+        assert all(row.cell_length <= width for row in header_rows(view, width))
 
 
 async def test_the_live_screen_says_it_and_sees_it_come_back(tmp_path: Path) -> None:
