@@ -14,7 +14,7 @@ from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.table import load_examples, survey
-from tpu_console.engine.data.survey.formats import first_run
+from tpu_console.engine.data.survey.formats import config_for, first_run
 from tpu_console.engine.errors import DataError
 
 if TYPE_CHECKING:
@@ -66,25 +66,15 @@ def test_columns_that_are_no_texts_or_numbers_are_left_out(tmp_path: Path) -> No
         ("x.jsonl", b'{"text": "\xff\0"}\n', r"x\.jsonl is not text: its byte 12"),
         ("x.jsonl", b"[" * 100_000, r"x\.jsonl, line 1"),
         ("x.jsonl", b'{"a": 1, "label": 2}\n' * 2000 + b'{"c": 1}', r"x\.jsonl, line 2,001: .*'c'"),
+        ("x.jsonl", b'{"a": 1, "label": 2}\n{"a": 2, "label": null}\n', r"x\.jsonl, line 2: nothing in column 'label'"),
         ("x.parquet", b"PAR1\x15\t\x04", r"x\.parquet is damaged"),
         ("x.parquet", b"", r"x\.parquet is damaged"),
     ],
 )
-def test_a_damaged_file_is_named_with_its_line(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
+def test_a_bad_file_is_named_with_its_line(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=expected):
-        load_examples(small_config(dataset="table-csv", model="mlp", data=options(tmp_path / name)), lambda _: None)
-
-
-def options(path: Path) -> dict[str, Any]:
-    return {"options": {"path": str(path), "label": "label"}}
-
-
-def test_a_row_without_a_label_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_text('{"a": 1, "label": "x"}\n{"a": 2, "label": null}\n')
-    with pytest.raises(DataError, match=r"x\.jsonl, line 2: nothing in column 'label'"):
-        load_examples(small_config(dataset="table-csv", model="mlp", data=options(path)), lambda _: None)
+        load_examples(config_for("table-csv", {"path": str(tmp_path / name)}), lambda _: None)
 
 
 def test_a_run_on_parquet_predicts_json_lines(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.engine.data.scripting import assert_script_reads
-from tests.engine.jobs.predicting import Job, train
+from tests.engine.jobs.predicting import train
 from tests.helpers import small_config
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Task
@@ -25,6 +25,7 @@ from tpu_console.tui.text.inspection import page
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.engine.jobs.predicting import Job
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.data.examples import Examples
 
@@ -63,11 +64,6 @@ def config(path: Path, label: str, **options: Any) -> RunConfig:
 
 def loaded(path: Path, label: str, **options: Any) -> Examples:
     return load_examples(config(path, label, **options), lambda _: None)
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job(tmp_path)
 
 
 def test_the_label_is_asked_for_unless_it_has_a_usual_name_and_useless_columns_are_left_out(tmp_path: Path) -> None:
