@@ -235,6 +235,21 @@ def test_a_resumed_run_drops_what_it_repeats() -> None:
     assert before.train.step.values.tolist() == [1, 4, 6, 8]  # the state before is not changed
 
 
+@pytest.mark.parametrize(
+    ("resumed", "folder", "epochs"),
+    [
+        (kinds.RunResumed(1, 0, 4, 1.0, 1, "a", {"epochs": 1}), "/first", 1),
+        (kinds.RunResumed(1, 0, 4, 1.0, 1, "a", {"epochs": 0}, folder="/second"), "/second", 3),
+        (kinds.RunResumed(1, 0, 4, 1.0, 1, "a", {"epochs": 9}, why="it went back"), "/first", 3),
+    ],
+)
+def test_a_resumed_run_may_have_another_folder_and_other_epochs(
+    resumed: kinds.RunResumed, folder: str, epochs: int
+) -> None:
+    state = after(kinds.RunStarted("a", "host", 1, "a", folder="/first"), FitStarted(3, 4, 8, 8, 1), resumed)
+    assert (state.started and state.started.folder, state.fit and state.fit.epochs) == (folder, epochs)
+
+
 def test_the_figures_of_hosts_and_of_the_input_become_curves_over_the_epochs() -> None:
     def sampled(process: int, elapsed_s: float | None, **changes: Any) -> kinds.HostSampled:
         values: dict[str, Any] = {"cpu_percent": 50.0, "ram_bytes": 30, "ram_limit_bytes": 120}
