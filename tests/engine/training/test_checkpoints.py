@@ -96,6 +96,7 @@ def test_an_epoch_is_saved_when_the_next_one_begins_and_the_last_one_at_the_end(
     training.checkpoints.on_train_end()
     assert training.saved_step == 12
     before = {*training.recorder.run.checkpoints.iterdir()}
+    training.now += 1e6
     training.checkpoints.on_epoch_begin(3)  # without a step in between
     training.checkpoints.close()
     assert {*training.recorder.run.checkpoints.iterdir()} == before
@@ -237,6 +238,7 @@ def test_a_stop_ends_a_validation_which_several_hosts_do_not_even_begin(training
     checkpoints.on_test_batch_end(3)
     checkpoints.on_epoch_end(0, logs)
     assert (training.model.stop_evaluating, logs) == (True, {"loss": 1.0})
+    assert "Epoch 1 " in the(training.recorder.run, Noticed).message
 
 
 def test_an_epoch_that_is_stopped_within_is_saved_there_and_not_validated(training: Training) -> None:
@@ -304,4 +306,8 @@ def test_a_checkpoint_brings_back_what_a_callback_remembers_but_not_the_file_it_
     logger = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))
     own = OwnCallbacks(recorder, [logger], [{"filename": str(tmp_path / "elsewhere"), "keys": ["loss"]}])
     own.on_train_begin()
+    OwnCallbacks(recorder, [logger], None)  # of a new run
+    assert not all_of(recorder.run, Noticed)
+    OwnCallbacks(recorder, [logger], [])  # of a run with other callbacks
+    assert "start over" in the(recorder.run, Noticed).message
     assert (logger.filename, logger.keys) == (str(tmp_path / "log.csv"), ["loss"])
