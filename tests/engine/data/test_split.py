@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import small_config
-from tpu_console.engine.data.split import parts_of, random_split, split_classes, split_numbers, stratified_split
+from tpu_console.engine.data.split import (
+    parts_of,
+    random_split,
+    split_by_label,
+    split_classes,
+    split_numbers,
+    stratified_split,
+)
 from tpu_console.engine.errors import DataError
 
 if TYPE_CHECKING:
@@ -48,7 +57,9 @@ def test_training_examples_are_shuffled_before_a_limit_so_it_takes_from_every_cl
 )
 def test_of_many_small_classes_the_first_are_named(small: int, said: str) -> None:
     labels = np.concatenate([np.arange(small), [small] * 30, [small + 1] * 30])
-    notice = "".join(stratified_split(labels, NAMES[: small + 2], config())[1])
+    (_, validation), notices = stratified_split(labels, NAMES[: small + 2], config())
+    notice = "".join(notices)
+    assert len(validation) == round(0.2 * len(labels))
     assert notice.startswith(said)
     assert bool(notice) == bool(small)
     assert ("a, b, c, d, e, f, g, h, i, j and 5 more." in notice) == (small == 15)
@@ -90,6 +101,15 @@ def test_examples_without_classes_are_shared_out_at_random(
     assert not {*train.tolist()} & {*validation.tolist()}
     assert limit or {*train.tolist(), *validation.tolist()} == {*range(count)}
     assert labels.scale.mean == pytest.approx(train.mean())
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"), [("aabb", ""), ("abcabc", ""), ("aab", "2 different labels in 3 rows"), ("aa", "are 'a'")]
+)
+def test_labels_that_are_all_alike_or_nearly_all_different_are_no_classes(labels: str, says: str) -> None:
+    column = pd.Series([*labels], name="kind")
+    with pytest.raises(DataError, match=says) if says else nullcontext():
+        assert split_by_label(column, "t.csv", config()).names == tuple(sorted({*labels}))
 
 
 def test_too_few_examples_to_split_are_refused() -> None:

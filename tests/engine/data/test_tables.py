@@ -15,7 +15,8 @@ from tpu_console.engine.errors import DataError
     ("content", "heading", "is_named"),
     [
         ("a,b\n1,2\n", ["a", "b"], True),
-        (",b\n1,2\n", ["Unnamed: 0", "b"], True),
+        (", b\n1, 2\n", ["Unnamed: 0", "b"], True),
+        ("v1,v2,,\na,b,,\nc,d,,\n", ["v1", "v2", "Unnamed: 2", "Unnamed: 3"], True),  # empty cells repeat nothing
         ("1,b\n1,c\n", ["x", "column_2"], False),
         ("yes,b\nno,b\nyes,c\n", ["x", "column_2"], False),  # a word that appears again
         ("a,b\na,b\n", ["a", "b"], True),  # a header that is written twice
