@@ -46,14 +46,15 @@ def test_the_seed_decides() -> None:
 
 
 def test_training_examples_are_shuffled_before_a_limit_so_it_takes_from_every_class() -> None:
-    train, validation = class_counts(np.repeat(np.arange(4), 100), config(limit=80))
+    train, validation = class_counts(np.repeat(np.arange(4), 100), config(0.3, limit=80))
     assert sum(train) == 80
     assert min(train) >= 10
-    assert sum(validation) == 80
+    assert validation == [30] * 4
 
 
 @pytest.mark.parametrize(
-    ("small", "said"), [(15, "15 classes have one example each"), (1, "The class 'a' has one example: "), (0, "")]
+    ("small", "said"),
+    [(15, "15 classes have one example each"), (2, "2 classes"), (1, "The class 'a' has one example: "), (0, "")],
 )
 def test_of_many_small_classes_the_first_are_named(small: int, said: str) -> None:
     labels = np.concatenate([np.arange(small), [small] * 30, [small + 1] * 30])
@@ -101,6 +102,7 @@ def test_examples_without_classes_are_shared_out_at_random(
     assert not {*train.tolist()} & {*validation.tolist()}
     assert limit or {*train.tolist(), *validation.tolist()} == {*range(count)}
     assert labels.scale.mean == pytest.approx(train.mean())
+    assert labels.scale.deviation == pytest.approx(train.std() or 1)
 
 
 @pytest.mark.parametrize(
