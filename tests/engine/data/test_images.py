@@ -52,6 +52,7 @@ def test_odd_files_can_be_used(tmp_path: Path, kind: str) -> None:
     facts = check_image(str(write_odd(tmp_path, kind)))
     assert (facts.problem, facts.height, facts.width) == ("", 40, 60)
     assert facts.orientation == (6 if kind == "turned jpeg" else 1)
+    assert facts.is_gray == (kind in {"grey jpeg", "grey png", "16-bit png"})
 
 
 def test_missing_files_and_other_formats_are_reported(tmp_path: Path) -> None:
@@ -142,6 +143,14 @@ def test_a_file_is_decoded_as_pillow_does(tmp_path: Path, kind: str) -> None:
     # Two JPEG decoders round differently, and so do two ways to convert CMYK.
     assert difference.max() <= (6 if "jpeg" in kind else 0)
     assert difference.mean() < 1.5
+
+
+def test_what_a_palette_leaves_transparent_is_white(tmp_path: Path) -> None:
+    image = Image.new("P", (60, 40))
+    image.putpalette([255, 0, 0, 0, 0, 255])
+    image.save(tmp_path / "a.gif", transparency=0)
+    (decoded_image,) = decode([tmp_path / "a.gif"], Decoding((40, 60)))
+    assert decoded_image.min() == 255
 
 
 def test_photos_are_turned_as_their_headers_say(tmp_path: Path) -> None:
