@@ -87,15 +87,17 @@ def test_losses_errors_and_accuracies_are_means(name: str) -> None:
     assert metric_called(name).is_mean
 
 
-def test_rounding_in_a_long_epoch_takes_no_accuracy_out_of_its_bounds() -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "shown"), [(1.0 - 3e-7, 1.0, 1.0), (3e-7, 0.0, 0.0), (2.0, 2.5, 17.5), (-2.0, -2.5, -17.5)]
+)
+def test_rounding_in_a_long_epoch_takes_no_accuracy_out_of_its_bounds(
+    before: float, after: float, shown: float
+) -> None:
     state = reduce(RunState(), FitStarted(1, 100_000, 8, 8, 1), 0.0)
-    for done in range(1, 60_000, 3_000):
-        for step in (done, done + 1):
-            state = reduce(
-                state, Progress(1, step, step, 1.0, {"accuracy": float(np.float32(1.0 - 3e-7))}), float(step)
-            )
-    values = state.train.metrics["accuracy"].values
-    assert (values <= 1.0).all()
+    steps = (59_999, 60_000) if 0.0 <= after <= 1.0 else (30, 31)  # what has other bounds is no rounding
+    for step, mean in zip(steps, (before, after), strict=True):
+        state = reduce(state, Progress(1, step, step, 1.0, {"accuracy": mean}), float(step))
+    assert state.train.metrics["accuracy"].last == pytest.approx(shown, abs=1e-9)
     assert state.train.running == frozenset()
 
 

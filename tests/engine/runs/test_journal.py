@@ -190,8 +190,9 @@ def test_a_line_is_read_when_it_is_whole_and_a_shorter_journal_from_its_beginnin
     with path.open("ab") as file:
         file.write(line[20:])
     assert ([len(record.line) for record in reader.read()], reader.skipped) == ([len(line) - 1], 0)
-    path.write_bytes(encode(Noticed("new"), 1.0))
-    assert [record.event for record in reader.read()] == [Noticed("new")]
+    for shorter in ("new", "ne"):
+        path.write_bytes(encode(Noticed(shorter), 1.0))
+        assert [record.event for record in reader.read()] == [Noticed(shorter)]
 
 
 @pytest.mark.parametrize(
@@ -339,12 +340,20 @@ def test_a_disk_counts_as_full_until_there_is_room_for_more_than_a_few_lines_and
     assert events_in(disk.path / "events.jsonl")[-1] == EPOCH
 
 
-@pytest.mark.parametrize("torn", [-9, -1, None])
-def test_a_line_cut_off_by_a_kill_does_not_swallow_the_next_one(path: Path, torn: int | None) -> None:
-    path.write_bytes(encode(EPOCH, 1.0) + encode(EPOCH, 2.0)[:torn])
+@pytest.mark.parametrize(
+    ("content", "whole"),
+    [
+        (encode(EPOCH, 1.0) + encode(EPOCH, 2.0)[:-9], 1),
+        (encode(EPOCH, 1.0) + encode(EPOCH, 2.0)[:-1], 2),
+        (encode(EPOCH, 1.0) + encode(EPOCH, 2.0), 2),
+        (encode(EPOCH, 1.0)[:1], 0),
+    ],
+    ids=["torn", "without its line feed", "whole", "a byte"],
+)
+def test_a_line_cut_off_by_a_kill_does_not_swallow_the_next_one(path: Path, content: bytes, whole: int) -> None:
+    path.write_bytes(content)
     writer = JournalWriter(path)
     writer.write(Noticed("resumed"))
     writer.close()
-    found = [type(event) for event in events_in(path)]
-    assert found == [EpochEnded, *([EpochEnded] if torn != -9 else []), Noticed]
-    assert path.read_bytes().count(b"\n") == 3
+    assert events_in(path) == [EPOCH] * whole + [Noticed("resumed")]
+    assert path.read_bytes().count(b"\n") == len(content.splitlines()) + 1

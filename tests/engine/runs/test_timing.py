@@ -46,7 +46,11 @@ def test_an_epoch_to_come_counts_as_long_as_the_last_ones_took() -> None:
     assert pace(state).run_left_s == pytest.approx(2 * (1.0 + 3.0))
     state = reduce(state, Progress(2, STEPS // 2, 3 * STEPS // 2, 9.5, {}), 9.5)
     assert pace(state).run_left_s == pytest.approx(4.0 + 3.5)
-    assert pace(ended(state, 2, validation_s=0.5)).run_left_s == pytest.approx(1.0 + 0.5)  # the first was compiled
+    state = ended(state, 2, validation_s=0.5)
+    assert pace(state).run_left_s == pytest.approx(1.0 + 0.5)  # the first was compiled
+    state = replace(state, fit=replace(FIT, epochs=4))
+    state = reduce(ended(state, 3, validation_s=0.7), Progress(4, STEPS // 2, 7 * STEPS // 2, 99.0, {}), 99.0)
+    assert pace(state).run_left_s == pytest.approx(0.5 + 0.6)  # half of the epoch, and the mean validation
 
 
 @given(st.lists(st.tuples(st.floats(5.0, 20.0), st.sampled_from([0.0, 5.0])), min_size=1, max_size=40))
@@ -105,6 +109,7 @@ MID_EPOCH = in_training(trained(1, 2, 3, 4))  # its last step at 5.4 s, 5.1 s of
     [
         (MID_EPOCH, 1.0, None),
         (MID_EPOCH, 59.0, None),
+        (MID_EPOCH, 60.0, 60),
         (MID_EPOCH, 61.0, 61),
         (MID_EPOCH, 600.0, 600),
         # A step that takes long may take long: as many as twenty of it, and five times the longest gap so far.
