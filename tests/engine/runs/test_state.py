@@ -27,6 +27,7 @@ histories = st.lists(timed, max_size=25)
 WHOLE: dict[str, Any] = {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": {}}
 WRONG: tuple[dict[str, Any], ...] = (
     *({"step": "two"}, {"elapsed_s": "soon"}, {"elapsed_s": 1e300}, {"epoch": None}),
+    *({"step": 2**53 + 1}, {"epoch_step": -1}),
     *({"logs": 3}, {"logs": {"loss": "low"}}, {"logs": {"loss": [1, 2]}}),
 )
 DAMAGE = [{"type": "Progress"}, *(WHOLE | wrong for wrong in WRONG)]
@@ -199,11 +200,12 @@ def test_a_change_to_less_than_one_epoch_is_ignored(after: float | None, epochs:
 
 
 def test_damaged_progress_is_counted_and_the_rest_is_kept() -> None:
-    good = [record(progress(step, loss=1.0 / step), float(step)) for step in (1, 2, 3)]
+    last = replace(progress(3, loss=0.5), step=2**53)  # the largest that a curve holds exactly
+    good = [record(event, at) for at, event in enumerate((progress(1, loss=1.0), progress(2, loss=0.7), last), 1)]
     bad = [damaged(item, 9.0) for item in (*DAMAGE, {"type": "Teleported"})]
     state = fold(RunState(), [good[0], *bad[:-1], good[1], bad[-1], good[2]])
     assert state.skipped == len(DAMAGE) + 1
-    assert state.train.step == Samples([1, 2, 3])
+    assert state.train.step == Samples([1, 2, 2**53])
     assert state.last_at == 3.0
 
 
@@ -366,7 +368,9 @@ def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_lo
     assert not metric_called("val_auc").lower_is_better
 
 
-def test_figures_of_more_hosts_and_replicas_than_there_can_be_are_dropped() -> None:
+def test_figures_of_more_hosts_replicas_and_metrics_than_there_can_be_are_dropped() -> None:
+    many = progress(1, **{f"metric_{number}": 1.0 for number in range(201)})
+    assert len(after(many).train.metrics) == len(fold(RunState(), [record(many, 1.0)]).train.metrics) == 200
     sampled = [kinds.HostSampled(number, "a", None, None, None, None, None) for number in range(4097)]
     assert len(after(*sampled).hosts) == 4096
     full = after(kinds.MemorySampled(tuple(kinds.ReplicaMemory(number, 1, 1, 1) for number in range(MOST_REPLICAS))))
