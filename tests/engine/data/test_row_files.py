@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -14,6 +16,7 @@ from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.table import load_examples, survey
+from tpu_console.engine.data.row_files import UTF_8, UTF_16, WINDOWS, decoded, encoding_of
 from tpu_console.engine.data.survey.formats import config_for, first_run
 from tpu_console.engine.errors import DataError
 
@@ -75,6 +78,29 @@ def test_a_bad_file_is_named_with_its_line(tmp_path: Path, name: str, content: b
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=expected):
         load_examples(config_for("table-csv", {"path": str(tmp_path / name)}), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "said"),
+    [
+        (b"", UTF_8, ""),
+        ("niño".encode(), UTF_8, ""),
+        ("\0niño".encode(), UTF_8, ""),
+        (b"ni\xf1o", WINDOWS, ""),
+        ("niño".encode("utf-16"), UTF_16, ""),
+        (b"\0ni\xf1o", "", "byte 1 "),
+        (b"ni\xf1o\0", "", "byte 5 "),
+    ],
+)
+def test_the_encoding_of_a_text_is_known_and_what_is_no_text_is_refused(
+    tmp_path: Path, content: bytes, encoding: str, said: str
+) -> None:
+    (tmp_path / "link.txt").symlink_to(tmp_path / "x.txt")
+    (tmp_path / "x.txt").write_bytes(content)
+    with pytest.raises(DataError, match=said) if said else nullcontext():
+        assert encoding_of(io.BytesIO(content), "x.txt") == encoding
+    with pytest.raises(DataError, match=said or "is empty") if said or not content else nullcontext():
+        assert decoded(str(tmp_path / "link.txt")) == (content.decode(encoding), encoding)
 
 
 def test_a_run_on_parquet_predicts_json_lines(tmp_path: Path) -> None:

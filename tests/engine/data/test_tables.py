@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.data.tables import class_order, first_of, open_rows, refuse_class_options, short_name
+from tpu_console.engine.data.tables import class_order, first_of, open_rows, refuse_class_options, require, short_name
 from tpu_console.engine.errors import DataError
 
 
@@ -40,8 +42,8 @@ def test_names_of_columns_are_told_from_values(content: str, heading: list[str],
 )
 def test_the_separator_is_that_of_the_first_line(separator: str, cells: list[str]) -> None:
     value = "1,5" if separator in "\t;" else "1.5"  # a decimal comma only beside semicolons
-    content = f"x{separator}y\n\n{'a'}{separator}{value}\n"
-    assert [*open_rows(io.BytesIO(content.encode()), "t.csv").rows] == [(3, cells)]
+    content = f"x{separator}y\n\n  \n{'a'}{separator}{value}\n"
+    assert [*open_rows(io.BytesIO(content.encode()), "t.csv").rows] == [(4, cells)]
 
 
 def test_long_lists_and_names_are_shortened() -> None:
@@ -57,3 +59,17 @@ def test_options_for_classes_are_refused_without_them(changes: dict[str, object]
     refuse_class_options(small_config())
     with pytest.raises(DataError, match=next(iter(changes))):
         refuse_class_options(small_config(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        *(({}, ""), ({"model": "cnn"}, "model"), ({"loss": "mean_squared_error"}, "loss")),
+        *(({"metrics": ["accuracy", "auc"]}, "metric"), ({"metrics": ["accuracy", "mine.py:score"]}, "")),
+        *(({"model": "mine.py:build"}, ""), ({"loss": "mine.py:loss"}, "")),
+    ],
+)
+def test_what_does_not_suit_a_dataset_is_refused_unless_it_is_the_user_s(changes: dict[str, Any], wrong: str) -> None:
+    config = small_config(model_options={}, **changes)
+    with pytest.raises(DataError, match=wrong) if wrong else nullcontext():
+        require(config, "mlp", ("sparse_categorical_crossentropy",), ("accuracy",))
