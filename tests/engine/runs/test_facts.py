@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engine.runs.test_state import ended, progress
+from tests.engine.runs.test_state import after, ended, progress
 from tests.engine.strategies import events
+from tests.helpers import replace
 from tpu_console.engine.runs import events as kinds
 from tpu_console.engine.runs.events import Event, FitStarted, PhaseStarted, RunFailed, RunFinished, RunResumed
 from tpu_console.engine.runs.facts import conclude, conclude_killed, facts_of, summarized_facts, write_history
@@ -78,6 +79,9 @@ def test_the_facts_say_what_a_run_does(tmp_path: Path) -> None:
         (True, 2, False, True, "completed"),
     ]
     assert (facts.monitor, facts.best, facts.epochs, facts.is_nan) == ("val_accuracy", 0.9, 2, True)
+    assert (facts.dataset, facts.model) == ("digits", "cnn")
+    notebook = after(replace(START, config={}), kinds.ModelBuilt("mine", 10, 8, 40, 3))
+    assert (facts_of(notebook).dataset, facts_of(notebook).model) == ("", "mine")
     write_history(run, StateReader(run).catch_up().epochs)
     rows = [*csv.DictReader(run.history.open())]
     assert [(row["epoch"], row["val_accuracy"]) for row in rows] == [("1", "0.9"), ("2", "")]
