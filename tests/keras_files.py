@@ -53,11 +53,25 @@ def write_cifar(home: Path, name: str, examples: int = 10_000) -> Path:
     members = _cifar10(examples) if name == "cifar10" else _cifar100(examples)
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for member, values in members.items():
-            content = pickle.dumps(values, protocol=3)  # bytes stay bytes, as Python 2's text does for Keras
+            content = io.BytesIO()
+            _Python2Pickler(content, protocol=2).dump(values)
             info = tarfile.TarInfo(member)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
+            info.size = content.tell()
+            content.seek(0)
+            archive.addfile(info, content)
     return path
+
+
+class _Python2Pickler(pickle._Pickler):
+    """Pickles as Python 2 did, whose text is bytes and has opcodes of its own."""
+
+    def save_text(self, text: bytes) -> None:
+        is_short = len(text) < 256
+        size = len(text).to_bytes(1 if is_short else 4, "little")
+        self.write((pickle.SHORT_BINSTRING if is_short else pickle.BINSTRING) + size + text)  # type: ignore[attr-defined]
+        self.memoize(text)  # type: ignore[attr-defined]
+
+    dispatch = pickle._Pickler.dispatch | {bytes: save_text}  # type: ignore[assignment]
 
 
 def _cifar10(examples: int) -> dict[str, dict[bytes, Any]]:

@@ -121,7 +121,7 @@ def test_cifar_is_read_from_an_archive_put_there_by_hand(keras_home: Path) -> No
     assert (loaded["shape"], loaded["types"]) == ([32, 32, 3], ["uint8", "int32"])
     assert (loaded["classes"], loaded["names"]) == (100, ["apple", "aquarium_fish"])
     # The first picture's bright bar is in the channel that its label says: rows and channels are in place.
-    assert [top == 255 for top in loaded["top"]] == [recorder == loaded["label"] % 3 for recorder in range(3)]
+    assert [top == 255 for top in loaded["top"]] == [channel == loaded["label"] % 3 for channel in range(3)]
 
 
 DAMAGE = [lambda raw: raw[: len(raw) // 2], lambda raw: raw[:-1], flipped, lambda _: b"<html>"]
