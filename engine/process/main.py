@@ -3,7 +3,7 @@
 With a checkpoint's name, or an empty one, it goes on with a run that was interrupted. The main thread writes the
 heartbeat and handles signals and requests; the engine thread trains. SIGHUP is ignored, so that closing the terminal
 does not end the run. The first SIGINT or SIGTERM asks the run to stop and save; the second ends the process
-immediately. A process that SIGTERM asked ends after 20 seconds, because its machine may soon be gone, unless several
+immediately. A process that SIGTERM asked ends after 18 seconds, because its machine may soon be gone, unless several
 hosts have to stop together.
 """
 

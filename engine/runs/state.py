@@ -1,7 +1,7 @@
 """The state of a run, computed from its journal by a pure function.
 
 `reduce(state, event, at)` returns the next state. `fold` does the same for many journal records and adds progress
-records in bulk; both return equal states.
+records in bulk.
 """
 
 from __future__ import annotations
