@@ -66,6 +66,8 @@ def test_a_file_is_read_back_equal_or_refused(tmp_path: Path, content: bytes | N
     path = tmp_path / "mine.toml"
     path.write_text(to_toml(config), encoding="utf-8")
     assert load_config(path) == config
+    with pytest.raises(ValueError, match="frozen"):
+        config.epochs = 4  # type: ignore[misc]
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(ConfigError, match=what):
         load_config(path)
