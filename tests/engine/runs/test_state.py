@@ -184,12 +184,13 @@ def test_the_best_epoch_has_the_best_finite_value_and_of_equal_ones_the_lowest_l
 
 
 def test_what_the_engine_says_of_a_metric_counts_more_than_its_name() -> None:
-    metrics = (Metric("score_error", lower_is_better=False), Metric("quality", lower_is_better=True))
+    metrics = (Metric("score_error"), Metric("quality", lower_is_better=True))
     state = after(FitStarted(2, 4, 8, 8, 1, monitor="val_quality", metrics=metrics))
     state = after(ended(1, val_quality=0.2, score_error=0.1), ended(2, val_quality=0.9, score_error=0.3), state=state)
     best = [found.epoch for name in ("", "score_error") if (found := state.best_epoch(name)) is not None]
     assert best == [1, 2]
     assert metric_called("val_quality", metrics).fits_log_scale
+    assert not metric_called("score_error", metrics).is_mean
 
 
 @pytest.mark.parametrize(("after", "epochs"), [(7.0, 7), (1.0, 1), (0.5, 3), (-3.0, 3), (None, 3)])
@@ -366,6 +367,7 @@ def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_lo
     assert after(FitStarted(1, 4, 8, 8, 1, monitor="accuracy"), state=validated).monitor == "accuracy"
     assert [metric_called(name).lower_is_better for name in ("val_loss", "perplexity", "squared_hinge")] == [True] * 3
     assert not metric_called("val_auc").lower_is_better
+    assert [metric_called(name).is_learning_rate for name in ("learning_rate", "lr", "loss")] == [True, True, False]
 
 
 def test_figures_of_more_hosts_replicas_and_metrics_than_there_can_be_are_dropped() -> None:

@@ -173,6 +173,11 @@ def test_a_log_axis_leaves_out_what_has_no_logarithm() -> None:
     assert build_scene([trace([-1.0, 0.0])], view(log=True)) is None
 
 
+def test_a_zoomed_log_axis_of_less_than_half_a_decade_shows_the_same_range_on_a_linear_one() -> None:
+    scene = built(trace([1.0, 3.0]), look=replace(view(40, 6, log=True), y_ends=(0.35, 0.37)))
+    assert scene.y == y_scale(10.0**0.35, 10.0**0.37, 4)
+
+
 def drawn_cells(scene: Scene, layer: int) -> dict[int, set[int]]:
     """The rows of a layer by column."""
     cells: dict[int, set[int]] = {}
