@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.strategies import events, of_type
-from tests.helpers import replace
+from tests.helpers import replace, small_config
 from tpu_console.engine.runs import events as kinds
 from tpu_console.engine.runs.curves import Samples
 from tpu_console.engine.runs.events import EpochEnded, Event, FitStarted, Progress
 from tpu_console.engine.runs.journal import Record, decode, encode
-from tpu_console.engine.runs.metrics import Metric, metric_called
+from tpu_console.engine.runs.metrics import Metric, metric_called, monitor_of
 from tpu_console.engine.runs.state import RunState, fold, reduce
 from tpu_console.engine.sanitize import MOST_REPLICAS
 
@@ -368,6 +368,27 @@ def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_lo
     assert [metric_called(name).lower_is_better for name in ("val_loss", "perplexity", "squared_hinge")] == [True] * 3
     assert not metric_called("val_auc").lower_is_better
     assert [metric_called(name).is_learning_rate for name in ("learning_rate", "lr", "loss")] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("monitor", "metrics", "has_validation", "name"),
+    [
+        ("auto", ["accuracy"], True, "val_accuracy"),
+        ("auto", ["auc", "accuracy"], True, "val_auc"),
+        ("none", [], True, "val_loss"),
+        ("auto", ["accuracy"], False, "accuracy"),
+        ("val_loss", ["accuracy"], False, "accuracy"),
+        ("val_loss", ["accuracy"], True, "val_loss"),
+        ("loss", ["accuracy"], False, "loss"),
+        ("loss", ["accuracy"], True, "loss"),
+    ],
+)
+def test_the_monitor_of_a_configuration_is_the_one_it_names_if_that_is_measured(
+    monitor: str, metrics: list[str], has_validation: bool, name: str
+) -> None:
+    config = small_config(metrics=metrics, checkpoint={"monitor": monitor})
+    assert monitor_of(config, has_validation=has_validation) == name
+    assert monitor_of(config) == name or not has_validation
 
 
 def test_figures_of_more_hosts_replicas_and_metrics_than_there_can_be_are_dropped() -> None:

@@ -11,7 +11,6 @@ from tests.engine.sweeps.drivers import fork_driver
 from tests.helpers import LIMIT_S, small_config, the
 from tpu_console.engine.errors import ConfigError, ConsoleError
 from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished, StopRequested
-from tpu_console.engine.runs.metrics import monitor_of
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sweeps.axes import Cell, parse_axes
@@ -87,8 +86,6 @@ def test_what_a_search_cannot_use_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ConsoleError, match="needs Optuna, which is not installed"):
         check_search(parse_axes(["batch_size=8,16"]), search="tpe")
-    assert monitor_of(small_config()) == "val_accuracy"
-    assert monitor_of(small_config(checkpoint={"monitor": "val_loss"})) == "val_loss"
 
 
 @pytest.mark.slow
