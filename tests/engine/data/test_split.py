@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,11 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.helpers import small_config
 from tpu_console.engine.data.split import (
+    LabelScale,
     parts_of,
     random_split,
     split_by_label,
@@ -112,6 +115,19 @@ def test_labels_that_are_all_alike_or_nearly_all_different_are_no_classes(labels
     column = pd.Series([*labels], name="kind")
     with pytest.raises(DataError, match=says) if says else nullcontext():
         assert split_by_label(column, "t.csv", config()).names == tuple(sorted({*labels}))
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        *({"mean": math.nan, "deviation": 1.0}, {"mean": 0.0, "deviation": math.inf}, {"mean": 0.0, "deviation": 0.0}),
+        *({"mean": "1", "deviation": 1.0}, {"mean": 0.0}),
+    ],
+    ids=repr,
+)
+def test_a_scale_that_cannot_be_is_refused(scale: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        LabelScale.model_validate(scale)
 
 
 def test_too_few_examples_to_split_are_refused() -> None:

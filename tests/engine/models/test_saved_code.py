@@ -23,7 +23,7 @@ from tpu_console.engine.data.kinds.table import read_record
 from tpu_console.engine.errors import ConsoleError, DataError, UntrustedCodeError
 from tpu_console.engine.jobs.trained_run import open_trained
 from tpu_console.engine.models.build import build_model
-from tpu_console.engine.models.saved_code import Architecture, find_code, read_architecture
+from tpu_console.engine.models.saved_code import Architecture, find_code, has_graph, read_architecture
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -229,6 +229,13 @@ def test_large_weights_that_are_stored_as_they_are_belong_to_a_model_and_pickled
     zipped(tmp_path / "pickled.keras", config__json=b"{}", model__weights__npz=weights.getvalue())
     (found,) = find_code(read_architecture(tmp_path / "pickled.keras"))
     assert "are pickled" in found
+
+
+@pytest.mark.parametrize(("name", "is_graph"), [("", False), ("saved_model.pb", True), ("model.pb", False)])
+def test_a_folder_with_a_saved_model_has_a_graph(name: str, is_graph: bool, tmp_path: Path) -> None:
+    if name:
+        (tmp_path / name).write_bytes(b"graph")
+    assert has_graph(tmp_path) is is_graph
 
 
 def deeply_nested(path: Path) -> None:

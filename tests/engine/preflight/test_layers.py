@@ -20,8 +20,9 @@ def wastes(stack: list[Any], batch: int = 128, precision: str = "float32") -> li
     return list(find_waste(keras.Sequential(stack), batch, precision))
 
 
-def test_a_dense_layer_of_100_is_computed_as_128() -> None:
-    (waste,) = wastes([keras.Input((128,)), layers.Dense(100, name="odd")])
+@pytest.mark.parametrize(("shape", "batch"), [((128,), 128), ((4, 128), 32)])
+def test_a_dense_layer_of_100_is_computed_as_128(shape: tuple[int, ...], batch: int) -> None:
+    (waste,) = wastes([keras.Input(shape), layers.Dense(100, name="odd")], batch)
     assert (waste.layer, waste.dimension, waste.size, waste.padded, waste.nearest) == ("odd", "features", 100, 128, 128)
     # By hand: forward and the weights' gradient in rows of 104, the input's gradient in sums of 128, over 128 × 128.
     assert waste.flops == 2 * 128 * 128 * (104 + 104 + 128)
@@ -63,6 +64,9 @@ def test_depthwise_convolutions_and_embeddings_waste_too() -> None:
     (depthwise,) = wastes([keras.Input((8, 8, 20)), layers.DepthwiseConv2D(3, name="deep")])
     assert (depthwise.layer, depthwise.size, depthwise.padded) == ("deep", 20, 128)
     assert depthwise.share == pytest.approx(1 - 20 / 24)
+    (row,) = wastes([keras.Input((8, 20)), layers.DepthwiseConv1D(3)])
+    assert row.share == pytest.approx(1 - 20 / 24)
+    assert row.flops == 6 * 3 * 6 * 24 * 128
     embedding = layers.Embedding(1000, 50, name="words")
     (words,) = wastes([keras.Input((10,), dtype="int32"), embedding])
     assert words.share == pytest.approx(1 - 50 / 128)
@@ -78,10 +82,11 @@ def test_the_places_of_a_depthwise_convolution_count() -> None:
     assert waste.nearest == 128
 
 
-def test_the_nearest_clean_size_is_clean() -> None:
-    for units in (60, 100, 130, 200):
-        (waste,) = wastes([keras.Input((128,)), layers.Dense(units)])
-        assert wastes([keras.Input((128,)), layers.Dense(waste.nearest)]) == []
+@pytest.mark.parametrize(("units", "nearest"), [(60, 128), (100, 128), (129, 128), (130, 128), (192, 256), (200, 256)])
+def test_the_nearest_clean_size_is_clean(units: int, nearest: int) -> None:
+    (waste,) = wastes([keras.Input((128,)), layers.Dense(units)])
+    assert waste.nearest == nearest
+    assert wastes([keras.Input((128,)), layers.Dense(nearest)]) == []
 
 
 def test_grouped_attention_is_looked_at_too() -> None:

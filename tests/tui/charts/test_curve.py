@@ -125,6 +125,7 @@ def test_the_place_below_the_pointer_stays_where_it_is(
         (Window(Mode.FIXED, 0, 100).zoomed(RUN, 0.5, at=50), Window(Mode.FIXED, 0, 200)),
         # Panning to the end follows, back lets go, and there is nothing to pan to while everything is shown.
         (Window(Mode.FIXED, 800, 900).panned(RUN, 1.5), Window(Mode.FOLLOW, 900, 1000)),
+        (Window(Mode.FIXED, 850, 950).panned(RUN, 0.5), Window(Mode.FOLLOW, 900, 1000)),
         (Window(Mode.FOLLOW, 900, 1000).panned(RUN, -0.5), Window(Mode.FIXED, 850, 950)),
         (Window().panned(RUN, -0.5), Window()),
         (Window.newest(RUN, 0.1), Window(Mode.FOLLOW, 900, 1000)),
@@ -226,7 +227,11 @@ def test_few_samples_of_a_long_curve_hold_its_extremes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "inside"), [((2, 5), (2, 6)), ((2.5, 4.5), (3, 5)), ((-3, 1), (0, 2)), ((9, 99), (9, 10))]
+    ("ends", "inside"),
+    [
+        *(((2, 5), (2, 6)), ((2.5, 4.5), (3, 5)), ((-3, 1), (0, 2)), ((9, 99), (9, 10))),
+        *(((-9, -5), (0, 0)), ((20, 30), (10, 10))),
+    ],
 )
 def test_a_part_of_a_line_has_the_samples_in_it_and_some_around(
     ends: tuple[float, float], inside: tuple[int, int]

@@ -13,7 +13,7 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.tui.terminal.output import complain_about, say, speaks_utf8
 from tpu_console.tui.text import numbers
 from tpu_console.tui.text.cells import clipped, end_of, widest
-from tpu_console.tui.text.tables import Column, as_html, fields, table, wrapped
+from tpu_console.tui.text.tables import Bar, Column, as_csv, as_html, bar_chart, fields, for_json, table, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,31 @@ def test_texts_are_wrapped_beside_their_names_and_the_best_row_of_a_page_is_mark
     page = as_html([Column("a", 1), Column("b", 1, right=True)], [["<", "2"], ["3", "4"]], 1)
     assert [row.startswith(' class="best"') for row in page.split("<tr")[1:]] == [False, False, True]
     assert (page.count("text-align:right"), "&lt;" in page) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "in_json", "in_csv"),
+    [
+        *((1.5, 1.5, "1.5"), (math.nan, "nan", "nan"), (math.inf, "inf", "inf"), (None, None, ""), (-2, -2, "-2")),
+        *(("plain", "plain", "plain"), ("=1+1", "=1+1", "'=1+1"), ("@a", "@a", "'@a"), ("-2", "-2", "'-2")),
+    ],
+)
+def test_values_in_json_and_csv_are_numbers_or_harmless_texts(value: object, in_json: object, in_csv: str) -> None:
+    assert for_json({"a": [value]}) == {"a": [in_json]}
+    assert (
+        as_csv([Column("A", 1, key="a", value=lambda one: one), Column("B", 1, key="b")], [value]) == f"a,b\n{in_csv},"
+    )
+
+
+def test_bars_are_as_long_as_their_values_and_the_shortest_is_visible() -> None:
+    bars = [Bar("a long label", 10.0, ("1",)), Bar("b", 5.0, ("2",)), Bar("c", 1e-6, ("3",)), Bar("d", 0.0, ("4",))]
+    assert bar_chart(bars, ("what", "n"), 25) == [
+        *("what          n", "a long label  1  ████████", "b             2  ████", "c             3  ▏"),
+        "d             4",
+    ]
+    assert bar_chart(bars, ("what", "n"), 14)[:2] == ["what      n", "a long…   1  █"]
+    assert [len(line.partition("█")[0]) for line in bar_chart(bars, ("what", "n"), 200)[1:3]] == [17, 17]
+    assert bar_chart(bars, ("what", "n"), 200)[1].count("█") == 50
 
 
 def test_a_narrow_table_drops_the_least_important_column() -> None:

@@ -93,12 +93,35 @@ def test_the_best_model_is_named_if_it_is_not_the_last(scores: list[float], best
     assert dict(ending_of(run)[0].facts)["best"] == best
 
 
-def test_a_process_that_jax_aborted_is_explained_by_what_jax_says() -> None:
+@pytest.mark.parametrize(("target", "is_offered"), [(None, False), ("model.keras", True), ("other.keras", False)])
+def test_a_model_that_is_there_and_no_link_is_offered_for_predictions(target: str | None, is_offered: bool) -> None:
+    run = made_run()
+    if target is not None:
+        (run.path / target).touch()
+        if target != run.model.name:
+            run.model.symlink_to(run.path / target)
+    assert ("predict" in dict(next_commands(run, ending_of(run)[1]))) is is_offered
+
+
+JAX_ABORTED = (
+    "F1124 13:48:20.118153 1866 client.h:80] Terminating process because the JAX distributed service detected "
+    "fatal errors. […] absl::Status: UNAVAILABLE: The following tasks are unhealthy:\n1\n"
+    "*** Check failure stack trace: ***\n    @     0x7fb3e9540634  absl::SendToLog()\n"
+    "Fatal Python error: Aborted\n\nThread 0x00007fb3f11fab80 (most recent call first):\n"
+)
+CRASHED = "one\ntwo\nXLA service 0x1 initialized\nthree\nfour\nfive\nFatal Python error: Segmentation fault\n\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "why", "last"),
+    [(JAX_ABORTED, "UNAVAILABLE: ", ()), (CRASHED, "five", ("two", "three", "four", "five"))],
+)
+def test_a_crash_is_explained_by_the_last_words_of_the_log(log: str, why: str, last: tuple[str, ...]) -> None:
     run = made_run(end=None)
-    run.log.write_text(
-        "F1124 13:48:20.118153 1866 client.h:80] Terminating process because the JAX distributed service detected "
-        "fatal errors. […] absl::Status: UNAVAILABLE: The following tasks are unhealthy:\n1\n"
-        "*** Check failure stack trace: ***\n    @     0x7fb3e9540634  absl::SendToLog()\n"
-        "Fatal Python error: Aborted\n\nThread 0x00007fb3f11fab80 (most recent call first):\n"
-    )
-    assert "UNAVAILABLE: " in dict(ending_of(run)[0].facts)["why"]
+    run.log.write_text(log)
+    with run.journal.open("ab") as journal:
+        journal.write(encode(CheckpointSaved(2, "checkpoints/best.keras", "val_accuracy", 0.9), 1_800_000_000.0))
+    ending, _ = ending_of(run)
+    assert why in dict(ending.facts)["why"]
+    assert "checkpoints/best.keras" in dict(ending.facts)["what to do"]
+    assert not last or tuple(ending.log) == last
