@@ -268,7 +268,7 @@ class Team:
         self._asked = ""  # why this host has to stop
         self._requests = 0  # that the hosts have agreed on
         self._stop = 0, ""  # the execution after which all stop, and why; 0 for none
-        self._trace: tuple[int, Request] | None = None  # the execution after which all trace, and who asked
+        self._trace: tuple[int, Request] | None = None  # the execution after which all trace, or 0, and who asked
         self._passed_on: dict[str, str] = {}
         recorder.listen(self._share)
         recorder.control.agree_by(self._request_stop)
@@ -300,12 +300,12 @@ class Team:
             raise RuntimeError("the hosts are about to trace steps already")
         client.key_value_set(f"{place}/asked", json.dumps(to_builtins(request)))
 
-    def trace_now(self) -> Request | None:
-        """Return the request to trace the steps from here on, on which all hosts have agreed; None without one."""
-        if self._trace is None or self._trace[0] != self.executions:
-            return None
-        (_, request), self._trace = self._trace, None
-        return request
+    def trace_now(self) -> tuple[Request | None, str]:
+        """Return the request to trace the steps from here on, if any, and why the hosts have not agreed on it."""
+        if self._trace is None or self._trace[0] not in {0, self.executions}:
+            return None, ""
+        (at, request), self._trace = self._trace, None
+        return request, "" if at else f"a host did not answer within {_AGREE_S:.0f} s"
 
     def _agree(self, place: str) -> None:
         """Settle after which execution all hosts do what was asked at a place: the next that none of them has reached.
@@ -327,7 +327,7 @@ class Team:
             at, request = int(found[f"{place}/at"]), Request(**json.loads(found[f"{place}/asked"]))
             if request.action == Steering.STOP:
                 self._stop = at, request.by
-            elif at:
+            else:
                 self._trace = at, request
 
     def finish(self) -> None:

@@ -41,8 +41,8 @@ class Peers(Protocol):
     def ask_for_trace(self, request: Request) -> None:
         """Ask all hosts to trace the same steps."""
 
-    def trace_now(self) -> Request | None:
-        """Return the request to trace the steps from here on; None without one."""
+    def trace_now(self) -> tuple[Request | None, str]:
+        """Return the request to trace the steps from here on, if any, and why it is refused."""
 
     def finish(self) -> None:
         """Wait until host 0 has saved the run, and disconnect."""

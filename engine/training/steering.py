@@ -77,12 +77,14 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         """Carry out requests, in the training thread and between two executions."""
         self._profiler.executed()
         team = self._recorder.team
-        request = team.trace_now() if team is not None else None
+        request, refused = team.trace_now() if team is not None else (None, "")
         if request is None and 0 < self._profile_at <= self._done():
             self._profile_at = 0
             request = Request(Steering.PROFILE, "set in the configuration", str(self._profile_steps))
         if request is not None and team is None:
             self._recorder.control.ask(request)
+        elif request is not None and refused:
+            self._answer(request, refused)
         elif request is not None:
             self._carry_out(request, is_agreed=True)
         self._look(is_before_step=self._recorder.phase is Phase.TRAINING)
