@@ -325,7 +325,8 @@ def connect_tpu(framework: Framework, asked: str) -> Accelerator:
     """Connect the TPU at an address, or the first that is found; raise `AcceleratorError` if none can be used.
 
     A resolver accepts anything, and only connecting shows whether a TPU is there. That may hang forever, so a separate
-    process runs this module first, and ends before this one connects: a TPU has one user at a time.
+    process runs this module first, and ends before this one connects: a TPU has one user at a time. The thread that
+    connects also builds, compiles and trains.
     """
     import keras
     import tensorflow as tf
