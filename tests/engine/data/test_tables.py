@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import io
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.data.tables import class_order, first_of, open_rows, refuse_class_options, require, short_name
+from tpu_console.engine.data.row_files import WINDOWS
+from tpu_console.engine.data.tables import (
+    class_order,
+    first_of,
+    noted,
+    open_rows,
+    read_table,
+    refuse_class_options,
+    require,
+    short_name,
+)
 from tpu_console.engine.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -44,6 +57,22 @@ def test_the_separator_is_that_of_the_first_line(separator: str, cells: list[str
     value = "1,5" if separator in "\t;" else "1.5"  # a decimal comma only beside semicolons
     content = f"x{separator}y\n\n  \n{'a'}{separator}{value}\n"
     assert [*open_rows(io.BytesIO(content.encode()), "t.csv").rows] == [(4, cells)]
+
+
+@pytest.mark.parametrize(
+    ("content", "recorded"),
+    [
+        ("a,b\n1,2\n", {}),
+        ("1,2\n3,5\n", {"nameless": 2}),
+        ("a;b\n1;2\n", {"separator": ";"}),
+        ("a,b\n1,niño\n", {"encoding": WINDOWS}),
+    ],
+)
+def test_how_a_table_is_written_is_recorded_if_it_is_not_as_usual(
+    tmp_path: Path, content: str, recorded: dict[str, object]
+) -> None:
+    (tmp_path / "t.csv").write_text(content, encoding=WINDOWS)
+    assert noted(read_table(str(tmp_path / "t.csv"), {})) == recorded
 
 
 def test_long_lists_and_names_are_shortened() -> None:

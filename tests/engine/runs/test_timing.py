@@ -110,7 +110,7 @@ MID_EPOCH = in_training(trained(1, 2, 3, 4))  # its last step at 5.4 s, 5.1 s of
     [
         (MID_EPOCH, 1.0, None),
         (MID_EPOCH, 59.0, None),
-        (MID_EPOCH, 60.0, 60),
+        (in_training(trained(1, 2, 3, 4, step_s=1.0, compile_s=0.0)), 60.0, 60),
         (MID_EPOCH, 61.0, 61),
         (MID_EPOCH, 600.0, 600),
         # A step that takes long may take long: as many as twenty of it, and five times the longest gap so far.

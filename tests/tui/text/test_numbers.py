@@ -91,6 +91,8 @@ def test_bars_are_as_long_as_their_values_and_the_shortest_is_visible() -> None:
         *("what          n", "a long label  1  ████████", "b             2  ████", "c             3  ▏"),
         "d             4",
     ]
+    (_, line) = bar_chart([Bar("x" * 30, 1.0, ("1",))], ("what", "n"), 40)
+    assert line.startswith(f"{'x' * 19}…  1")  # a label takes at most half
     assert bar_chart(bars, ("what", "n"), 14)[:2] == ["what      n", "a long…   1  █"]
     assert [len(line.partition("█")[0]) for line in bar_chart(bars, ("what", "n"), 200)[1:3]] == [17, 17]
     assert bar_chart(bars, ("what", "n"), 200)[1].count("█") == 50
