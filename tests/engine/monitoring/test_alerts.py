@@ -372,9 +372,8 @@ def test_a_step_that_is_compiled_again_after_the_first_epoch() -> None:
     again = Compiled(1, 9, 5.0, 4.0, False, None, "inputs", "float32[37,8]", "float32[64,8]")
     resumed = replace(first, epoch=7)
     assert alerts.compilation(RunState(compiled=(first,))) is None
-    assert (
-        alerts.compilation(RunState(compiled=(first, again))) is None
-    )  # the incomplete batch at the end of the first epoch
+    # The incomplete batch at the end of the first epoch.
+    assert alerts.compilation(RunState(compiled=(first, again))) is None
     assert alerts.compilation(RunState(compiled=(resumed, replace(again, epoch=7)))) is None
     found = alerts.compilation(RunState(compiled=(first, again, replace(again, epoch=3))))
     assert found is not None
