@@ -113,6 +113,7 @@ class DatasetKind(ABC, Generic[OptionsT]):
     metrics: tuple[str, ...] = ("accuracy",)
     most_per_step = 64  # largest batch size to start with
     largest_pixel = 255.0  # before they are scaled
+    is_limited = True  # whether `data.train_limit` limits the examples
     faster = ""  # how else the same data are read faster, in a sentence; empty if that is unknown
     new_data: str  # what `predict` reads, for the user
     Record: type[InputsRecord] = InputsRecord

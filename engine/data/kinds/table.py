@@ -70,8 +70,10 @@ def survey(config: RunConfig) -> Survey:
 
 def train_examples_of(config: RunConfig) -> int | None:
     """Return the number of training examples after the split and the limit; None if unknown before the run."""
-    count = survey(config).train(config.data.validation_fraction)
-    return None if count is None else min(count, config.data.train_limit or count)
+    kind = kind_of(config.dataset)
+    count = kind.survey(config).train(config.data.validation_fraction)
+    limit = config.data.train_limit if kind.is_limited else 0
+    return None if count is None else min(count, limit or count)
 
 
 def new_data(config: RunConfig, record: dict[str, Any]) -> str:

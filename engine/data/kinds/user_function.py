@@ -40,6 +40,7 @@ class UserFunction(DatasetKind[Section]):
     new_data = "a function that returns the new inputs, as in mine.py:new_data"
     Record = ImageRecord
     needs_record = False
+    is_limited = False
 
     def goals(self, options: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
         """Return the defaults, whatever the options mean."""

@@ -169,7 +169,7 @@ def test_uneven_and_single_classes_are_reported(
 @pytest.mark.parametrize("count", [40, None])
 def test_the_last_call_of_a_dataset_function_decides_what_is_counted(tmp_path: Path, count: int | None) -> None:
     (tmp_path / "own.py").write_text("def data(): ...\n", encoding="utf-8")
-    own = config(dataset=f"{tmp_path}/own.py:data", batch_size=64)
+    own = config(dataset=f"{tmp_path}/own.py:data", batch_size=64, data={"train_limit": 8})  # a limit of other data
     part = (Input((4,)), Input(()))
     save_function_record(own, FunctionRecord(part, part, 3, count, 16, "2026-03-01"))
     plan = make_plan(own, NOTHING)
