@@ -96,7 +96,7 @@ def preset_for_data(
     data: str, given: Sequence[tuple[str, Any]] = (), on_fetch: Callable[[object], None] = lambda _: None
 ) -> Preset:
     """Return a preset for files of the user or data with a name; the rest is as in `first_run`."""
-    from tpu_console.engine.data.survey.formats import first_run
+    from tpu_console.engine.data.kinds.formats import first_run
 
     start = first_run(data, given, on_fetch)
     about = About(title=start.notes[0][1].removeprefix(f"{data}: "), data=data)

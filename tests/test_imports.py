@@ -11,7 +11,7 @@ from tests.helpers import run_forked
 FRAMEWORKS = ("tensorflow", "keras", "jax", "torch", "pandas", "sklearn", "tensorflow_hub")
 TERMINAL = ("textual", "click", "rich", "plotext", "tpu_console.tui", "tpu_console.presets")
 ROOT = Path(__file__).parent.parent
-LIGHT_ROOMS = ("config", "machine", "doctor", "runs", "planning", "process", "sweeps", "data/kinds", "data/survey")
+LIGHT_ROOMS = ("config", "machine", "doctor", "runs", "planning", "process", "sweeps", "data/kinds")
 """The folders of the engine that the console imports."""
 
 

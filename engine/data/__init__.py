@@ -1,5 +1,5 @@
-"""Turns files into examples: what every kind of dataset shares.
+"""Turns files, built-in data and what the user's functions return into examples.
 
-The kinds of the user's files are in `kinds`, other sources in `sources`; image files in `images`, and counting
-without loading in `survey`. Batches, caching and augmentation belong in `input`.
+Each kind of dataset is in `kinds`, which also count examples without loading them; image files are in `images`.
+Batches, caching and augmentation belong in `input`.
 """

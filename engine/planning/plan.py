@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..config.run_config import RunConfig
-    from ..data.survey.skimming import Survey
+    from ..data.kinds.skimming import Survey
     from ..machine.devices import Hardware
 
 _UNEVEN = 5  # how many times as large as the smallest class the largest one is when the plan mentions it

@@ -89,8 +89,8 @@ def _prepare(folder: Path, count: int) -> None:
 def _console(folder: Path) -> Iterator[Any]:
     """Return the console's own batches, as `tpu-console run` feeds them to `fit`."""
     from tpu_console.engine.config.reading import with_changes
+    from tpu_console.engine.data.kinds.formats import first_run
     from tpu_console.engine.data.kinds.table import load_examples
-    from tpu_console.engine.data.survey.formats import first_run
     from tpu_console.engine.input.pipeline import build_pipeline
 
     config = first_run("tfds:spots", [("data.options.data_dir", str(folder))]).config

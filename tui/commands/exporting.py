@@ -195,7 +195,7 @@ def tfrecord(source: str, dest: str, label: tuple[str, ...], shard_mb: float, sk
     Images are shuffled with a fixed seed and stored unchanged. Every record is verified; schema.json is written last.
     If interrupted, the same command continues with the next shard.
     """
-    from tpu_console.engine.data.survey.formats import config_for
+    from tpu_console.engine.data.kinds.formats import config_for
 
     dataset, known = _FORMATS[not _is_table(source)], {"path": source}
     if (preset := _preset(source)) is not None:

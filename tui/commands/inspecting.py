@@ -160,8 +160,8 @@ def _configured(
 ) -> tuple[RunConfig, str, list[tuple[str, Any]], str]:
     """Return the configuration of DATASET, its format if that was guessed, all changes, and the source of its data."""
     from tpu_console.engine.config.reading import with_changes
+    from tpu_console.engine.data.kinds.formats import config_for, guess
     from tpu_console.engine.data.kinds.table import KINDS, dataset_names, is_name
-    from tpu_console.engine.data.survey.formats import config_for, guess
 
     changes, prefix = parsed(assignments), "data.options."
     if name in dataset_names() or (is_user_reference(name) and not is_name(name)):
@@ -186,7 +186,7 @@ def _configured(
 def _next_steps(name: str, changes: Sequence[tuple[str, Any]], save: Path | None) -> list[str]:
     """Return the command that trains on what was found, and write a preset file if one was asked for."""
     from tpu_console.engine.config.reading import value_text, with_changes
-    from tpu_console.engine.data.survey.formats import first_run
+    from tpu_console.engine.data.kinds.formats import first_run
     from tpu_console.presets.catalog import save_preset
 
     if save is None:

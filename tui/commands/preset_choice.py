@@ -89,7 +89,7 @@ def _for_data(name: str, changes: list[tuple[str, Any]]) -> Preset:
 
 def decided(act: Callable[[list[tuple[str, Any]]], T]) -> tuple[T, list[tuple[str, Any]]]:
     """Call a function, and ask on a terminal what it cannot guess about the data; return its result and the answers."""
-    from tpu_console.engine.data.survey.formats import UndecidedError
+    from tpu_console.engine.data.kinds.formats import UndecidedError
 
     answers: list[tuple[str, Any]] = []
     while True:

@@ -139,8 +139,8 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
 
     def _list(self) -> None:
         """List what lies in the folder, then the names that are known, for which a package may have to be asked."""
+        from tpu_console.engine.data.kinds.formats import lying_in
         from tpu_console.engine.data.kinds.table import known_names
-        from tpu_console.engine.data.survey.formats import lying_in
 
         ends_at, here = time.monotonic() + _LONGEST_LISTING_S, f"{Path.cwd()}{os.sep}"
         with suppress(RuntimeError, OSError):  # the console was left meanwhile, or the folder cannot be read
@@ -229,8 +229,8 @@ class Find(ModalScreen["Preset | FieldSpec | None"]):
         answers = tuple(self._answers.items())
 
         def look() -> None:
+            from tpu_console.engine.data.kinds.formats import UndecidedError
             from tpu_console.engine.data.kinds.table import is_name
-            from tpu_console.engine.data.survey.formats import UndecidedError
             from tpu_console.presets.catalog import preset_for_data
 
             def arrived(news: object) -> None:

@@ -75,12 +75,10 @@ def page(
 
 def _about(dataset: str, options: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what the dataset is, how many examples and which images it has, and notices."""
-    if (info := DATASETS.get(dataset)) is None:
-        yield "dataset", f"{dataset}: {kind_of(dataset).title}"
-        if "path" in options:
-            yield "files", str(options["path"])
-    else:
-        yield "dataset", f"{dataset}: {info.title}"
+    yield "dataset", f"{dataset}: {kind_of(dataset).title}"
+    if "path" in options:
+        yield "files", str(options["path"])
+    if (info := DATASETS.get(dataset)) is not None:
         yield "licence", info.licence
         if info.files:
             state = "not downloaded yet" if info.missing_files() else "downloaded"

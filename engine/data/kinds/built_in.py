@@ -23,10 +23,10 @@ from ..download import Download, fetch_file, part_of, reaches
 from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import locate, open_file, shown
 from ..predictions import predicted
-from ..survey.skimming import Survey
 from ..tables import read_table
 from .kind import DatasetKind, ImageRecord
 from .npz import open_arrays
+from .skimming import Survey
 
 if TYPE_CHECKING:
     import numpy as np

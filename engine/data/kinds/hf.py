@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ...code import Imports
     from ...config.run_config import RunConfig
     from ..download import OnFetch
-    from ..survey.skimming import Survey
     from .kind import Start
+    from .skimming import Survey
 
 _NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)  # no path and no address: the package would read either
 _SEED = 0  # of the order in which examples are read: those on the hub are often sorted by class

@@ -19,10 +19,10 @@ from ..examples import Input, Signature, Task
 from ..images import files
 from ..images.files import Source, files_below, image_folder
 from ..places import IMAGE_ENDINGS, is_image_name, is_remote, join, locate, not_there, shown
-from ..survey import skimming
-from ..survey.skimming import Survey, first_rows, short_text
 from ..tables import UNNAMED, class_order, first_of, is_number, noted, refuse_lines, refuse_missing
+from . import skimming
 from .kind import ImageFilesKind, ImageSize, Name, Question, Recognized, Resize, SkipBad, class_count, functions
+from .skimming import Survey, first_rows, short_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -19,8 +19,8 @@ from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
 from ..places import candidates, is_remote, locate, not_there
 from ..row_files import UNREADABLE, TooSlowError
-from ..survey.skimming import Survey, read_as, samples_of, trouble, unreadable
 from ..tables import refuse_class_options, require
+from .skimming import Survey, read_as, samples_of, trouble, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

@@ -16,8 +16,8 @@ from ...storage.disk_space import size_text
 from ...storage.keyed_store import KeyedStore, typed
 from ..download import Download, reaches, remove_leftovers
 from ..places import ON_THIS_MACHINE
-from ..survey.skimming import Survey, column_named, trouble
 from . import kind as base
+from .skimming import Survey, column_named, trouble
 from .table_csv import TableCsv, TableCsvOptions
 from .texts import TEXT_NAMES, TextCsv, TextCsvOptions, text_signature
 

@@ -17,9 +17,9 @@ from ..examples import Examples, Input, Signature
 from ..places import locate, open_file, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
 from ..split import LabelScale, parts_of, signature_of, split_classes, split_numbers
-from ..survey.skimming import Survey, of_classes, short_text
 from ..tables import check_there, first_of
 from .kind import FileKind, InputsRecord, LabelType, Name, Recognized, Start, check_label, cnn_options
+from .skimming import Survey, of_classes, short_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

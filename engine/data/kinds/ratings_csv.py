@@ -14,9 +14,9 @@ from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import shown
 from ..predictions import NewData, Table, TrainedModel, number
 from ..split import deviation_notice, random_split
-from ..survey.skimming import Survey, column_named, count_classes, first_rows
 from ..tables import open_table, read_table, refuse_lines, refuse_missing
 from .kind import FileKind, InputsRecord, Name, Recognized, check_label
+from .skimming import Survey, column_named, count_classes, first_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

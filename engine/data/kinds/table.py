@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ...config.values import Section
     from ..download import OnFetch
     from ..examples import Examples
-    from ..survey.skimming import Survey
     from .kind import DatasetKind
+    from .skimming import Survey
 
 _LARGEST_RECORD = 128 << 20
 _FILES = (ImageCsv, ImageFolder, Tfrecord, TextPairs, TextCsv, TextFolder, RatingsCsv, TableCsv, Npz)

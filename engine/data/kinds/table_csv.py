@@ -15,9 +15,9 @@ from ..examples import Examples, Input
 from ..places import locate, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
 from ..split import LabelScale, scale_of, split_by_label, split_numbers
-from ..survey.skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, short_text
 from ..tables import first_of, kept_columns, noted, open_table, read_table, refuse_lines, refuse_missing, short_name
 from .kind import FileKind, InputsRecord, LabelType, Name, Question, Recognized, Start, check_label, functions
+from .skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, short_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

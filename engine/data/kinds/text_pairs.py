@@ -18,9 +18,9 @@ from ..places import IMAGE_ENDINGS, locate, shown
 from ..predictions import NewData, Table, TrainedModel
 from ..row_files import TABLES, decoded
 from ..split import random_split
-from ..survey.skimming import Survey, deadline, in_time, nearly_longest, short_text, text_lines, trouble
 from ..tables import check_there, refuse_class_options, refuse_lines, require
 from .kind import FileKind, InputsRecord, Length, Name, Recognized, Start, VocabularySize, WordCount
+from .skimming import Survey, deadline, in_time, nearly_longest, short_text, text_lines, trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,11 +18,10 @@ from ..places import is_remote, join, locate, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
 from ..row_files import ENCODINGS, UTF_8, decoded
 from ..split import parts_of, split_by_label
-from ..survey import skimming
-from ..survey.skimming import Survey, column_named, first_rows
 from ..tables import first_of, kept_columns, noted, open_table, read_table, refuse_missing
-from . import image_files, kind
+from . import image_files, kind, skimming
 from .kind import InputsRecord, Name, OptionsT, Recognized, Start, VocabularySize, WordCount
+from .skimming import Survey, column_named, first_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

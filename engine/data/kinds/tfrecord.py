@@ -24,8 +24,8 @@ from ...storage.files import open_regular
 from ..images.files import refuse_sparse
 from ..places import is_remote, join, locate, open_file, read_whole
 from ..split import counts_by_class, stratified_split
-from ..survey.skimming import Survey
 from .kind import FileKind, ImageKind, ImageSize, Name, Recognized, Resize, Start, image_start
+from .skimming import Survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,8 +11,8 @@ from ...errors import DataError, UserCodeError
 from ..cached_facts import function_record_of
 from ..examples import own_signature
 from ..predictions import BATCH, Table, chosen, number, probabilities
-from ..survey.skimming import Survey
 from .kind import DatasetKind, ImageRecord, UnknownShapesError
+from .skimming import Survey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ import numpy as np
 
 from tests.helpers import small_config
 from tpu_console.engine.code import Imports
+from tpu_console.engine.data.kinds.formats import first_run
 from tpu_console.engine.data.kinds.table import KINDS
-from tpu_console.engine.data.survey.formats import first_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ import pytest
 from tests.helpers import run_python
 from tests.images import write_image_folder, write_plant_pathology
 from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.kinds.formats import FirstRun, UndecidedError, first_run, guess, lying_in
 from tpu_console.engine.data.kinds.table import load_examples
-from tpu_console.engine.data.survey.formats import FirstRun, UndecidedError, first_run, guess, lying_in
 from tpu_console.engine.errors import ConsoleError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def test_pairs_and_ratings_get_models_and_metrics_that_fit(tmp_path: Path) -> No
 def test_examples_that_are_too_many_to_count_are_not_trained_on_as_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpu_console.engine.data.survey.skimming.LONGEST_S", -1.0)
+    monkeypatch.setattr("tpu_console.engine.data.kinds.skimming.LONGEST_S", -1.0)
     start = first_run(str(write_image_folder(tmp_path / "photos", per_class=2)))
     assert (start.config.epochs, start.config.batch_size) == (5, 64)
     assert "too large to count" in said(start)
@@ -158,7 +158,7 @@ def test_examples_that_are_too_many_to_count_are_not_trained_on_as_often(
 
 WITHOUT = """
 import sys
-from tpu_console.engine.data.survey.formats import first_run
+from tpu_console.engine.data.kinds.formats import first_run
 print(first_run("photos").config.model, [name for name in ("tensorflow", "keras", "jax") if name in sys.modules])
 """
 

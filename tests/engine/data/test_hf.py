@@ -19,10 +19,10 @@ from tests.forks import fork
 from tests.helpers import run_forked, wait_until
 from tests.hub import hub
 from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.kinds.formats import UndecidedError, first_run
 from tpu_console.engine.data.kinds.hf import Hf, HfOptions
 from tpu_console.engine.data.kinds.kind import Start
 from tpu_console.engine.data.kinds.table import load_examples, survey
-from tpu_console.engine.data.survey.formats import UndecidedError, first_run
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 LEAVES = ("beech", "oak", "pine")
 LOADS = """
 from tpu_console.engine.data.kinds.table import load_examples, survey
-from tpu_console.engine.data.survey.formats import first_run
+from tpu_console.engine.data.kinds.formats import first_run
 examples = load_examples(first_run("hf:critics/films").config, print)
 print(examples.train_count, examples.validation_count, examples.signature.classes)
 """

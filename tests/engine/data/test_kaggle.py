@@ -19,9 +19,9 @@ import pytest
 
 from tests.helpers import run_python, wait_until
 from tests.servers import local_server, send_half
+from tpu_console.engine.data.kinds.formats import first_run
 from tpu_console.engine.data.kinds.table import known_names, load_examples, survey
 from tpu_console.engine.data.places import locate
-from tpu_console.engine.data.survey.formats import first_run
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.storage.keyed_store import KeyedStore
 

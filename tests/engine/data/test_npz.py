@@ -12,9 +12,9 @@ from tests.helpers import run_forked, small_config
 from tpu_console.engine.code import Imports
 from tpu_console.engine.config.reading import parse_config, valid_keys
 from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.kinds.formats import config_for, first_run, guess
 from tpu_console.engine.data.kinds.kind import DatasetKind
 from tpu_console.engine.data.kinds.table import KINDS, load_examples, survey
-from tpu_console.engine.data.survey.formats import config_for, first_run, guess
 from tpu_console.engine.errors import ConfigError, DataError
 from tpu_console.engine.export.export import export_run
 from tpu_console.engine.jobs.inspect import inspect_dataset
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.data.examples import Examples
-    from tpu_console.engine.data.survey.skimming import Survey
+    from tpu_console.engine.data.kinds.skimming import Survey
 
 WORDS = np.array(["rose", "daisy", "tulip"])[np.arange(30) % 3]
 

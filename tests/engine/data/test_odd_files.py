@@ -9,10 +9,10 @@ import pytest
 
 from tests.images import write_image_folder
 from tpu_console.engine.data.images.check import check_image
+from tpu_console.engine.data.kinds.formats import config_for, guess
 from tpu_console.engine.data.kinds.image_files import ImageFolder
 from tpu_console.engine.data.kinds.table import KINDS, load_examples, survey
 from tpu_console.engine.data.row_files import decoded
-from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.tfrecord import read_bytes
 from tpu_console.engine.storage.files import NotAFileError, open_regular
@@ -20,7 +20,7 @@ from tpu_console.engine.storage.files import NotAFileError, open_regular
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.data.survey.skimming import Survey
+    from tpu_console.engine.data.kinds.skimming import Survey
 
 ODD = {"pipe": "a pipe", "folder": "a folder", "zero": "a device", "full": "a device"}
 FORMATS = sorted(name for name, kind in KINDS.items() if "path" in kind.Options.model_fields)

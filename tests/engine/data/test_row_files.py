@@ -15,9 +15,9 @@ from tests.engine.data.scripting import assert_script_reads
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
 from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.kinds.formats import config_for, first_run
 from tpu_console.engine.data.kinds.table import load_examples, survey
 from tpu_console.engine.data.row_files import UTF_8, UTF_16, WINDOWS, decoded, encoding_of
-from tpu_console.engine.data.survey.formats import config_for, first_run
 from tpu_console.engine.errors import DataError
 
 if TYPE_CHECKING:

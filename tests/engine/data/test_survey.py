@@ -12,10 +12,8 @@ import pytest
 from tests.images import write_image_folder, write_plant_pathology
 from tests.words import write_text_folder
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.kinds.table import load_examples, survey, train_examples_of
-from tpu_console.engine.data.row_files import TooSlowError
-from tpu_console.engine.data.survey.formats import config_for
-from tpu_console.engine.data.survey.skimming import (
+from tpu_console.engine.data.kinds.formats import config_for
+from tpu_console.engine.data.kinds.skimming import (
     Survey,
     column_named,
     in_time,
@@ -23,6 +21,8 @@ from tpu_console.engine.data.survey.skimming import (
     nearly_longest,
     samples_of,
 )
+from tpu_console.engine.data.kinds.table import load_examples, survey, train_examples_of
+from tpu_console.engine.data.row_files import TooSlowError
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
@@ -281,7 +281,7 @@ def test_counting_that_takes_too_long_is_left_to_the_run(
     dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_for(dataset, {"path": str(MADE[dataset](tmp_path))})
-    monkeypatch.setattr("tpu_console.engine.data.survey.skimming.LONGEST_S", -1.0)
+    monkeypatch.setattr("tpu_console.engine.data.kinds.skimming.LONGEST_S", -1.0)
     plan = make_plan(config, Hardware())
     assert plan.is_possible
     assert plan.train_examples is None

@@ -14,8 +14,8 @@ from tests.engine.jobs.predicting import train
 from tests.helpers import small_config
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.kinds.formats import UndecidedError, first_run, guess
 from tpu_console.engine.data.kinds.table import load_examples, survey
-from tpu_console.engine.data.survey.formats import UndecidedError, first_run, guess
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.messages import Reporter

@@ -11,9 +11,9 @@ import pytest
 
 from tests.words import MODELS, config, pairs, write_pairs, write_reviews, write_text_folder
 from tpu_console.engine.data.examples import Examples, Task
+from tpu_console.engine.data.kinds.formats import config_for, first_run
 from tpu_console.engine.data.kinds.table import KINDS, load_examples
 from tpu_console.engine.data.kinds.text_pairs import TextPairsOptions, read_pairs
-from tpu_console.engine.data.survey.formats import config_for, first_run
 from tpu_console.engine.data.vocabulary import Vocabulary, words_of
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.machine.devices import Hardware

@@ -16,9 +16,9 @@ from tests.forks import fork
 from tests.helpers import ROOT, run_forked, wait_until
 from tests.servers import bucket, local_server, send_half
 from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.data.kinds.formats import UndecidedError
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
-from tpu_console.engine.data.survey.formats import UndecidedError
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware

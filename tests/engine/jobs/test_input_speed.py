@@ -12,8 +12,8 @@ import pytest
 from tests.images import write_image_folder
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.describing import histogram
+from tpu_console.engine.data.kinds.formats import config_for
 from tpu_console.engine.data.kinds.table import load_examples
-from tpu_console.engine.data.survey.formats import config_for
 from tpu_console.engine.jobs.inspect import measure
 from tpu_console.engine.messages import Reporter
 

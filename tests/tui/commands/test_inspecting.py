@@ -11,9 +11,9 @@ import pytest
 
 from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
 from tests.words import write_text_folder
+from tpu_console.engine.data.kinds.formats import config_for, guess
 from tpu_console.engine.data.kinds.table import survey
 from tpu_console.engine.data.kinds.text_pairs import TextPairsOptions, read_pairs
-from tpu_console.engine.data.survey.formats import config_for, guess
 from tpu_console.engine.errors import DataError
 from tpu_console.presets.catalog import load_preset
 from tpu_console.tui.text.inspection import page

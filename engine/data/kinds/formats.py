@@ -15,20 +15,20 @@ from ...config.reading import EARLIER_OPTIONS, parse_config, value_text, with_ch
 from ...errors import ConfigError, ConsoleError, DataError
 from ...sanitize import printable
 from ...storage.paths import user_path
-from ..kinds.asking import kaggle_folder
-from ..kinds.hf import Hf
-from ..kinds.table import KINDS, is_name, kind_of, named_kind, survey
 from ..places import KAGGLE, is_remote, locate
 from ..row_files import TABLES, UNREADABLE, TooSlowError, has_images, is_parquet, opened
 from ..tables import first_of
+from .asking import kaggle_folder
+from .hf import Hf
 from .skimming import Survey, first_rows, unreadable
+from .table import KINDS, is_name, kind_of, named_kind, survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ...config.run_config import RunConfig
     from ..download import OnFetch
-    from ..kinds.kind import DatasetKind, Question, Recognized
+    from .kind import DatasetKind, Question, Recognized
 
 _STEPS = 3000  # of a first training, about
 _LONGEST_NAME = 64

@@ -1,1 +1,0 @@
-"""Finds out the format, counts and classes of a dataset's files without loading them."""
