@@ -17,16 +17,15 @@ from tests.engine.strategies import events
 from tests.helpers import replace
 from tpu_console.engine.runs import events as kinds
 from tpu_console.engine.runs.events import Event, FitStarted, PhaseStarted, RunFailed, RunFinished, RunResumed
-from tpu_console.engine.runs.facts import conclude, conclude_killed, facts_of, summarized_facts, write_history
+from tpu_console.engine.runs.facts import Facts, conclude, conclude_killed, facts_of, summarized_facts, write_history
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.storage.files import lock_file, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.runs.state import RunState
 
 START = kinds.RunStarted("digits-cnn", "host", 1, "here", {"dataset": "digits", "model": "cnn", "seed": 3})
 DONE = RunFinished("completed", "all epochs are done", {"epochs": 1})
@@ -79,7 +78,8 @@ def test_the_facts_say_what_a_run_does(tmp_path: Path) -> None:
         (True, 2, False, True, "completed"),
     ]
     assert (facts.monitor, facts.best, facts.epochs, facts.is_nan) == ("val_accuracy", 0.9, 2, True)
-    assert (facts.dataset, facts.model) == ("digits", "cnn")
+    assert (facts.dataset, facts.model, facts.examples_per_s) == ("digits", "cnn", 100.0)
+    assert facts_of(RunState()) == Facts(lower_is_better=True)  # of the loss
     notebook = after(replace(START, config={}), kinds.ModelBuilt("mine", 10, 8, 40, 3))
     assert (facts_of(notebook).dataset, facts_of(notebook).model) == ("", "mine")
     write_history(run, StateReader(run).catch_up().epochs)

@@ -220,14 +220,15 @@ def test_a_resumed_run_drops_what_it_repeats() -> None:
         steps[2],
         ended(2, loss=2.0, val_loss=2.5),
     ]
-    before = after(*history, kinds.StopRequested("asked"), kinds.RunFinished("stopped", "asked", {}))
+    alerts = [kinds.Alerted("spike", "a", 2, step) for step in (5, 6)]
+    before = after(*history, *alerts, kinds.StopRequested("asked"), kinds.RunFinished("stopped", "asked", {}))
     resumed = kinds.RunResumed(1, 1, 5, 2.5, 77, "there", {"epochs": 3})
     state = reduce(before, resumed, before.last_at + 1000.0)
     assert [epoch.epoch for epoch in state.epochs] == [1]
     assert state.train.step.values.tolist() == [1, 4]
     assert state.validation.metrics["loss"].values.tolist() == [3.5]
     assert state.speed.step.values.tolist() == [4]
-    assert (state.end, state.stop, state.resumed) == (None, None, (resumed,))
+    assert (state.end, state.stop, state.resumed, state.alerts) == (None, None, (resumed,), (alerts[0],))
     assert state.started == kinds.RunStarted("digits", "host", 77, "there", {"epochs": 3})
     assert state.progress == Progress(2, 0, 4, 2.5, {})
     assert (state.away_s, state.took_s) == (1000.0, before.last_at - before.started_at)
