@@ -6,6 +6,7 @@ import io
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 
 from tests.helpers import small_config
@@ -13,10 +14,12 @@ from tpu_console.engine.data.row_files import WINDOWS
 from tpu_console.engine.data.tables import (
     class_order,
     first_of,
+    kept_columns,
     noted,
     open_rows,
     read_table,
     refuse_class_options,
+    refuse_missing,
     require,
     short_name,
 )
@@ -73,6 +76,21 @@ def test_how_a_table_is_written_is_recorded_if_it_is_not_as_usual(
 ) -> None:
     (tmp_path / "t.csv").write_text(content, encoding=WINDOWS)
     assert noted(read_table(str(tmp_path / "t.csv"), {})) == recorded
+
+
+def test_rows_without_names_are_numbered_from_1() -> None:
+    assert [*open_rows(io.BytesIO(b'{"a": 7}\n{"a": 8}\n'), "t.jsonl").rows] == [(1, ["7"]), (2, ["8"])]
+    table = pd.DataFrame({"a": ["x", "y"], "b": ["z", None]})
+    assert kept_columns(table, ["a", "b"]).to_dict("list") == {"row": ["1", "2"]}
+    assert kept_columns(table, ["a", "gone"]).to_dict("list") == {"b": ["z", ""]}
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"), [(["a", "b"], ""), (["a", " "], "line 3: "), ([None, ""], "2 lines: 2, 3: ")]
+)
+def test_the_lines_with_nothing_in_a_column_are_named(cells: list[str | None], said: str) -> None:
+    with pytest.raises(DataError, match=said) if said else nullcontext():
+        refuse_missing("t.csv", pd.DataFrame({"x": cells}, index=[2, 3]), ["x"])
 
 
 def test_long_lists_and_names_are_shortened() -> None:
