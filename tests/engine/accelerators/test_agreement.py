@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from tpu_console.engine.runs.run_directory import create_run
 if TYPE_CHECKING:
     from pathlib import Path
 
+_MOST = 20_000  # executions of a host that never stops
 TRACE = Request(Steering.PROFILE, "asked by a test", "3", "7")
 
 
@@ -41,7 +43,9 @@ class Host:
         run = create_run(f"host-{index}", folder)
         self.recorder, self.index, self.store = Recorder(run, JournalWriter(run.journal)), index, store
         self.team = Team(self.recorder, index, {0: "first", 1: "second", 2: "third"})
-        self.model = SimpleNamespace(make_train_function=list, train_function=lambda *_: None, stop_training=False)
+        self.model = SimpleNamespace(
+            make_train_function=list, train_function=lambda *_: time.sleep(1e-3), stop_training=False
+        )
         self.team.attach(self.model)
         for _ in range(executions):
             self.model.train_function(None, None)
@@ -51,7 +55,7 @@ class Host:
 
     def stopped_after(self) -> int:
         """Train until it stops; return its executions."""
-        while not self.model.stop_training and self.team.executions < 99:
+        while not self.model.stop_training and self.team.executions < _MOST:
             self.model.train_function(None, None)
         return self.team.executions
 
@@ -89,6 +93,15 @@ def test_all_stop_after_the_next_execution_that_none_has_reached(three: list[Hos
     assert reasons in ({"asked by 1, at host 1 (second)"}, {"asked by 2, at host 2 (third)"})
 
 
+def test_no_host_goes_past_the_execution_while_they_agree(three: list[Host]) -> None:
+    three[0].recorder.control.stop("asked by a test")
+    with ThreadPoolExecutor(len(three)) as pool:
+        training = [pool.submit(host.stopped_after) for host in three]
+        look(three)
+        (end,) = {one.result() for one in training}
+    assert end < _MOST
+
+
 def test_a_host_that_is_late_prevents_a_trace_and_a_stop_is_agreed_on_again(
     three: list[Host], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,9 +123,10 @@ def test_a_host_that_is_late_prevents_a_trace_and_a_stop_is_agreed_on_again(
 def test_the_hosts_agree_on_one_trace_after_the_other(three: list[Host]) -> None:
     for number, at in ((1, 6), (2, 7)):
         three[number].team.ask_for_trace(TRACE)
-        with pytest.raises(RuntimeError, match="about to trace"):
-            three[0].team.ask_for_trace(TRACE)
-        look(three)
+        for agree in (look, list):
+            with pytest.raises(RuntimeError, match="about to trace"):
+                three[0].team.ask_for_trace(TRACE)
+            agree(three)
         for host in three:
             while host.team.executions < at:
                 assert host.team.trace_now() == (None, "")

@@ -305,7 +305,7 @@ def test_a_file_of_weights_has_to_be_there(tmp_path: Path) -> None:
     (tmp_path / "there.weights.h5").touch()
     for name, is_said in (("there", False), ("gone", True)):
         config = small_config(weights=str(tmp_path / f"{name}.weights.h5"))
-        assert ("weights" in [one.key for one in own_findings(config)]) == is_said
+        assert ("weights" in [one.key for one in make_plan(config, NOTHING).advice]) == is_said
 
 
 @pytest.mark.parametrize(("rate", "is_said"), [(10, True), (1, False), (0.1, False)])
@@ -325,6 +325,7 @@ ON_TENSORFLOW, IN_MODEL = {"backend": "tensorflow"}, {"placement": "model"}
         (1, {"optimizer": {}}),
         (1, {"steps_per_execution": 50, **ON_TENSORFLOW}),
         (1, {"steps_per_execution": 1}),
+        (8, {"steps_per_epoch": 5}),  # few steps, which were asked for
         (8, {"augmentation": {"placement": "auto", "rotation": 10.0, "flip": "horizontal"}}),
     ],
 )
