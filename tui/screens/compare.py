@@ -160,9 +160,8 @@ class CompareScreen(ChartedScreen):
         ]
         self.query_one(ResultTable).show({run.mark: run for run in comparison.runs}, columns)
         width = self.size.width * 2 // 5 if self.has_class("-wide") else self.size.width
-        notes = [
-            note for note in compared.notes_of(comparison) if note != comparison.verdict
-        ]  # which is above the tables
+        # The verdict is above the tables.
+        notes = [note for note in compared.notes_of(comparison) if note != comparison.verdict]
         lines = [*compared.difference_lines(comparison, width - 3), "", *notes]
         self.query_one("#differences Static", Static).update("\n".join(lines).strip("\n"))
         self.draw_bar()

@@ -25,7 +25,7 @@ from ..text.keys import bind
 from ..text.numbers import learning_rate, plural, whole_duration
 from ..text.outcome import has_model
 from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of, silent_text
-from .dialogs import Confirmation, QuestionBox, ValueDialog, ask_user, show_error
+from .dialogs import Confirmation, QuestionBox, ValueDialog, ask_user, close, show_error
 from .find import PathSuggester
 from .parts import HELP
 
@@ -323,7 +323,7 @@ class JobDialog(ModalScreen[JobOutcome]):
     def _end(self, outcome: JobOutcome) -> None:
         while self.app.screen is not self and self in self.app.screen_stack:  # its help is open
             self.app.pop_screen()
-        self.dismiss(outcome)
+        close(self, outcome)
 
     def action_cancel(self) -> None:
         self._is_cancelled = True
