@@ -12,7 +12,7 @@ from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.dom import DOMNode
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input
+from textual.widgets import Button, Input, OptionList
 from textual.widgets._toast import Toast
 
 import tpu_console.tui
@@ -37,6 +37,7 @@ from tpu_console.tui.screens.dialogs import (
     ValueDialog,
     error_dialog,
 )
+from tpu_console.tui.screens.find import Find
 from tpu_console.tui.screens.live import LiveScreen, details_dialog
 from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.report import ReportScreen
@@ -211,10 +212,12 @@ async def test_the_palette_opens_again_while_it_closes() -> None:
 async def test_two_answers_close_a_dialog_once() -> None:
     palette, value = command_palette(), ValueDialog("New sweep", "Which?")
     question = Confirmation("Really?", "It matters.", yes="Yes", no="No")
+    find = Find([find_preset("digits-cnn")], (), fields_first=False)
     answers: dict[Screen[Any], Callable[[], object]] = {
         palette: palette.dismiss,
         value: lambda: value.post_message(Input.Submitted(Input(), "1")),
         question: lambda: question.post_message(Button.Pressed(Button(id="yes"))),
+        find: lambda: find.post_message(Input.Submitted(Input(), "")),
     }
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -222,6 +225,9 @@ async def test_two_answers_close_a_dialog_once() -> None:
         base = app.screen
         for dialog, answer in answers.items():
             await app.push_screen(dialog)
+            if dialog is find:
+                find.query_one(Input).value = "digits-cnn"
+                await until(pilot, lambda: find.query_one(OptionList).highlighted == 0)
             answer()
             answer()
             await arrive(pilot, base)
