@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from textual.app import App
+from textual.command import CommandList
 
-from tpu_console.tui.compat import write_control
+from tpu_console.tui.compat import command_palette, write_control
 
 if TYPE_CHECKING:
     import pytest
@@ -16,3 +18,14 @@ async def test_nothing_is_written_without_a_terminal(capfd: pytest.CaptureFixtur
     async with app.run_test():
         write_control(app, "\a")
     assert "\a" not in "".join(capfd.readouterr())
+
+
+async def test_a_page_key_before_the_palette_shows_its_list_is_ignored() -> None:
+    app: App[object] = App()
+    async with app.run_test():
+        await app.push_screen(palette := command_palette())
+        commands = palette.query_one(CommandList)
+        while not commands.option_count:
+            await asyncio.sleep(0)
+        assert not commands.size.height
+        await app.run_action("command_list('page_down')", palette)
