@@ -252,6 +252,8 @@ def test_a_run_that_went_back_to_a_checkpoint_is_another_curve(values: list[floa
     assert series.continues_in(later) is continues
     assert not series.continues_in(replace(later, elapsed_s=later.elapsed_s + 1))
     assert not Series(made_curve("loss", [3.0])).continues_in(made_curve("loss", [2.0, 1.0]))
+    assert (Series.grown(series, later) is series) is continues
+    assert Series.grown(None, later).count == len(values)
 
 
 def naive(values: list[float], weight: float) -> list[float]:
