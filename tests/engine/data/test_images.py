@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 
 from tests import images
 from tests.images import BAD_FILES, ODD_FILES, damage_inside, smooth, write_odd
-from tpu_console.engine.data.images.check import check_image, check_images
+from tpu_console.engine.data.images.check import ImageFacts, check_image, check_images, check_some
 from tpu_console.engine.data.images.decode import Decoding, as_png, decode_bytes, decoded
 
 if TYPE_CHECKING:
@@ -53,6 +53,43 @@ def test_odd_files_can_be_used(tmp_path: Path, kind: str) -> None:
     assert (facts.problem, facts.height, facts.width) == ("", 40, 60)
     assert facts.orientation == (6 if kind == "turned jpeg" else 1)
     assert facts.is_gray == (kind in {"grey jpeg", "grey png", "16-bit png"})
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+def test_sides_are_those_of_the_upright_image(tmp_path: Path, suffix: str) -> None:
+    upright, turned, unknown = (1, 2, 3, 4), (5, 6, 7, 8), (0, 9)
+    for orientation in (*upright, *turned, *unknown):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        smooth(64, 96).save(path := tmp_path / f"{orientation}.{suffix}", exif=exif)
+        facts = check_image(str(path))
+        assert (facts.width, facts.height) == ((64, 96) if orientation in turned else (96, 64))
+        assert facts.orientation == (1 if orientation in unknown else orientation)
+
+
+@pytest.mark.parametrize("suffix", ["gif", "webp"])
+def test_an_animation_has_more_than_one_picture(tmp_path: Path, suffix: str) -> None:
+    for count in (1, 2):
+        smooth().save(
+            path := tmp_path / f"{count}.{suffix}",
+            save_all=True,
+            append_images=[smooth().rotate(90 * turn) for turn in range(1, count)],
+        )
+        assert bool(problem(path)) == (count > 1)
+
+
+def test_a_file_that_cannot_be_used_has_the_facts_of_an_upright_image(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"x")
+    assert check_image(str(tmp_path / "a.jpg")) == ImageFacts(
+        str(tmp_path / "a.jpg"), "is not an image of a known format", orientation=1, is_gray=False
+    )
+
+
+def test_a_short_look_checks_at_least_one_image_and_never_one_twice(tmp_path: Path) -> None:
+    paths = [images.write_bad(tmp_path, kind) for kind in BAD_FILES]
+    texts = list(map(str, paths))
+    assert len(check_some(texts, 0)) == 1
+    assert check_some(texts, 60) == dict(enumerate(map(check_image, texts)))
 
 
 def test_missing_files_and_other_formats_are_reported(tmp_path: Path) -> None:
