@@ -96,5 +96,4 @@ def _step_ms(state: RunState) -> float | None:
     step, elapsed = step[current], state.train.elapsed_s.values[-_RECENT_POINTS:][current]
     if len(step) >= 3 and step[-1] > step[0] and elapsed[-1] > elapsed[0]:
         return float((elapsed[-1] - elapsed[0]) / (step[-1] - step[0]) * 1e3)
-    timed = [ended.step_ms for ended in state.epochs if ended.step_ms]
-    return timed[-1] if timed else None
+    return next((ended.step_ms for ended in reversed(state.epochs) if ended.step_ms), None)
