@@ -114,11 +114,16 @@ def continue_command(run: RunDirectory, state: RunState) -> str:
 
 def next_commands(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
     """Return what one can do with a run that is over, each with its command."""
+    # Here: it takes 50 ms.
+    from tpu_console.engine.models.table import MODELS
+
     commands = [("details", f"tpu-console runs show {run.run_id}")]
     if has_model(run):
         commands.append(("predict", f"tpu-console predict {run.run_id} --data FILE"))
     if run.config.exists():
-        commands.append(("export", f"tpu-console export {run.run_id} --script train.py"))
+        model = MODELS.get(str(state.started.config.get("model"))) if state.started is not None else None
+        if model is None or model.has_code:
+            commands.append(("export", f"tpu-console export {run.run_id} --script train.py"))
         commands.append(("continue", continue_command(run, state)))
     return [*commands, ("compare", f"tpu-console runs compare {run.run_id}")]
 

@@ -51,6 +51,12 @@ def ending_of(run: RunDirectory) -> tuple[Ending, RunState]:
     return outcome, snapshot.state
 
 
+@pytest.mark.parametrize(("model", "is_offered"), [("cnn", True), ("transformer", False), ("mine.py:build", True)])
+def test_a_script_is_offered_of_models_that_can_be_written_as_code(model: str, is_offered: bool) -> None:
+    run = made_run(end=RunFinished("completed", "", {}), model=model)
+    assert ("export" in dict(next_commands(run, ending_of(run)[1]))) is is_offered
+
+
 @pytest.mark.parametrize(
     ("outcome", "stopping", "headline", "changes", "option"),
     [
