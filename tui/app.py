@@ -389,7 +389,7 @@ class ConsoleApp(QuietApp):
             hosted.release()
         self._prewarmer.close()
 
-    def take_bug(self, error: BaseException | None) -> None:
+    def handle_bug(self, error: BaseException | None) -> None:
         if self.failure is None:
             self.failure = error
             with suppress(Exception):  # the bug may be in what is needed here

@@ -20,12 +20,12 @@ class QuietApp(App[int]):
     Private: `App._fatal_error`, which writes that page, and what it uses; Textual has no public hook for a bug.
     """
 
-    def take_bug(self, error: BaseException | None) -> None:
-        """Do what has to be done before the app closes; the first call has the cause."""
+    def handle_bug(self, error: BaseException | None) -> None:
+        """Clean up before the app closes; only the first call has the cause."""
 
     def _fatal_error(self) -> None:
         error = self._exception
-        self.take_bug(error.error if isinstance(error, WorkerFailed) else error)
+        self.handle_bug(error.error if isinstance(error, WorkerFailed) else error)
         self._close_messages_no_wait()
 
 

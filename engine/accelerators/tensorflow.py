@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LIMIT_S = 90.0  # longest time a TPU may take to answer: a v3-8 takes about 15 s, a slice of several hosts longer
 _LOCAL = "local"
+_CHECK_TPU = "Check the address and that the TPU is running; `tpu-console doctor` names a process that holds it."
 _COPY = "mhlo.copy"  # the one XLA operation that TensorFlow uses and StableHLO lacks: it only keeps buffers apart
 
 
@@ -400,7 +401,7 @@ def probe(target: Target, limit_s: float) -> None:
     except subprocess.TimeoutExpired as error:
         raise AcceleratorError(
             f"The TPU at {target.address} ({target.why}) did not answer within {limit_s:.0f} s.",
-            remedy="Check the address and that the TPU is running; `tpu-console doctor` names a process that holds it.",
+            remedy=_CHECK_TPU,
         ) from error
     try:
         answer = json.loads(done.stdout.splitlines()[-1])
@@ -415,7 +416,7 @@ def refusal(target: Target, error: str) -> AcceleratorError:
     import tensorflow as tf
 
     where, why = f"The TPU at {target.address} ({target.why}) cannot be used.", " ".join(error.split())[:300]
-    remedy = "Check the address and that the TPU is running; `tpu-console doctor` names a process that holds it."
+    remedy = _CHECK_TPU
     if "ConfigureDistributedTPU" in error or "No OpKernel was registered" in error:
         why = f"TensorFlow {tf.__version__} is built without TPU operations here."
         remedy = "Install tensorflow-tpu instead of tensorflow, or use backend=jax."

@@ -228,7 +228,7 @@ def _load_file(full: Path, stamp: int) -> ModuleType:  # noqa: ARG001  a changed
         raise UserCodeError(f"{full} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(full.stem, module)
-    # First on the path, as with `python path/to/file.py`, so that it can import its neighbours.
+    # First on the path, as with `python path/to/file.py`, so that it can import its neighbors.
     sys.path.insert(0, str(full.parent))
     try:
         spec.loader.exec_module(module)

@@ -106,7 +106,7 @@ def _turn_and_saturate(images: Any, turn: Any, saturation: Any) -> Any:
 
 
 def erase(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
-    """Fill a random rectangle of some images, floats between 0 and `top`, with medium grey."""
+    """Fill a random rectangle of some images, floats between 0 and `top`, with medium gray."""
     if not options.erasing:
         return images
     _, height, width, _ = images.shape
@@ -148,7 +148,7 @@ def mix(images: Any, targets: tuple[Any, ...], options: Augmentation, uniform: A
 
 
 def _rectangle(height: int, width: int, left: Any, upper: Any, right: Any, lower: Any) -> Any:
-    """Return which pixels have their centre in each image's rectangle, given as fractions of the sides."""
+    """Return which pixels have their center in each image's rectangle, given as fractions of the sides."""
     x = ((tf.range(width, dtype=tf.float32) + 0.5) / width)[None, None, :, None]
     y = ((tf.range(height, dtype=tf.float32) + 0.5) / height)[None, :, None, None]
     return (x >= per_image(left)) & (x < per_image(right)) & (y >= per_image(upper)) & (y < per_image(lower))
@@ -167,28 +167,28 @@ def affine(options: Augmentation, uniform: Any, height: int, width: int) -> Any:
     def add(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> None:
         parts.append(tf.reshape(tf.stack([a, b, c, d, e, f, zero, zero, one], axis=1), (-1, 3, 3)))
 
-    def add_about_centre(a: Any, b: Any, d: Any, e: Any) -> None:
+    def add_about_center(a: Any, b: Any, d: Any, e: Any) -> None:
         x, y = (width - 1) / 2, (height - 1) / 2
         add(a, b, x - x * a - y * b, d, e, y - x * d - y * e)
 
     if options.flip != "none":
         x, y = (tf.where((uniform[row] < 0.5) & (options.flip in {mode, "both"}), -one, one)
                 for row, mode in ((Draw.FLIP_X, "horizontal"), (Draw.FLIP_Y, "vertical")))  # fmt: skip
-        add_about_centre(x, zero, zero, y)
+        add_about_center(x, zero, zero, y)
     if options.rotation:
         angle = between(-1, 1, uniform[Draw.ANGLE]) * math.radians(options.rotation)
         cos, sin = tf.cos(angle), tf.sin(angle)
-        add_about_centre(cos, -sin, sin, cos)
+        add_about_center(cos, -sin, sin, cos)
     if options.translation:
         reach = options.translation
         shift_x, shift_y = (between(-reach, reach, uniform[row]) for row in (Draw.SHIFT_X, Draw.SHIFT_Y))
         add(one, zero, -shift_x * width, zero, one, -shift_y * height)
     if options.zoom:
         zoom = between(1 - options.zoom, 1 + options.zoom, uniform[Draw.ZOOM])
-        add_about_centre(zoom, zero, zero, zoom)
+        add_about_center(zoom, zero, zero, zoom)
     if options.crop:
         left_out = options.crop * uniform[Draw.CROP]
-        # The corner of the first pixel is half a pixel before its centre.
+        # The corner of the first pixel is half a pixel before its center.
         x, y = (size * left_out * uniform[row] - 0.5 * left_out
                 for size, row in ((width, Draw.CROP_X), (height, Draw.CROP_Y)))  # fmt: skip
         add(1 - left_out, zero, x, zero, 1 - left_out, y)

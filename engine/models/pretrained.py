@@ -121,7 +121,7 @@ class Application(BuiltinModel):
         pixels = inputs if shape[2] == 3 else keras.layers.Concatenate()([inputs] * 3)
         prepared = preprocessed(pixels, self.name, 255.0 if config.data.pixels == "unit" else 1.0)
         # Batch normalization of pretrained layers keeps its statistics: those of a small dataset would destroy what the
-        # layers learnt (Keras transfer learning guide). False stays in the graph, also in a later phase.
+        # layers learned (Keras transfer learning guide). False stays in the graph, also in a later phase.
         features = base(prepared) if self.trainable == "all" else base(prepared, training=False)
         for layer in head(signature.classes, dropout=self.dropout):
             features = layer(features)
@@ -198,7 +198,7 @@ def preprocessed(pixels: Any, name: str, scale: float) -> Any:
             offset = [-mean / deviation for mean, deviation in zip(_MEAN_RGB, _DEVIATION_RGB, strict=True)]
         case "caffe":
             offset, pixels = [-mean for mean in _MEAN_BGR], keras.ops.flip(pixels, axis=-1)
-    # Always float32: 16 bits cannot separate neighbouring pixel values.
+    # Always float32: 16 bits cannot separate neighboring pixel values.
     return keras.layers.Rescaling(factor, offset, dtype="float32")(pixels)
 
 

@@ -2,7 +2,8 @@
 
 Keras's `safe_mode` refuses some of it, depending on its version: Keras 3.7 imports any module that a file names. So
 this module checks ``config.json`` itself: everything except Keras classes that only compute is code. Weights,
-vocabularies and a SavedModel's variables are data. A run of the user saved code whose digest `config.trust` has noted.
+vocabularies and a SavedModel's variables are data. `config.trust` keeps the digests of code that the user's own runs
+saved.
 """
 
 from __future__ import annotations

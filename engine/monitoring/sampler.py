@@ -2,7 +2,7 @@
 
 A TPU is asked through libtpu. The protocol is `tpu_info/proto/tpu_metric_service.proto` of
 google/cloud-accelerator-diagnostics; the field numbers were compared with the descriptor inside libtpu 0.0.51. In a
-container with a limit, its own counters are read: the figures of the whole machine include its neighbours.
+container with a limit, its own counters are read: the figures of the whole machine include its neighbors.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..errors import DataError, one_line
-from ..preflight.hlo import as_named, layer_in, with_neighbours
+from ..preflight.hlo import as_named, layer_in, with_neighbors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -237,7 +237,7 @@ def _known_in(instructions: Any, inner: dict[int, Any], optimizer: str) -> dict[
         made = products or one.shape.tuple_shapes or [one.shape]
         types[one.id] = any(shape.element_type == _FLOAT32 for shape in made), bool(products)
     read = {one.id: one.operand_ids[::-1] for one in instructions}  # a gradient comes after what it is of
-    named = with_neighbours(scopes, read, optimizer)
+    named = with_neighbors(scopes, read, optimizer)
     return {one.name: _Known(named.get(one.id, ""), *types[one.id]) for one in instructions}
 
 

@@ -35,7 +35,7 @@ _PACKAGES = ("jax", "jaxlib", "libtpu", "keras", *TF_BUILDS, "tpu-console")
 # What a program and its bound do not depend on.
 _ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "sinks", "profile"}
 _OWN_SOURCES = ("preflight", "models", "accelerators")
-_MOST_NEIGHBOURS = 200
+_MOST_NEIGHBORS = 200
 _VERDICTS = KeyedStore[Verdict]("preflight.json", Verdict, cache_folder)
 
 
@@ -102,7 +102,7 @@ def _own_files(config: RunConfig) -> Iterator[Path]:
         if graph.is_file():
             yield graph
     if is_user_reference(config.model) and (file := source_file(config.model)) is not None:
-        yield from sorted(file.parent.glob("*.py"))[:_MOST_NEIGHBOURS]
+        yield from sorted(file.parent.glob("*.py"))[:_MOST_NEIGHBORS]
 
 
 class TpuChoice(Struct, frozen=True):

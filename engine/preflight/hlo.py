@@ -219,7 +219,7 @@ def best_by_layer(program: HloProgram, names: frozenset[str], optimizer: str, to
     for name in program.control:
         part = program.computations.get(name, [])
         own = {one.name: _scope_of(one) if one.operation not in STILL else "" for one in part}
-        scopes = with_neighbours(own, {one.name: one.operands[::-1] for one in part}, optimizer)
+        scopes = with_neighbors(own, {one.name: one.operands[::-1] for one in part}, optimizer)
         layers |= {one.name: named.get(layer_in(scopes.get(one.name, ""), parts), "") for one in part}
         counted = flops_by_instruction(part)
         for one in part:
@@ -234,7 +234,7 @@ def best_by_layer(program: HloProgram, names: frozenset[str], optimizer: str, to
     return dict(Counter(seconds).most_common(_MOST_LAYERS))
 
 
-def with_neighbours(scopes: Mapping[Key, str], read: Mapping[Key, Sequence[Key]], optimizer: str) -> dict[Key, str]:
+def with_neighbors(scopes: Mapping[Key, str], read: Mapping[Key, Sequence[Key]], optimizer: str) -> dict[Key, str]:
     """Return the scopes of operations, of which `scopes` has those that are known and `read` what they read.
 
     The compiler makes operations that have none, such as copies. They are counted with what uses their result, or else

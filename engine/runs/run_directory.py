@@ -23,6 +23,8 @@ from ..storage.paths import runs_folder, user_path
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+_ANNOTATIONS = "annotations.json"
+
 
 class _Inside:
     """The path of a file in a run's folder, or of a folder, whose name ends in ``/``: see `inside`."""
@@ -61,7 +63,7 @@ class RunDirectory(Struct, frozen=True):
     summary = _Inside("summary.json")  # the result
     report = _Inside("report.json")  # scores per class
     mistakes = _Inside("mistakes.json")  # pictures of examples that the model got wrong
-    annotations = _Inside("annotations.json")  # what a person wrote on the run: `Annotations`
+    annotations = _Inside(_ANNOTATIONS)  # what a person wrote on the run: `Annotations`
 
 
 def require_writable(run: RunDirectory) -> None:
@@ -234,7 +236,7 @@ def _text(value: object, longest: int) -> str:
 
 def read_annotations(folder: Path) -> Annotations:
     """Read the annotations of the run in a folder; none if the file is missing, damaged or too large."""
-    path = f"{folder}/annotations.json"
+    path = f"{folder}/{_ANNOTATIONS}"
     with suppress(OSError, ValueError):
         if os.path.lexists(path):  # most runs have none, and a list reads thousands
             return cleaned(read_json(path, _LARGEST_ANNOTATIONS))
@@ -245,7 +247,7 @@ def write_annotations(folder: Path, annotations: Annotations) -> None:
     """Write the annotations of the run in a folder; without any, the file is removed."""
     annotations = cleaned(msgspec.to_builtins(annotations))
     content = msgspec.json.encode(annotations)
-    file = folder / "annotations.json"
+    file = folder / _ANNOTATIONS
     try:
         require_real(folder)
         if annotations == NO_ANNOTATIONS:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .state import RunState
 
 _RECENT_POINTS, _RECENT_EPOCHS = 50, 10
-_SHARED_EPOCHS = 100  # few, because plain lines ask after each epoch
+_NEWEST_EPOCHS = 100  # that `validating_share` looks at; few, because plain lines ask after each epoch
 
 # A stall takes at least this many seconds, executions and times the longest gap so far, which may include compilation.
 STALL_S, _STALL_STEPS, _STALL_GAPS = 60.0, 20, 5
@@ -83,7 +83,7 @@ def stall(state: RunState, at: float) -> Stall | None:
 
 def validating_share(epochs: Sequence[EpochEnded]) -> float | None:
     """Return the share of the newest epochs' time that validation took; None before the second: the first compiles."""
-    newest = epochs[max(1, len(epochs) - _SHARED_EPOCHS) :]
+    newest = epochs[max(1, len(epochs) - _NEWEST_EPOCHS) :]
     seconds = sum(ended.seconds for ended in newest)
     return min(1.0, sum(ended.validation_s for ended in newest) / seconds) if seconds > 0 else None
 

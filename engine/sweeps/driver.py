@@ -106,7 +106,7 @@ def _train(sweep: Sweep, number: int, config: RunConfig, source: Grid | Trials) 
     """Start or resume the run of a cell and wait for the end of its process; None if it cannot be started."""
     process = None
     if (run := sweep.runs().get(number)) is None:
-        # Noted first: a run of a process that is killed now belongs to the sweep, or is none yet.
+        # Noted before any list shows the run: if this process is killed, no run is left outside the sweep.
         run = prepare_run(config, on_named=lambda named: sweep.note(number, named))
     try:
         if not run.heartbeat.exists() and not (run.journal.exists() and run.journal.stat().st_size):

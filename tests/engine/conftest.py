@@ -58,7 +58,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Iterator[Recorder]:
-    """What reports to a new run."""
+    """A recorder of a new run."""
     run = create_run("mine", tmp_path / "runs")
     journal = JournalWriter(run.journal)
     yield Recorder(run, journal)

@@ -185,7 +185,7 @@ def told(app: App[Any]) -> list[str]:
 
 
 def says(pilot: Pilot[Any], part: str) -> Callable[[], bool]:
-    """Return whether a message has a text, also one that has no room for some seconds yet."""
+    """Return a function that says whether any message has a text, even one that still waits for room."""
     return lambda: any(part in text for text in told(pilot.app))
 
 

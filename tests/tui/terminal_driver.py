@@ -77,7 +77,7 @@ class _Screen(pyte.Screen):  # type: ignore[misc]  # untyped
 
 
 class Terminal:
-    """A pseudo-terminal with a program in it; None in `environment` takes a variable away.
+    """A pseudo-terminal with a program in it; None in `environment` removes a variable.
 
     A thread reads what the program writes, so that it never waits for the test, unless `reads` is false, like a
     terminal that stops its output. The screen is drawn from those bytes when the test looks at it.
@@ -185,7 +185,7 @@ class Terminal:
         return self.private_modes == {7, 25} and self.modes() == self.modes_before and not self.is_alternate
 
     def cell(self, row: int, column: int) -> Any:
-        """A cell of the screen: pyte's `Char`, with its colours."""
+        """A cell of the screen: pyte's `Char`, with its colors."""
         self._draw()
         return self._screen.buffer[row][column]
 

@@ -183,10 +183,10 @@ def _visible(line: Line, view: View) -> Line:
 def cut_to(line: Line, left: float, right: float) -> Line:
     """Cut a line that begins before `left` or ends after `right` where it crosses them."""
     x, y = line.x.copy(), line.y.copy()
-    for end, neighbour, border in ((0, 1, left), (-1, -2, right)) if len(x) > 1 else ():
-        share = (border - line.x[end]) / ((line.x[neighbour] - line.x[end]) or 1.0)
+    for end, neighbor, border in ((0, 1, left), (-1, -2, right)) if len(x) > 1 else ():
+        share = (border - line.x[end]) / ((line.x[neighbor] - line.x[end]) or 1.0)
         if 0.0 < share <= 1.0:
-            x[end], y[end] = border, line.y[end] + share * (line.y[neighbour] - line.y[end])
+            x[end], y[end] = border, line.y[end] + share * (line.y[neighbor] - line.y[end])
     return Line(x, y).part((left, right))
 
 

@@ -92,6 +92,7 @@ tr.best { background: #eef7ee; }
 def _page(comparison: Comparison) -> str:
     """Write a comparison as a self-contained page; raise `ConsoleError` if Plotly is not installed."""
     from ..following.comparison import columns_of, notes_of, settings_of
+    from ..text.cells import BEST
     from ..text.tables import as_html
 
     title, best = f"Comparison of {len(comparison.runs)} runs", comparison.best
@@ -99,7 +100,7 @@ def _page(comparison: Comparison) -> str:
     results = [[column.written(run) for column in columns] for run in comparison.runs]
     place = comparison.runs.index(best) if best is not None else None
     if place is not None:
-        results[place][0] += " ★"
+        results[place][0] += f" {BEST}"
     differences = [[column.written(one) for column in settings] for one in comparison.differences.items()]
     notes = "".join(f"<p>{escape(note)}</p>" for note in notes_of(comparison))
     return f"""<!DOCTYPE html>

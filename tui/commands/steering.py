@@ -245,7 +245,7 @@ def _kill(details: Overview, *, asks: bool) -> None:
 
     run, started = details.run, details.state.started
     if started is not None and started.source != RunSource.PROCESS:
-        raise ConsoleError(f"{run.run_id} has no process of its own; only `tpu-console stop` can end it.")
+        raise ConsoleError(f"{run.run_id} has no separate process; only `tpu-console stop` can end it.")
     if asks:
         if not sys.stdin.isatty():
             raise click.UsageError("--now asks before it kills; without a terminal, add --yes.")

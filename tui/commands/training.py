@@ -46,7 +46,7 @@ class How(Struct, frozen=True):
         """Take these from a command's options; refuse to train both in the background and in this process."""
         how = cls(**{name: options.pop(name) for name in ("detach", "in_process", "as_json")})
         if how.detach and how.in_process:
-            raise click.UsageError("--detach starts a process of its own; --in-process starts none.")
+            raise click.UsageError("--detach starts a separate process; --in-process starts none.")
         return how
 
 

@@ -361,7 +361,7 @@ def cell_columns(view: SweepView, best: ComparedRun | None) -> list[Column]:
 
 
 def results_of(view: SweepView, rows: Sequence[Row]) -> list[Column]:
-    """Return the columns of the table; those that no row has a value for are left out."""
+    """Return the columns of the table; columns in which no row has a value are dropped."""
 
     def finished(run: ComparedRun) -> float | None:
         return run.overview.seconds() if run.overview.status is Status.FINISHED else None

@@ -266,7 +266,7 @@ _PLOT = "axes fraction"
 
 
 def charts_of(state: RunState) -> dict[str, list[Curve]]:
-    """Return the curves that are drawn by metric, the loss first."""
+    """Return the curves to draw, by metric, the loss first."""
     measured = {*state.train.metrics, *state.validation.metrics}
     curves = ((title, curves) for title, curves in curves_of(state).items() if title in measured)
     return dict(islice(curves, _MOST_CHARTS))

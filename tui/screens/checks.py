@@ -167,7 +167,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         def end(outcome: JobOutcome) -> None:
             self.call_after_refresh(self._end, outcome)  # while the dialog was open, layouts were delayed
 
-        explanation = "Each choice that is done is kept."
+        explanation = "Finished choices are kept."
         jobs = choices.jobs(self._config, preflights.missing_compiler())
         limits = {"limit_s": choices.stuck_s, "grace_s": preflights.GRACE_S}
         dialog = JobDialog("Checking with the TPU compiler", explanation, jobs, start=self._start, **limits)

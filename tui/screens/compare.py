@@ -13,6 +13,7 @@ from textual.widgets import DataTable, Static
 from ..charts.curve import Window
 from ..charts.legend import style_of
 from ..following import comparison as compared
+from ..text.cells import BEST
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..widgets.basics import PaneTabs, ScrollingText, call_back
@@ -155,7 +156,7 @@ class CompareScreen(ChartedScreen):
             return "dim" if run.mark in hidden else Style.from_rich_style(style_of(pen.color))
 
         columns[:2] = [
-            replace(columns[0], value=lambda run: run.mark + ("★" if run is comparison.best else " "), look=color),
+            replace(columns[0], value=lambda run: run.mark + (BEST if run is comparison.best else " "), look=color),
             replace(columns[1], value=comparison.label_of, look=lambda run: _FAINT * (run.mark in hidden)),
         ]
         self.query_one(ResultTable).show({run.mark: run for run in comparison.runs}, columns)

@@ -73,7 +73,7 @@ class Message(Struct, frozen=True):
 
 
 def read_messages(lines: Iterable[str]) -> list[Message]:
-    """Return the log's messages; equal neighbours become one with a count."""
+    """Return the log's messages; equal neighbors become one with a count."""
     messages: list[Message] = []
     is_in_traceback = False
     for line in lines:

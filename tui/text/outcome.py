@@ -114,7 +114,7 @@ def continue_command(run: RunDirectory, state: RunState) -> str:
 
 def next_commands(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
     """Return what one can do with a run that is over, each with its command."""
-    # Here: it takes 50 ms.
+    # Imported here, because it takes 50 ms.
     from tpu_console.engine.models.table import MODELS
 
     commands = [("details", f"tpu-console runs show {run.run_id}")]

@@ -93,7 +93,7 @@ def mark_pane(screen: Screen[Any], name: str, css_class: str) -> None:
 class PaneTabs(Widget):
     """The labels of panes by their ids; the current pane has the class ``-current``.
 
-    Its label is reversed if there is no room for the others.
+    Its label is reversed if no other pane is visible.
     """
 
     DEFAULT_CSS = "PaneTabs { height: 1; padding: 0 1; }"
@@ -103,7 +103,7 @@ class PaneTabs(Widget):
 
     panes: reactive[Mapping[str, str]] = reactive(dict, layout=True)
     current: reactive[str] = reactive("", init=False)
-    is_alone: reactive[bool] = reactive(True)  # whether no other pane is seen
+    is_alone: reactive[bool] = reactive(True)  # whether only one pane is visible
 
     def __init__(self, panes: Mapping[str, str]) -> None:
         super().__init__(id="tabs")
@@ -119,10 +119,10 @@ class PaneTabs(Widget):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The panes that are seen."""
+        """The ids of the visible panes."""
         panes = self.screen.query(", ".join(f"#{name}" for name in self.panes))
-        seen = {pane.id for pane in panes if pane.display}
-        return tuple(name for name in self.panes if name in seen)
+        visible = {pane.id for pane in panes if pane.display}
+        return tuple(name for name in self.panes if name in visible)
 
     def watch_current(self) -> None:
         mark_pane(self.screen, self.current, "-current")
@@ -262,7 +262,7 @@ class RowsPane(ScrollView, can_focus=True):
         head = self.head()
         index = round(self.scroll_offset.y) + y - len(head)
         row = head[y] if y < len(head) else self.row(index) if index < self.row_count() else []
-        # Neighbours with the same look become one: fewer segments are faster to crop and to write.
+        # Neighbors with the same look become one: fewer segments are faster to crop and to write.
         pieces = groupby(row, key=itemgetter(1))
         return Strip([Segment("".join(text for text, _ in group), self._style(look)) for look, group in pieces])
 

@@ -162,7 +162,7 @@ class ChartGrid(Container):
         return sorted(self._curves, key=lambda title: [*self.order, title].index(title))
 
     def _matching(self) -> list[str]:
-        """Return the titles of the charts that are found by their title or by the name of a curve."""
+        """Return the titles of the charts whose title, or the name of a curve in them, matches."""
         if (pattern := self._pattern) is None:
             return self._ordered()
         names = {title: (title, f"val_{title}", *_FIGURES.get(title, ())) for title in self._ordered()}

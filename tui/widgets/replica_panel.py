@@ -27,7 +27,7 @@ _ALERTS = 2  # that are shown above the rows
 _NEARLY_FULL = 0.95
 _SIGN = 2  # cells before each row
 _BATCH, _RATE, _DUTY, _MEMORY = _FIGURES = ("batch", "examples/s", "duty", "memory")
-_COLUMNS = (  # with the most cells that a text may take; those without any text are left out
+_COLUMNS = (  # with the most cells that a text may take; columns without any text are dropped
     Column("#", 100, right=True),
     Column("device", 62, width=14),
     Column("kind", 30, width=20),

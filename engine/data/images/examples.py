@@ -1,4 +1,4 @@
-"""Makes examples from labelled image files, and predicts new ones."""
+"""Makes examples from labeled image files, and predicts new ones."""
 
 from __future__ import annotations
 

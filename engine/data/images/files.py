@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Source(Struct, frozen=True):
-    """The user's labelled image files; all lists have the same order."""
+    """The user's labeled image files; all lists have the same order."""
 
     place: str
     names: tuple[str, ...]  # name of each image: from the table, or its path in `place`

@@ -215,7 +215,7 @@ class KerasDataset(BuiltIn):
         if len(x_train) != info.train_examples or len(x_train) != len(y_train):
             why = f"They hold {len(x_train):,} images and {len(y_train):,} labels instead of {info.train_examples:,}."
             raise DataError(what, why=why, remedy=remedy)
-        # Keras omits the channel axis of greyscale images, and returns the labels of CIFAR as a column.
+        # Keras omits the channel axis of grayscale images, and returns the labels of CIFAR as a column.
         x_train, x_val = (part.reshape(-1, *info.input_shape) for part in (x_train, x_val))
         y_train, y_val = (part.reshape(-1).astype(np.int32) for part in (y_train, y_val))
         return x_train, y_train, x_val, y_val

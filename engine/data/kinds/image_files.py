@@ -268,7 +268,7 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
             if not values or not values[0] or len({*values}) < _MOSTLY * len(rows):
                 continue  # numbers, and there is a 1.jpg
             for folder, ending in product(("images", ".", *beside[:_MOST_BESIDE]), ("", *sorted(IMAGE_ENDINGS))):
-                # A text is no name of a file: it may be too long for one.
+                # A cell may hold a text that is too long for a file name.
                 if os.path.isfile(place.parent / folder / (values[0] + ending)):  # noqa: PTH113  never raises
                     break
             else:
@@ -333,12 +333,12 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         options = self.options(config)
         folder, suffix = image_folder(options.path, options.images), record.get("suffix")
         columns, names = record["label_columns"], f"table[{literal(record['id_column'])}]"
-        files = 'IMAGES + "/" + name' + (f" + {literal(suffix)}" if suffix else "")
+        path = 'IMAGES + "/" + name' + (f" + {literal(suffix)}" if suffix else "")
         lines = [assigned("TABLE", locate(options.path)), assigned("IMAGES", folder.rstrip("/")), ""]
         lines += table_code(imports, options.path, record, dtype=f"{{{literal(record['id_column'])}: str}}")
         if left_out := (record.get("left_out") or {}).get(folder):
             lines += [assigned("LEFT_OUT", list(left_out)), f"table = table[~{names}.isin(LEFT_OUT)]"]
-        lines += [f"files = np.array([{files} for name in {names}])", assigned("CLASSES", record["classes"])]
+        lines += [f"files = np.array([{path} for name in {names}])", assigned("CLASSES", record["classes"])]
         are_shares = len(columns) > 1 and not config.loss_name.startswith("sparse_")
         numbers = "numbers" if are_shares else "labels"
         if len(columns) == 1:

@@ -301,7 +301,7 @@ class TextFolder(TextKind[TextFolderOptions]):
             locate(options.validation_path), filter(other.get, other), locate(options.path), used
         )
         if len(used) < 2:
-            raise DataError(f"{locate(options.path)} has to have a folder of .txt files for each class.")
+            raise DataError(f"{locate(options.path)} needs one folder of .txt files per class, at least two.")
         rows, ends, encodings, bad = list[tuple[str, str]](), [], list[str](), list[DataError]()
         for path, classes in zip(folders.values(), (used, *parts[1:]), strict=True):
             for name, files in classes.items():

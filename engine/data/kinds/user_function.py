@@ -66,7 +66,7 @@ class UserFunction(DatasetKind[Section]):
         )
         raise UnknownShapesError(
             f"The shapes of {name} are unknown until it is called, which may load or download data.",
-            remedy=f"Call it once with `tpu-console inspect {f'{name} {given}'.strip()}`: its shapes are remembered.",
+            remedy=f"Call it once with `tpu-console inspect {f'{name} {given}'.strip()}`: its shapes are kept.",
         )
 
     def load(self, config: RunConfig, on_fetch: OnFetch) -> Examples:

@@ -25,7 +25,7 @@ TRACE = Request(Steering.PROFILE, "asked by a test", "3", "7")
 
 
 class Store(dict[str, str]):
-    """The client of JAX's coordination service."""
+    """Stands for the client of JAX's coordination service."""
 
     def key_value_set(self, key: str, value: str, *, allow_overwrite: bool = False) -> None:
         if key in self and not allow_overwrite:

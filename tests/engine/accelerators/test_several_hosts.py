@@ -159,7 +159,7 @@ def test_one_host_writes_the_run_and_the_other_refers_to_it(ended: list[RunDirec
     assert first.report.exists()
 
 
-def test_logits_are_recognised_on_every_host(ended: list[RunDirectory]) -> None:
+def test_logits_are_recognized_on_every_host(ended: list[RunDirectory]) -> None:
     for run in ended:
         assert any("logits" in notice.message for notice in all_of(run, Noticed))
         assert json.loads(run.inputs.read_text(encoding="utf-8"))["activation"] == "softmax"

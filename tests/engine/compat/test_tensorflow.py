@@ -76,5 +76,5 @@ BATCHES = SLICES.batch(2, drop_remainder=True)
         (tf.data.Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec((2, 3))), None),
     ],
 )
-def test_datasets_of_batches_are_recognised(dataset: Any, expected: bool | None) -> None:
+def test_datasets_of_batches_are_recognized(dataset: Any, expected: bool | None) -> None:
     assert yields_batches(dataset) is expected

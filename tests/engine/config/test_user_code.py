@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MINE = """
-import neighbour_of_mine
+import neighbor_of_mine
 
 SIZE = 3
 
 def make(scale, *, extra=0):
-    return neighbour_of_mine.BASE * scale + extra
+    return neighbor_of_mine.BASE * scale + extra
 
 def fail(*arguments):
     limit = 4
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A person's folder, which is the current one; nothing of it stays imported."""
     path, modules = list(sys.path), {*sys.modules}
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
-    (tmp_path / "neighbour_of_mine.py").write_text("BASE = 10\n", encoding="utf-8")
+    (tmp_path / "neighbor_of_mine.py").write_text("BASE = 10\n", encoding="utf-8")
     package = tmp_path / "package_of_mine"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -60,7 +60,7 @@ def failure(reference: str, *arguments: object, **options: object) -> UserCodeEr
     return caught.value
 
 
-def test_a_function_of_a_file_or_package_is_called_and_may_import_its_neighbours(folder: Path) -> None:
+def test_a_function_of_a_file_or_package_is_called_and_may_import_its_neighbors(folder: Path) -> None:
     assert call_user_function("mine.py:make", 2, extra=1) == 21
     assert call_user_function(f"{folder}/mine.py:make", 2) == 20
     assert call_user_function("package_of_mine.models:make") == "made"
@@ -161,7 +161,7 @@ def test_a_missing_file_function_or_package_is_found_without_importing(folder: P
 
 
 def test_a_missing_package_of_a_file_is_found_without_importing(folder: Path) -> None:
-    text = "import json, neighbour_of_mine\nfrom package_of_mine import x\nfrom . import y\n"
+    text = "import json, neighbor_of_mine\nfrom package_of_mine import x\nfrom . import y\n"
     (folder / "needy.py").write_text(text + "try:\n    import gone\nexcept ImportError:\n    pass\ndef make(): 1\n")
     assert missing_import("needy.py:make") == ""
     (folder / "needy.py").write_text(text + "import keras, gone_of_mine.inner\ndef make(): 1\n")

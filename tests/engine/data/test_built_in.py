@@ -112,7 +112,7 @@ def test_what_is_held_out_and_a_limit_are_known_before_digits_are_loaded(
     assert (train_examples_of(config), survey(config).validation) == counts
 
 
-# Files of CIFAR-10, MNIST and Fashion-MNIST are read, and learnt from, in tests/presets.
+# Files of CIFAR-10, MNIST and Fashion-MNIST are read, and learned from, in tests/presets.
 @pytest.mark.slow
 def test_cifar_is_read_from_an_archive_put_there_by_hand(keras_home: Path) -> None:
     write_cifar(keras_home, "cifar100")

@@ -1,4 +1,4 @@
-"""Tables of images and labels: those of a real competition's layout are learnt, and what is wrong with one is named."""
+"""Tables of images and labels: a real competition's layout can be trained on, and what is wrong with one is named."""
 
 from __future__ import annotations
 

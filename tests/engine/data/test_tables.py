@@ -58,7 +58,7 @@ def test_names_of_columns_are_told_from_values(content: str, heading: list[str],
 )
 def test_the_separator_is_that_of_the_first_line(separator: str, cells: list[str]) -> None:
     value = "1,5" if separator in "\t;" else "1.5"  # a decimal comma only beside semicolons
-    content = f"x{separator}y\n\n  \n{'a'}{separator}{value}\n"
+    content = f"x{separator}y\n\n  \na{separator}{value}\n"
     assert [*open_rows(io.BytesIO(content.encode()), "t.csv").rows] == [(4, cells)]
 
 

@@ -1,4 +1,4 @@
-"""Pairs of sentences and labelled texts: from files as people have them to numbers, and files that are refused."""
+"""Pairs of sentences and labeled texts: from files as people have them to numbers, and files that are refused."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from tpu_console.engine.runs.state import RunState, reduce
 TPU = Leg("tpu", "jax", 8)
 
 
-def folded(*events: events.Event) -> RunState:
+def folded(*history: events.Event) -> RunState:
     state = RunState()
-    for at, event in enumerate(events):
+    for at, event in enumerate(history):
         state = reduce(state, event, float(at))
     return state
 

@@ -109,7 +109,7 @@ def test_a_crop_shows_a_part_at_full_size() -> None:
 def test_forced_colors_are_those_of_keras_and_tensorflow(value: float) -> None:
     images, change = photos(), 2 * value - 1
     images *= np.linspace(0.1, 1, 8, dtype=np.float32)[:, None, None, None]
-    images[0] = 127.5  # grey has no hue
+    images[0] = 127.5  # gray has no hue
     # Of contrast, Keras's layer takes no fixed factor: what it would have drawn is handed to it.
     drawn = {"contrast_factor": tf.fill((8, 1, 1, 1), 1 + change * 0.5)}
     turned = tf.image.adjust_hue(images / 255, augment.HUE_SHARE * 0.6 * change)

@@ -79,7 +79,7 @@ def prepared(kind: str, name: str, scale: float) -> Any:
     return _PREPARED[kind, scale]
 
 
-def test_a_frozen_base_keeps_the_statistics_of_its_batch_normalisation() -> None:
+def test_a_frozen_base_keeps_the_statistics_of_its_batch_normalization() -> None:
     model = build("MobileNetV3Small", (32, 32, 3), pixels="raw")
     model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)  # one step is not worth a graph
     before = [weight.numpy() for weight in base_of(model).weights]
@@ -89,7 +89,7 @@ def test_a_frozen_base_keeps_the_statistics_of_its_batch_normalisation() -> None
         np.testing.assert_array_equal(old, weight.numpy())
 
 
-def test_layers_from_a_given_one_on_are_trained_except_batch_normalisation() -> None:
+def test_layers_from_a_given_one_on_are_trained_except_batch_normalization() -> None:
     base = base_of(build("MobileNet", (32, 32, 3), trainable=-10))
     expected = [
         number >= len(base.layers) - 10 and not isinstance(layer, keras.layers.BatchNormalization)
@@ -106,7 +106,7 @@ def test_the_smallest_image_is_that_of_keras() -> None:
         assert {*re.findall(r"min_size=(\d+)", code)} <= {str(smallest_side(name))}, name
 
 
-def test_grey_pictures_become_three_channels_and_what_a_model_cannot_take_is_refused() -> None:
+def test_gray_pictures_become_three_channels_and_what_a_model_cannot_take_is_refused() -> None:
     assert base_of(build("MobileNet", (32, 32, 1))).input_shape == (None, 32, 32, 3)
     assert "1 or 3 channels" in refused("MobileNet", (32, 32, 4)).what
     assert "224×224" in refused("NASNetMobile", (128, 128, 3), weights="imagenet").what

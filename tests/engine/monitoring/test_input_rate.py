@@ -176,7 +176,7 @@ print(metered(dataset) == (dataset, None))
 
 
 class Story:
-    """A run that a test tells, with a clock and a meter of its own."""
+    """A run whose events a test emits, with a fake clock and a fake meter."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder, self.enter, self.now, self.taken = recorder, recorder.enter, 100.0, Taken()

@@ -364,7 +364,7 @@ class Runtime(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is untyped
         self._server.start()
 
     def service(self, handler_call_details: Any) -> Any:
-        """Find who answers a call."""
+        """Return what answers a call."""
         return (
             grpc.unary_unary_rpc_method_handler(self._answer) if handler_call_details.method == sampler.METHOD else None
         )
@@ -377,7 +377,7 @@ class Runtime(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is untyped
         return self.raw if self.raw is not None else response(metric, self.figures[metric])
 
     def close(self) -> None:
-        """Be gone, at once."""
+        """Stop immediately."""
         self.awake.set()
         self._server.stop(None).wait()
 
@@ -468,7 +468,7 @@ def test_the_ports_come_from_the_environment(variables: dict[str, str], ports: t
         pytest.param({8: 1.0, 13: 4.0, 9: 2.0, 12: 3.0}, [8, 9, 12, 13], {8: 1.0, 9: 2.0, 12: 3.0, 13: 4.0}, id="pod"),
         pytest.param({0: 1.0, 1: 2.0}, [4, 5], {4: 1.0, 5: 2.0}, id="numbered by host"),
         pytest.param({0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}, [2], {2: 3.0}, id="a process a chip"),
-        pytest.param({0: 1.0, 1: 2.0, 2: 3.0}, [7], {}, id="neighbours only"),
+        pytest.param({0: 1.0, 1: 2.0, 2: 3.0}, [7], {}, id="neighbors only"),
         pytest.param({0: 1.0, 1: 2.0, 2: 3.0}, [0, 1, 2, 3], {}, id="three of four"),
         pytest.param({0: 1.0, 1: 2.0}, [0, 1, 0, 1], {}, id="two machines"),
         pytest.param({}, [0], {}, id="nothing"),

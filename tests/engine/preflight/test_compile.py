@@ -132,7 +132,7 @@ def test_the_verdict_on_two_phases_is_that_of_the_second() -> None:
         "fine_tuning": preset.fine_tuning.model_copy(update={"after_epochs": 15, "from_layer": 0}),
     }
     verdict, memory = _too_large(preset.model_copy(update=changes))
-    # All weights have their gradients; batch normalisation stays as it was trained, and keeps nothing.
+    # All weights have their gradients; batch normalization stays as it was trained, and keeps nothing.
     assert memory.optimizer == pytest.approx(2 * 4 * 3.2e6, rel=0.01)
     assert 16 * 2**30 < memory.peak < 25 * 2**30
     # Most of it are the results of convolutions on 4,096 images.

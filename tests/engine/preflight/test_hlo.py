@@ -22,7 +22,7 @@ from tpu_console.engine.preflight.hlo import (
     moved_by,
     program_findings,
     ring_bytes,
-    with_neighbours,
+    with_neighbors,
 )
 from tpu_console.engine.preflight.program import HloProgram, arrays_in, exchanged_bytes, flops_of, hbm_bytes, moves
 from tpu_console.engine.preflight.topologies import find_topology
@@ -146,7 +146,7 @@ def test_memory_that_is_only_named_is_not_moved() -> None:
 
 
 def test_numbers_that_are_gathered_one_by_one_are_counted() -> None:
-    # A rotation and a zoom of 32 images, 32 × 32 × 3: eight neighbours of each number.
+    # A rotation and a zoom of 32 images, 32 × 32 × 3: eight neighbors of each number.
     assert sum(move.singles for move in moves(program("rotzoom"))) == 2 * 8 * 32 * 32 * 32 * 3
     assert sum(move.singles for move in moves(program("lstm"))) == 0
 
@@ -206,9 +206,9 @@ def test_a_layer_that_moves_far_more_than_its_data_is_named(moved: int, rest: in
     assert [(one.severity, one.layer) for one in found] == [("warning", "big")] * is_said
 
 
-def test_an_operation_without_a_scope_counts_with_its_neighbours_and_last_with_the_optimizer() -> None:
+def test_an_operation_without_a_scope_counts_with_its_neighbors_and_last_with_the_optimizer() -> None:
     scopes = {"source": "jit(step)/conv/dot", "copy": "", "use": "jit(step)/adam/mul", "other": "", "unused": ""}
-    found = with_neighbours(scopes, {"copy": ["source"], "use": ["copy", "other"], "unused": ["use"]}, "adam")
+    found = with_neighbors(scopes, {"copy": ["source"], "use": ["copy", "other"], "unused": ["use"]}, "adam")
     assert (found["copy"], found["other"]) == (scopes["source"], scopes["use"])
     assert "unused" not in found
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers import ROOT, Host, all_of, events_of, fork_host, has, run_forked, small_config, the, wait_until
 from tpu_console.engine.process.launch import start_host
-from tpu_console.engine.runs import events as kinds
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import PhaseStarted, Progress, RunFailed, RunFinished, Steering, StopRequested
 from tpu_console.engine.runs.follower import LogTail
@@ -57,7 +57,7 @@ def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> No
     assert events_of(host.run)[-1] == end
     assert host.run.model.is_file()
     assert host.run.history.is_file()
-    assert the(host.run, kinds.EpochEnded).epoch_steps < 200_000
+    assert the(host.run, events.EpochEnded).epoch_steps < 200_000
     assert liveness_of(host.run) is Liveness.DEAD
 
 
@@ -128,7 +128,7 @@ def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(tmp_path: Pa
 
 def test_a_killed_host_is_seen_to_be_dead(start: Start) -> None:
     host = start(LONG)
-    wait_until(lambda: has(host.run, kinds.RunStarted), "the first event")
+    wait_until(lambda: has(host.run, events.RunStarted), "the first event")
     assert liveness_of(host.run) is Liveness.ALIVE
     host.send(signal.SIGKILL)
     wait_until(lambda: liveness_of(host.run) is Liveness.DEAD, "its death")
@@ -153,7 +153,7 @@ def test_a_run_whose_process_is_ended_while_it_waits_for_its_mirror_has_finished
     ask(host.run, Steering.END_NOW, "the test")
     assert host.wait() == 0
     assert the(host.run, RunFinished).outcome == "completed"
-    assert "model.keras" in all_of(host.run, kinds.MirrorReported)[-1].left
+    assert "model.keras" in all_of(host.run, events.MirrorReported)[-1].left
 
 
 EVERYTHING = """

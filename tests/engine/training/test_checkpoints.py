@@ -47,6 +47,7 @@ class Training:
     ) -> None:
         self.now, self.tick = 0.0, 0.0
         run = create_run("mine", folder)
+        # `os.fsync` is looked up here, because a test replaces it.
         self.recorder = Recorder(run, JournalWriter(run.journal, sync=os.fsync))
         config = small_config(checkpoint={"monitor": "none", **options})
         data: Any = Data()

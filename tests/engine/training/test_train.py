@@ -271,7 +271,7 @@ def test_without_tensorboard_a_notice_replaces_its_files(recorder: Recorder) -> 
     assert "install tensorboard" in the(recorder.run, Noticed).message
 
 
-def test_a_channel_tells_a_phase_and_a_stop_once(recorder: Recorder) -> None:
+def test_a_recorder_reports_a_phase_and_a_stop_once(recorder: Recorder) -> None:
     for phase, detail in (("training", ""), ("training", ""), ("loading data", "one"), ("loading data", "two")):
         recorder.enter(events.Phase(phase), detail)
     assert not recorder.should_stop()

@@ -197,7 +197,7 @@ async def test_text_and_background_are_the_themes_own() -> None:
             assert (color is not None and color.triplet is None) is theme.startswith("ansi")
 
 
-async def test_without_colour_the_curves_differ_by_glyph(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_color_the_curves_differ_by_glyph(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with drawn(made_curve("loss", falling(100)), made_curve("val_loss", [1.0, 0.6], [50, 100])) as (app, _):
         strips = app.chart.render_lines(app.chart.size.region)

@@ -136,7 +136,7 @@ def test_the_place_below_the_pointer_stays_where_it_is(
         (Window(Mode.FIXED, 1, 2).on_axis([], Axis.STEP, Axis.TIME), Window()),
     ],
 )
-def test_a_window_changes_to(found: Window, expected: Window) -> None:
+def test_zooming_and_panning_change_the_window(found: Window, expected: Window) -> None:
     assert found == expected
 
 
@@ -206,7 +206,7 @@ def test_nan_has_a_place_but_no_value() -> None:
         (made_curve("val_loss", [math.nan]), None),
     ],
 )
-def test_the_best_sample_is_that_of_a_validation_curve(curve: Curve, best: int | None) -> None:
+def test_only_a_validation_curve_has_a_best_sample(curve: Curve, best: int | None) -> None:
     losses = np.array([0.1, 0.4, 0.0, 0.3, math.nan])[: len(curve.value)]
     assert Series(replace(curve, losses=losses)).best == best
 

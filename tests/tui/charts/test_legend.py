@@ -110,7 +110,7 @@ def test_no_two_pens_share_a_glyph(marker: Marker) -> None:
 
 
 @pytest.mark.parametrize(("tone", "background"), [("dark", "#1e1e1e"), ("light", "#e0e0e0")])
-def test_every_colour_can_be_read_on_its_background(tone: Tone, background: str) -> None:
+def test_every_color_can_be_read_on_its_background(tone: Tone, background: str) -> None:
     pens = [
         pen_for(slot, "braille", tone, is_validation=held) for slot, held in itertools.product(range(4), (False, True))
     ]
@@ -122,14 +122,14 @@ def test_every_colour_can_be_read_on_its_background(tone: Tone, background: str)
 @pytest.mark.parametrize("tone", ["dark", "light"])
 @pytest.mark.parametrize("slot", range(SLOTS))
 @pytest.mark.parametrize("blindness", ["red", "green", "blue"])
-def test_training_and_validation_differ_for_people_who_are_colour_blind(tone: Tone, slot: int, blindness: str) -> None:
+def test_training_and_validation_differ_for_people_who_are_color_blind(tone: Tone, slot: int, blindness: str) -> None:
     colors = [pen_for(slot, "braille", tone, is_validation=held).color for held in (False, True)]
     seen = [lab(DICHROMACY[blindness] @ linear(color)) for color in colors if isinstance(color, tuple)]
     # Two to three is the least difference that can be seen side by side.
     assert np.linalg.norm(seen[0] - seen[1]) > 25
 
 
-def test_without_colours_only_validation_is_dashed() -> None:
+def test_without_colors_only_validation_is_dashed() -> None:
     pens = [pen_for(0, "braille", "dark", is_validation=held, has_color=False) for held in (False, True)]
     assert [pen.is_dashed for pen in pens] == [False, True]
 

@@ -43,7 +43,7 @@ def test_a_pipe_gets_whole_plain_lines(tmp_path: Path) -> None:
     assert any(line.startswith("         run: ") and line.endswith("-p 13") for line in lines)
 
 
-def test_a_terminal_gets_lines_that_fit_and_coloured_verdicts(tmp_path: Path) -> None:
+def test_a_terminal_gets_lines_that_fit_and_colored_verdicts(tmp_path: Path) -> None:
     report, lines = lines_of("tpu-vm-v4-8", tmp_path, 80)
     assert [line for line in map(str, lines) if len(line) > 80 and "run:" not in line] == []
     assert ("problem", "TensorFlow") in [(line.look, line.text.partition(":")[0]) for line in lines]

@@ -49,10 +49,10 @@ class Journal:
         self.now = 1000.0
         self.printer = PlainPrinter(RunDirectory(path), lambda: self.now)
 
-    def feed(self, *events: events.Event, apart_s: float = 1.0) -> list[str]:
+    def feed(self, *given: events.Event, apart_s: float = 1.0) -> list[str]:
         """Return the lines of some events."""
         records = []
-        for event in events:
+        for event in given:
             records.append(decode(encode(event, self.now)))
             self.now += apart_s
         return self.printer.feed([record for record in records if record is not None])

@@ -86,7 +86,7 @@ def test_each_row_is_compared_with_the_baseline_that_has_its_other_values() -> N
     assert [row.speed_up.mid for row in only[:4] if row.speed_up] == [0.2, 0.4, 0.6, 1.0]
 
 
-def test_the_winner_is_of_the_best_combination_and_of_equal_ones_that_with_the_lower_loss() -> None:
+def test_the_winner_has_the_best_combination_and_the_lower_loss_of_equal_ones() -> None:
     def winning(view: SweepView) -> RunDirectory | None:
         best = winner(view, view.rows())
         return None if best is None else best.overview.run

@@ -55,7 +55,7 @@ class OneBox(App[None]):
         yield TickBox("search", compact=True)
 
 
-async def test_on_and_off_differ_without_colours() -> None:
+async def test_on_and_off_differ_without_colors() -> None:
     async with OneBox().run_test() as pilot:
         box = pilot.app.query_one(TickBox)
         off = box.render().plain

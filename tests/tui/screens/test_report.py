@@ -99,7 +99,7 @@ PICTURES = [
 
 
 @pytest.mark.parametrize(
-    ("marker", "mark"), [("braille", "▀"), ("ascii", "@")], ids=["half blocks", "shades without colour"]
+    ("marker", "mark"), [("braille", "▀"), ("ascii", "@")], ids=["half blocks", "shades without color"]
 )
 async def test_mistakes_are_drawn_as_pictures(engine: FakeEngine, marker: str, mark: str) -> None:
     finish(engine, even_report([*PLANTS[:3], "健康"] if marker == "ascii" else PLANTS))

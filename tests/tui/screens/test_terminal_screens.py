@@ -1,4 +1,4 @@
-"""What a real terminal shows of one run that goes on: sizes, resizing, themes, no colour, ASCII."""
+"""What a real terminal shows of one run that goes on: sizes, resizing, themes, no color, ASCII."""
 
 from __future__ import annotations
 
@@ -138,11 +138,11 @@ def test_no_color_is_monochrome(open_terminal: Opener) -> None:
     terminal.wait_until_gone("Stop training?")
     terminal.press("d")
     assert terminal.wait() == 0
-    assert colours(terminal.raw) == set()
+    assert colors(terminal.raw) == set()
 
 
-def colours(raw: bytes) -> set[tuple[int, ...]]:
-    """The colours that a terminal was asked for; greys, of which red, green and blue are the same, are none."""
+def colors(raw: bytes) -> set[tuple[int, ...]]:
+    """The colors that a terminal was asked for; grays, of which red, green and blue are the same, are none."""
     found = set()
     for match in SGR.finditer(raw):
         codes = [int(code or 0) for code in match.group(1).split(b";")]

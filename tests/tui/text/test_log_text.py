@@ -60,7 +60,7 @@ def test_a_traceback_is_one_error() -> None:
     assert errors == ["ValueError: error: bad", "KeyError"]
 
 
-def test_equal_neighbours_are_counted() -> None:
+def test_equal_neighbors_are_counted() -> None:
     counted = [Message("again", count=3), Message("other"), Message(""), Message("")]
     assert read_messages(["again", "again", "again", "other", "", ""]) == counted
 

@@ -52,7 +52,7 @@ def ending_of(run: RunDirectory) -> tuple[Ending, RunState]:
 
 
 @pytest.mark.parametrize(("model", "is_offered"), [("cnn", True), ("transformer", False), ("mine.py:build", True)])
-def test_a_script_is_offered_of_models_that_can_be_written_as_code(model: str, is_offered: bool) -> None:
+def test_a_script_is_offered_for_models_that_can_be_written_as_code(model: str, is_offered: bool) -> None:
     run = made_run(end=RunFinished("completed", "", {}), model=model)
     assert ("export" in dict(next_commands(run, ending_of(run)[1]))) is is_offered
 
@@ -100,7 +100,7 @@ def test_the_best_model_is_named_if_it_is_not_the_last(scores: list[float], best
 
 
 @pytest.mark.parametrize(("target", "is_offered"), [(None, False), ("model.keras", True), ("other.keras", False)])
-def test_a_model_that_is_there_and_no_link_is_offered_for_predictions(target: str | None, is_offered: bool) -> None:
+def test_a_model_file_that_is_no_link_is_offered_for_predictions(target: str | None, is_offered: bool) -> None:
     run = made_run()
     if target is not None:
         (run.path / target).touch()

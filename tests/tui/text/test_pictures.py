@@ -41,14 +41,14 @@ def shown(lines: list[str], columns: int = 80) -> Any:
         ({}, True, True, Depth.GREY),
     ],
 )
-def test_colours_are_used_if_the_terminal_has_them(
+def test_colors_are_used_if_the_terminal_has_them(
     environment: dict[str, str], is_terminal: bool, is_utf8: bool, expected: Depth
 ) -> None:
     assert depth_of(environment, is_terminal=is_terminal, is_utf8=is_utf8) is expected
 
 
 @pytest.mark.parametrize("depth", [Depth.TRUE, Depth.INDEXED])
-def test_each_cell_shows_two_pixels_in_their_colours(depth: Depth) -> None:
+def test_each_cell_shows_two_pixels_in_their_colors(depth: Depth) -> None:
     screen = shown(gallery([halves()], 80, depth))
     cells = [[screen.buffer[row][column] for column in range(16)] for row in range(8)]
     assert {cell.data for row in cells for cell in row} == {"▀"}
@@ -58,7 +58,7 @@ def test_each_cell_shows_two_pixels_in_their_colours(depth: Depth) -> None:
     assert screen.display[8].startswith("halves")
 
 
-def test_without_colour_light_and_dark_are_ascii_characters() -> None:
+def test_without_color_light_and_dark_are_ascii_characters() -> None:
     rows = bytes((255, 255, 255)) * 8 * 4 + bytes(3) * 8 * 4
     assert gallery([Picture("x", 8, 8, rows)], 80, Depth.GREY) == ["@" * 16] * 4 + [""] * 4 + ["x"]
     lines = {level: gallery([Picture("", 4, 4, bytes([level]) * 48)], 16, Depth.GREY)[0] for level in (0, 128, 255)}

@@ -95,7 +95,7 @@ def test_traces_are_written_as_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cause", [cause for cause in Spent if cause != Spent.COMPUTING])
-def test_a_cause_is_named_from_a_share_on(cause: Spent) -> None:
+def test_a_cause_is_named_only_above_its_least_share(cause: Spent) -> None:
     least = 0.20 if cause == Spent.INPUT else 0.10
     assert f"{least + 0.01:.0%}" in reason_of(spent(cause, least + 0.01), RunState(fit=FIT))
     assert "'conv'" in reason_of(spent(cause, least - 0.01), RunState(fit=FIT))

@@ -32,8 +32,8 @@ class Late(Screen[None]):
         self.answers.append((self.is_attached, is_closing(self)))
 
 
-class Told(LiveScreen):
-    """Gets news while it closes."""
+class UpdatedWhileClosing(LiveScreen):
+    """Gets an update while it closes."""
 
     CSS_PATH = str(ROOT / "tui" / "screens" / "live.tcss")
     news: Snapshot | None = None
@@ -43,9 +43,9 @@ class Told(LiveScreen):
         await self.on_live_screen_updated(self.Updated(self.news))
 
 
-async def test_news_of_a_run_that_come_while_the_console_closes_are_no_error(engine: FakeEngine) -> None:
+async def test_an_update_that_arrives_while_the_console_closes_is_no_error(engine: FakeEngine) -> None:
     engine.begin(1)
-    app, screen = App[None](), Told(engine.run)
+    app, screen = App[None](), UpdatedWhileClosing(engine.run)
     async with app.run_test():
         await app.push_screen(screen)
         app.exit()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from textual.content import Content
@@ -42,18 +42,16 @@ COMPILING: list[Timed] = [(100.0, STARTED), (100.0, events.PhaseStarted("compili
 TRAINING: list[Timed] = [*COMPILING, (101.0, FIT), *STEPS]
 
 
-def view_of(state: RunState, now: float, **changes: object) -> HeaderView:
-    own = {name: changes.pop(name) for name in ("is_stopping",) if name in changes}
+def view_of(state: RunState, now: float, *, is_stopping: bool = False, **changes: Any) -> HeaderView:
     snapshot = replace(Snapshot(state, Liveness.ALIVE), **changes)
-    view = HeaderView("20261120-run", snapshot, now=now, opened_at=90.0, pace=pace(state))
-    return replace(view, **own)
+    return HeaderView("20261120-run", snapshot, now=now, opened_at=90.0, is_stopping=is_stopping, pace=pace(state))
 
 
-def trained(now: float, *more: Timed, **changes: object) -> HeaderView:
+def trained(now: float, *more: Timed, **changes: Any) -> HeaderView:
     return view_of(state_of(*TRAINING, *more), now, **changes)
 
 
-def started(*more: Timed, now: float = 0.0, source: str = "host", **changes: object) -> HeaderView:
+def started(*more: Timed, now: float = 0.0, source: str = "host", **changes: Any) -> HeaderView:
     state = state_of((10.0, replace(STARTED, source=source)), *more)
     return view_of(state, now or state.last_at, **changes)
 

@@ -65,6 +65,11 @@ def _broken(self, x):
     raise ValueError("the wheel came off")
 
 
+def _limited(self, x):
+    (doubled,) = ops.while_loop(lambda y: ops.max(y) < 9, lambda y: (y * 2,), (x,), maximum_iterations=5)
+    return doubled
+
+
 CALLS = {
     "branch": _branch,
     "both": lambda self, x: x * ops.cast((x > 0) and (x < 1), "float32"),
@@ -92,9 +97,7 @@ CALLS = {
     "plus": lambda self, x: x + np.zeros((3, 3), "float32"),
     "broken": _broken,
     "looped": lambda self, x: ops.while_loop(lambda i, y: i < _count(x), lambda i, y: (i + 1, y * 2), (0, x))[1],
-    "limited": lambda self, x: ops.while_loop(lambda y: ops.max(y) < 9, lambda y: (y * 2,), (x,), maximum_iterations=5)[
-        0
-    ],
+    "limited": _limited,
     "either": lambda self, x: ops.cond(ops.mean(x) > 0, lambda: x, lambda: x[:, :8]),
     "created": lambda self, x: layers.Dense(16)(x),
 }
