@@ -120,6 +120,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.get_terminal_writer().line(f"\nERROR: changed while the tests ran: {', '.join(written[:5])}")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show why a test needed its second run, which pytest-rerunfailures leaves out if that one passes."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"first run of {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
+
+
 def pytest_unconfigure() -> None:
     """Let the end of a worker find no garbage: pytest looks for it five times, in millions of objects."""
     gc.freeze()

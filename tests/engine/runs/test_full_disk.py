@@ -119,11 +119,16 @@ def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(disk: SmallDisk
     def says_full(output: Path) -> bool:
         return re.search(r"(note|disk) +disk full: \d+ events? waiting", output.read_text()) is not None
 
+    def fills_a_block() -> bool:
+        sizes = [file.stat().st_size for file in run.tensorboard.rglob("*tfevents*")]
+        return any(size and size % 4096 == 0 for size in sizes)
+
     attached, shown = tmp_path / "attached", tmp_path / "shown"
     try:
         wait_until(lambda: len(epochs_in(run)) >= 2, "two epochs")
         wait_while_full(lambda: HeartbeatWatch(run).look().waiting is not None, "the heartbeat to say that it is full")
         # Training goes on; TensorFlow notices when the block is full that its file has already.
+        wait_while_full(fills_a_block, "a TensorBoard file to reach the end of its block")
         wait_while_full(lambda: (HeartbeatWatch(run).look().waiting or 0) >= 100, "more events after the disk was full")
         viewer = program(disk, attached, "attach", run.run_id)
         assert program(disk, shown, "show", run.run_id).wait(LIMIT_S) == 0
