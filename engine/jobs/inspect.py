@@ -148,6 +148,7 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
             for _ in islice(batches, steps):  # the start of the second epoch was prefetched while the first one ended
                 pass
             count("later", "later epochs", batches, steps, seconds)
+        del data, batches  # ends TensorFlow's threads, which may still be writing into the folder
     advice = [faster] if (faster := kind_of(config.dataset).faster) else []
     if cache == "off":
         advice.append("Every epoch reads and decodes again; data.cache=disk keeps the decoded examples in a file.")
