@@ -239,10 +239,12 @@ def _with_progress(state: RunState, records: Sequence[Record]) -> RunState:
     """Add many reports at once."""
     reports: list[Any] = [record.event for record in records]
     step, epoch, epoch_step, elapsed_s = (
-        np.array([*map(attrgetter(name), reports)], np.float64) for name in ("step", "epoch", "epoch_step", "elapsed_s")
+        np.fromiter(map(attrgetter(name), reports), np.float64, len(reports))
+        for name in ("step", "epoch", "epoch_step", "elapsed_s")
     )
-    reported = [report.logs for report in reports]
-    metrics = [*dict.fromkeys(chain(state.train.metrics, *reported))][:MOST_METRICS]
+    reported, metrics = [report.logs for report in reports], [*state.train.metrics]
+    if set().union(*reported).difference(metrics):
+        metrics = [*dict.fromkeys(chain(metrics, *reported))][:MOST_METRICS]
     logs = {name: np.array([log.get(name, math.nan) for log in reported]) for name in metrics}
     return _with_reports(state, Reports(step, epoch, epoch_step, elapsed_s, logs), reports[-1], records[-1].at)
 
