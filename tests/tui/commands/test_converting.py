@@ -109,10 +109,11 @@ def write_many(folder: Path, count: int = 600) -> Path:
     return folder
 
 
-def jobs_of(terminal: Terminal) -> list[psutil.Process]:
-    """Forks that work for the program of a terminal: their errors go to the log of a job."""
-    others = (one for one in psutil.Process().children(recursive=True) if one.pid != terminal.process.pid)
-    return [one for one in others if any(file.path.endswith(".log") for file in one.open_files())]
+def jobs_in(home: Path) -> list[psutil.Process]:
+    """Forks that work for a program: their errors go to the log of a job in its home."""
+    logs = {*map(str, home.rglob("*.log"))}
+    children = psutil.Process().children(recursive=True)
+    return [one for one in children if not logs.isdisjoint(file.path for file in one.open_files())]
 
 
 def is_asked_to_end(process: psutil.Process) -> bool:
@@ -123,16 +124,16 @@ def is_asked_to_end(process: psutil.Process) -> bool:
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(call: Call, tmp_path: Path) -> None:
-    source, shards = write_many(tmp_path / "photos"), tmp_path / "shards"
+    source, shards, home = write_many(tmp_path / "photos"), tmp_path / "shards", tmp_path / "home"
     command = ("tfrecord", str(source), str(shards), "--shard-mb", "10")
 
     def written() -> list[Path]:
         return sorted(shards.glob("*.tfrecord"))
 
-    forked = Terminal(*FORKED, *command, home=tmp_path / "home", program=sys.executable, environment=forking())
+    forked = Terminal(*FORKED, *command, home=home, program=sys.executable, environment=forking())
     with closing(forked) as terminal:
-        wait_until(lambda: jobs_of(terminal), "the job")
-        (job,) = jobs_of(terminal)
+        wait_until(lambda: jobs_in(home), "the job")
+        (job,) = jobs_in(home)
         wait_until(written, "the first shard")
         job.suspend()  # or it may have written all of them before the key arrives
         terminal.press("ctrl+c")
