@@ -11,12 +11,14 @@ import threading
 import time
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual.events import Key
+from textual.screen import Screen
 
 from tests.helpers import LIMIT_S
 from tpu_console.engine.runs import events
+from tpu_console.engine.runs.control import take_requests
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
@@ -29,7 +31,10 @@ if TYPE_CHECKING:
     from textual.app import App
     from textual.pilot import Pilot
 
+    from tpu_console.engine.runs.control import Request
     from tpu_console.tui.screens.live import LiveScreen
+
+S = TypeVar("S", bound=Screen[Any])
 
 EPOCHS, STEPS = 10, 20
 
@@ -157,6 +162,21 @@ async def shows(pilot: Pilot[Any], *texts: str) -> None:
         return all(text in shown for text in texts)
 
     await until(pilot, stand)
+
+
+async def opens(pilot: Pilot[Any], kind: type[S]) -> S:
+    """Wait until a screen of a kind is on top; return it."""
+    await until(pilot, lambda: isinstance(pilot.app.screen, kind))
+    screen = pilot.app.screen
+    assert isinstance(screen, kind)
+    return screen
+
+
+async def asked_of(pilot: Pilot[Any], run: RunDirectory) -> Request:
+    """Wait until the console has asked a run for something; return the request."""
+    await until(pilot, lambda: any(run.control.glob("*-*.json")))
+    (request,) = take_requests(run)
+    return request
 
 
 async def resize(pilot: Pilot[Any], size: tuple[int, int]) -> None:

@@ -41,6 +41,16 @@ KEYS = {
     "ctrl+u": "\x15",
 }
 
+SLOW = """
+import time
+import keras
+
+class Slow(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        time.sleep(0.25)
+"""
+"""A callback that leaves the processor to the consoles most of the time."""
+
 PROGRAM = str(Path(sys.executable).with_name("tpu-console"))
 # The terminal becomes the controlling one of the new session, so that hanging up reaches the program as SIGHUP, even
 # where the tests run under nohup.

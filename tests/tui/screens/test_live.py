@@ -7,9 +7,19 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.tui.live_fakes import FakeEngine, each_size, live, resize, says, screen_text, shows, until
+from tests.helpers import replace
+from tests.tui.live_fakes import (
+    FakeEngine,
+    asked_of,
+    each_size,
+    live,
+    opens,
+    resize,
+    says,
+    screen_text,
+    shows,
+    until,
+)
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.control import STOP, is_waiting, take_requests
@@ -25,7 +35,6 @@ from tpu_console.engine.runs.events import (
     RunStarted,
     Spent,
     Steered,
-    Steering,
     StopRequested,
 )
 from tpu_console.engine.runs.heartbeat import write_heartbeat
@@ -33,6 +42,7 @@ from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.screens.dialogs import TextDialog
+from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.text.keys import KEYS
 from tpu_console.tui.widgets.basics import PaneTabs
@@ -40,7 +50,7 @@ from tpu_console.tui.widgets.epoch_table import EpochTable
 from tpu_console.tui.widgets.run_header import OutcomeBox
 
 if TYPE_CHECKING:
-    from textual.pilot import Pilot
+    import pytest
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
 SHORT = [(80, 20), (120, 18), (200, 18), (200, 23)]
@@ -62,14 +72,6 @@ async def test_a_run_that_trains(engine: FakeEngine) -> None:
             await shows(pilot, "★     3 0.6667", "▸     5", "Stop", "Detach", "Help")
             if width >= 120:
                 await shows(pilot, "1.25 s", "3,200/s", "loaded [bold]plugin[/bold]", "Filter")
-                for pane in [*live(pilot).grid.on_page, *live(pilot).query("#epochs, #replicas, #log")]:
-                    assert pane.region.area > 0
-            accuracy = live(pilot).grid.on_page[1]
-            train, held_out = live(pilot).curves["loss"]
-            assert (train.name, held_out.name) == ("loss", "val_loss")
-            assert train.value[-1] == pytest.approx(0.4)
-            assert held_out.value.tolist() == pytest.approx([2.1, 1.1, 0.7667, 0.6], abs=1e-4)
-            assert accuracy.title == "accuracy"
 
 
 async def test_without_room_one_lower_pane_at_a_time(engine: FakeEngine) -> None:
@@ -107,40 +109,38 @@ async def test_news_arrive_while_one_watches(engine: FakeEngine) -> None:
         assert live(pilot).query_one(EpochTable).row_count() == 2
 
 
-async def test_chart_keys_and_zoom(engine: FakeEngine) -> None:
+async def test_keys_change_the_look_of_all_charts_and_zoom_every_pane(engine: FakeEngine) -> None:
     engine.begin(1)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "★     1")
         charts = live(pilot).grid.on_page
-        await pilot.press("s", "l", "x", "asterisk")
-        for chart in charts:
-            assert (chart.smoothing, chart.log_scale, chart.axis, chart.marker) == (0.5, True, Axis.EPOCH, "block")
-        await shows(pilot, "smooth 0.5", "log")
-        await pilot.press("s", "s", "s", "s", "l", "x", "x", "asterisk", "asterisk")
-        for chart in charts:
-            assert (chart.smoothing, chart.log_scale, chart.axis, chart.marker) == (0.0, False, Axis.STEP, "braille")
-        await zoom_every_pane(pilot, 118)
+        for keys, look in (
+            (("s", "l", "x", "asterisk"), (0.5, True, Axis.EPOCH, "block")),
+            (("s", "s", "s", "s", "l", "x", "x", "asterisk", "asterisk"), (0.0, False, Axis.STEP, "braille")),
+        ):
+            await pilot.press(*keys)
+            assert {(chart.smoothing, chart.log_scale, chart.axis, chart.marker) for chart in charts} == {look}
+        panes = {pane.id: pane for pane in live(pilot).query("#epochs, #replicas, #log")}
+        panes |= {chart.title: chart for chart in charts}
 
+        async def is_zoomed(name: str) -> None:
+            await until(pilot, lambda: panes[name].region.width >= 118)
+            assert [key for key, pane in panes.items() if pane.region.area and pane.is_on_screen] == [name]
 
-async def zoom_every_pane(pilot: Pilot[int], width: int) -> None:
-    panes = {pane.id: pane for pane in live(pilot).query("#epochs, #replicas, #log")}
-    panes |= {chart.title: chart for chart in live(pilot).grid.on_page}
-    for number, name in enumerate(("loss", "accuracy", "epochs", "replicas", "log"), 1):
-        await pilot.press(str(number))
-        await until(pilot, lambda name=name: panes[name].region.width >= width)  # type: ignore[misc]  # lambda
-        seen = [pane_id for pane_id, pane in panes.items() if pane.region.area and pane.is_on_screen]
-        assert seen == [name]
-    await pilot.press("5")
-    await until(pilot, lambda: panes["loss"].region.area)
-    await pilot.press("z")  # the pane that was zoomed has the focus
-    await until(pilot, lambda: panes["log"].region.width >= width)
-    await pilot.press("escape")
-    await until(pilot, lambda: 0 < panes["loss"].region.width < width)
-    panes["accuracy"].focus()
-    await pilot.press("z")
-    await until(pilot, lambda: panes["accuracy"].region.width >= width)
-    await pilot.press("escape")
-    await until(pilot, lambda: 0 < panes["accuracy"].region.width < width)
+        for number, name in enumerate(("loss", "accuracy", "epochs", "replicas", "log"), 1):
+            await pilot.press(str(number))
+            await is_zoomed(name)
+        await pilot.press("5")
+        await until(pilot, lambda: panes["loss"].region.area)
+        await pilot.press("z")  # the pane that was zoomed has the focus
+        await is_zoomed("log")
+        await pilot.press("escape")
+        await until(pilot, lambda: 0 < panes["loss"].region.width < 118)
+        panes["accuracy"].focus()
+        await pilot.press("z")
+        await is_zoomed("accuracy")
+        await pilot.press("escape")
+        await until(pilot, lambda: 0 < panes["accuracy"].region.width < 118)
 
 
 async def test_a_chart_is_whole_in_the_smallest_terminals(engine: FakeEngine) -> None:
@@ -159,71 +159,75 @@ async def test_a_chart_is_whole_in_the_smallest_terminals(engine: FakeEngine) ->
         await until(pilot, lambda: live(pilot).query_one(EpochTable).is_on_screen)
 
 
-async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -> None:
+async def test_a_stop_is_requested_after_a_question_that_says_what_killing_loses(engine: FakeEngine) -> None:
     engine.begin(1)
-    request = engine.run.control / "stop.json"
-    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+    control = engine.run.control
+    async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
         await shows(pilot, "1/10")
-        for no in ("n", "escape"):
+        for no, lost in (("n", "all of its work"), ("escape", "last checkpoint,")):
             await pilot.press("K")
-            await shows(pilot, "Stop training?")
+            await shows(pilot, "Stop training?", "tpu-console resume", lost)
             await pilot.press(no)
-            await until(pilot, lambda: pilot.app.screen is live(pilot))
-        assert not request.exists()
+            await opens(pilot, LiveScreen)
+            engine.run.checkpoints.mkdir(exist_ok=True)
+            (engine.run.checkpoints / "state-000001.ckpt").touch()
+        assert not any(control.iterdir())
+
+        control.rmdir()
+        control.write_text("a file where a folder belongs")
+        await pilot.press("K", "y")
+        await until(pilot, says(pilot, "Cannot write the request"))
+        assert "stopping" not in screen_text(pilot)
+
+        control.unlink()
+        control.mkdir()
+        await pilot.press("K", "down", "enter")
+        assert (await asked_of(pilot, engine.run)).action == "stop_after_epoch"
+        engine.write(StopRequested("asked from the console", "epoch"))
+        await shows(pilot, "stopping after this epoch")
         await pilot.press("K", "enter")
-        await shows(pilot, "stopping")
-        assert "in the console" in request.read_text()
+        await until(pilot, lambda: is_waiting(engine.run, STOP))
+        assert "in the console" in (control / "stop.json").read_text()
         engine.write(StopRequested("asked from the console"))
         engine.finish("stopped", "asked from the console")
         await shows(pilot, "Stopped on request after 1 epoch")
         await pilot.press("K")
         assert pilot.app.screen is live(pilot), "there is nothing left to stop"
+        live(pilot).follow_again()
+        live(pilot).controls.stop_if("stop")  # while a run is resumed, its journal still says that it is over
+        await until(pilot, lambda: live(pilot).is_over and is_waiting(engine.run, STOP))
 
 
-async def test_a_key_pauses_and_continues_after_a_question(engine: FakeEngine) -> None:
+ASKED = [  # the phase, the key, the question, what is typed, and the request
+    ("training", "P", "Pause training?", ("enter",), ("pause", "")),
+    ("paused", "P", "Continue training?", ("enter",), ("continue", "")),
+    ("[/nonsense]", "W", "Write a checkpoint now?", ("y",), ("checkpoint", "")),
+    ("training", "E", "The run has 10 epochs.", ("x", "enter", "backspace", *"+5", "enter"), ("epochs", "+5")),
+    ("training", "T", "A new one takes effect", (*"1e-4", "enter"), ("learning_rate", "1e-4")),
+]
+
+
+async def test_keys_ask_the_run_after_a_question_and_its_answers_are_shown(engine: FakeEngine) -> None:
     engine.begin(1)
-    async with app_on(engine).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "1/10")
-        for phase, action in (("training", Steering.PAUSE), ("paused", Steering.CONTINUE)):
-            engine.write(PhaseStarted(phase))
-            await shows(pilot, phase, f"P {action.value.capitalize()}")
-            await pilot.press("P", "enter")
-            await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
-            (request,) = take_requests(engine.run)
-            assert request.action == action
-
-
-async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(engine: FakeEngine) -> None:
-    engine.begin(1)
-    asked = []
+    numbers = {}
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
-        await shows(pilot, "1/10")
-        engine.write(PhaseStarted("[/nonsense]"))
-        await shows(pilot, "[/nonsense]")
-        for keys, shown in (("W", ""), ("E", "The run has 10 epochs."), ("T", "A new one takes effect")):
-            await pilot.press(keys)
-            if not shown:
-                await pilot.press("y")
-            else:
-                await shows(pilot, shown)
-                await pilot.press("x", "enter")
-                await shows(pilot, "'x' is not a")
-                await pilot.press("backspace", *("+5" if keys == "E" else "1e-4"), "enter")
-            await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
-            asked += take_requests(engine.run)
-        assert [(request.action, request.value) for request in asked] == [
-            ("checkpoint", ""),
-            ("epochs", "+5"),
-            ("learning_rate", "1e-4"),
-        ]
-        first, second, third = (request.number for request in asked)
-        engine.write(Steered("checkpoint", "me", 1, 20, 1.0, request=first))
-        await until(pilot, says(pilot, "Checkpoint saved."))
-        engine.write(Steered("epochs", "me", 1, 20, 1.0, 10.0, 15.0, request=second))
-        await until(pilot, says(pilot, "Epochs 10 → 15."))
+        for phase, key, question, typed, asked in ASKED:
+            engine.write(PhaseStarted(phase))
+            await shows(pilot, "1/10", phase)
+            await pilot.press(key)
+            await shows(pilot, question)
+            await pilot.press(*typed)
+            request = await asked_of(pilot, engine.run)
+            assert (request.action, request.value) == asked
+            numbers[asked[0]] = request.number
         several = "several hosts train this run together, and they can only be stopped"
-        engine.write(Steered("learning_rate", "me", 1, 20, 1.0, refused=several, request=third))
-        await until(pilot, says(pilot, "Learning rate refused"))
+        for event, answer in (
+            (Steered("checkpoint", "me", 1, 20, 1.0), "Checkpoint saved."),
+            (Steered("epochs", "me", 1, 20, 1.0, 10.0, 15.0), "Epochs 10 → 15."),
+            (Steered("learning_rate", "me", 1, 20, 1.0, refused=several), "Learning rate refused"),
+        ):
+            engine.write(replace(event, request=numbers[event.action]))
+            await until(pilot, says(pilot, answer))
         await pilot.press("T")
         await shows(pilot, "A new one takes effect")
         engine.finish()
@@ -249,22 +253,19 @@ async def test_traced_steps_are_asked_for_and_shown_beside_those_of_the_run_befo
         await pilot.press("T")
         await shows(pilot, "follows a schedule")
         await pilot.press("S", "y")
-        await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
-        (request,) = take_requests(engine.run)
+        request = await asked_of(pilot, engine.run)
         assert request.action == "profile"
-        spent = {Spent.COMPUTING.value: 0.002, Spent.INPUT.value: 0.006}
         figures = {"dense_7": 0.002}
-        engine.write(Profiled(1, 20, 1.0, 5, 0.008, spent, figures, figures, {}, "adam", {}, "", "", request.number))
-        await shows(pilot, "Training waits for its input")
-        await pilot.press("8")
-        await shows(pilot, "dense_7", "75%", "50% less", "16.0")
-        spent = {Spent.COMPUTING.value: 0.002, Spent.HOST.value: 0.006}
-        engine.write(Profiled(1, 30, 2.0, 5, 0.008, spent, figures, figures, {}, "adam", {}, "", "", request.number))
-        await shows(pilot, "enter opens the form with batch_size=64")
+        for part, said in ((Spent.INPUT, "Training waits for its input"), (Spent.HOST, "form with batch_size=64")):
+            spent = {Spent.COMPUTING.value: 0.002, part.value: 0.006}
+            traced = Profiled(1, 20, 1.0, 5, 0.008, spent, figures, figures, {}, "adam", {}, "")
+            engine.write(replace(traced, request=request.number))
+            await shows(pilot, said)
+            if part is Spent.INPUT:
+                await pilot.press("8")
+                await shows(pilot, "dense_7", "75%", "50% less", "16.0")
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
-        form = pilot.app.screen
-        assert isinstance(form, SetupScreen)
+        form = await opens(pilot, SetupScreen)
         changes = [("batch_size", 64), ("profile.before", engine.run.run_id)]
         await until(pilot, lambda: form.config == with_changes(config, changes))
 
@@ -280,25 +281,6 @@ async def test_a_run_that_goes_back_to_a_checkpoint_is_drawn_from_there(engine: 
         engine.train(3, ends=False, loss=0.5)
         # The mark shows where it went back.
         await shows(pilot, "3/10", "step 8/20", "★ 1.100 (2)", "★ 0.8300 (2)", "►")
-
-
-@pytest.mark.parametrize(("has_checkpoint", "lost"), [(False, "all of its work"), (True, "last checkpoint,")])
-async def test_the_question_before_a_stop_says_what_killing_loses(
-    engine: FakeEngine, has_checkpoint: bool, lost: str
-) -> None:
-    engine.begin(1)
-    if has_checkpoint:
-        engine.run.checkpoints.mkdir()
-        (engine.run.checkpoints / "state-000001.ckpt").touch()
-    async with app_on(engine).run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "1/10")
-        await pilot.press("K")
-        await shows(pilot, "tpu-console resume", lost)
-        await pilot.press("down", "enter")
-        await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
-        assert [request.action for request in take_requests(engine.run)] == ["stop_after_epoch"]
-        engine.write(StopRequested("asked from the console", "epoch"))
-        await shows(pilot, "stopping after this epoch")
 
 
 async def test_a_stop_of_the_users_code_promises_neither_a_model_nor_a_resume(engine: FakeEngine) -> None:
@@ -339,63 +321,29 @@ async def test_a_stop_that_waits_for_compilation_says_so_and_offers_to_kill(
     process.communicate()
 
 
-@pytest.mark.parametrize("has_settings", [True, False])
-async def test_a_run_that_is_over_goes_on_unless_it_was_a_script_s(engine: FakeEngine, *, has_settings: bool) -> None:
-    engine.begin(1)
-    engine.run.config.write_text(to_toml(find_preset("digits-cnn").config))
-    if not has_settings:
-        engine.run.config.unlink()
-    engine.finish("stopped")
-    async with app_on(engine).run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "after 1 epoch")
-        await shows(pilot, "d Detach")  # the footer is drawn later
-        if has_settings:
-            await shows(pilot, "R Resume")
-        assert ("R Resume" in screen_text(pilot)) == has_settings
-
-
-async def test_a_run_can_be_stopped_while_its_journal_still_says_that_it_is_over(engine: FakeEngine) -> None:
-    engine.begin(1)
-    engine.finish("stopped")
-    async with app_on(engine).run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: live(pilot).is_over)
-        live(pilot).follow_again()
-        live(pilot).controls.stop_if("stop")
-        await until(pilot, lambda: live(pilot).is_over)
-        assert is_waiting(engine.run, STOP)
-
-
-async def test_a_stop_request_that_cannot_be_written_is_shown(engine: FakeEngine) -> None:
-    engine.begin(1)
-    async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
-        await shows(pilot, "1/10")
-        engine.run.control.rmdir()
-        engine.run.control.write_text("a file where a folder belongs")
-        await pilot.press("K", "y")
-        await shows(pilot, "Cannot write the request")
-        assert "stopping" not in screen_text(pilot)
-
-
 async def test_finished(engine: FakeEngine) -> None:
     engine.begin(4)
     engine.run.model.write_bytes(b"model")
+    engine.run.config.write_text(to_toml(find_preset("digits-cnn").config))
     engine.finish()
     async with app_on(engine).run_test(size=SIZES[0]) as pilot:
         async for _ in each_size(pilot, *SIZES):
             await shows(pilot, "✓ finished", "Finished: 4 epochs in", "best: val_accuracy 0.8800 in epoch 3")
-            await shows(pilot, "★     3")
+            await shows(pilot, "★     3", "R Resume")
         await pilot.press("d")
     assert "val_accuracy 0.8800" in pilot.app.farewell  # type: ignore[attr-defined]  # a ConsoleApp
 
 
-async def test_failed(engine: FakeEngine) -> None:
+async def test_failed_without_settings(engine: FakeEngine) -> None:
     engine.begin(1)
     engine.run.log.write_text("Traceback (most recent call last):\n")
+    engine.run.config.unlink()  # as of a script, which cannot go on
     engine.write(RunFailed("The GPU ran out of memory.", "It has 16 GiB.", "Use a smaller batch.", "console.log"))
     async with app_on(engine).run_test(size=SIZES[0]) as pilot:
         async for _ in each_size(pilot, *SIZES):
-            await shows(pilot, "✗ failed", "The GPU ran out of memory.", "why: It has 16 GiB.")
+            await shows(pilot, "✗ failed", "The GPU ran out of memory.", "why: It has 16 GiB.", "d Detach")
             await shows(pilot, "what to do: Use a smaller batch.", "console.log", "Traceback (most recent")
+            assert "R Resume" not in screen_text(pilot)
 
 
 async def test_crashed(engine: FakeEngine) -> None:
@@ -428,12 +376,10 @@ async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "newer tpu-console", "i: 3 more", "★     1")
         await pilot.press("i")
-        text = pilot.app.screen.text.plain  # type: ignore[attr-defined]  # a TextDialog
+        text = (await opens(pilot, TextDialog)).text.plain
         parts = ("journal version 7", "2 records of", "The disk is", "29 examples", "keras 3.12.0")
         order = [text.index(part) for part in parts]  # an alert comes before the notices
         assert order == sorted(order)
-        await pilot.press("escape")
-        await until(pilot, lambda: pilot.app.screen is live(pilot))
 
 
 async def test_a_thousand_epochs_stay_quick_and_follow_the_newest(engine: FakeEngine) -> None:
@@ -472,20 +418,17 @@ async def test_help_palette_and_footer_have_the_keys_of_the_screen(engine: FakeE
         assert {"Smooth", "Log", "Axis", "Dots", "Zoom", "Pane", "Stop", "Detach", "New", "Info", "Help"} <= {*titles}
         tooltips = [entry.binding.tooltip for entry in live(pilot).active_bindings.values() if entry.binding.show]
         await pilot.press("question_mark")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog))
-        dialog = pilot.app.screen
-        assert isinstance(dialog, TextDialog)
+        dialog = await opens(pilot, TextDialog)
         flat = " ".join(dialog.text.plain.split())
         assert [tip for tip in tooltips if tip and " ".join(tip.split()) not in flat] == []
         assert "global batch" in flat
         widths = []
-        for columns in (120, 80, 200):
+        for columns in (80, 120, 200):
             await pilot.resize_terminal(columns, 60)
             lines = [line.rstrip() for line in dialog.text.plain.splitlines()]
             widths.append(max(map(len, lines)))
             await shows(pilot, *lines[:30])
-        assert widths[1] <= 69
-        assert widths[1] < widths[0] <= widths[2]
+        assert widths[0] <= 69 < widths[1] <= widths[2]
         await pilot.press("escape")
         async for _ in each_size(pilot, (60, 24), (120, 24)):
             await shows(pilot, "f1 Help")
@@ -518,19 +461,17 @@ async def test_settings_details_and_a_new_run_with_the_same(engine: FakeEngine) 
         assert "Again" not in screen_text(pilot)
         await pilot.press("i")
         await shows(pilot, "Changed from the preset", "epochs", "7 (preset: 60)", "cpu (No GPU was found)")
-        text = pilot.app.screen.text.plain  # type: ignore[attr-defined]  # a TextDialog
+        details = await opens(pilot, TextDialog)
         order = ["Changed from the preset", "optimizer.learning_rate", "Run", "Files", "As in the preset", "batch_size"]
-        assert [text.index(part) for part in order] == sorted(text.index(part) for part in order)
+        at = [details.text.plain.index(part) for part in order]
+        assert at == sorted(at)
         await resize(pilot, (30, 20))  # the values stand below their labels
-        text = pilot.app.screen.text.plain  # type: ignore[attr-defined]  # a TextDialog
-        assert "\nepochs\n  7 (preset: 60)\n" in text
+        assert "\nepochs\n  7 (preset: 60)\n" in details.text.plain
         await resize(pilot, (120, 40))
         await pilot.press("escape")
         engine.finish()
         await shows(pilot, "Finished", "Again")
         assert "Stop" not in screen_text(pilot)
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
-        form = pilot.app.screen
-        assert isinstance(form, SetupScreen)
+        form = await opens(pilot, SetupScreen)
         await until(pilot, lambda: form.config == config)

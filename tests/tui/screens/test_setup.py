@@ -11,7 +11,7 @@ from textual.app import App
 from textual.widgets import Checkbox, Input, OptionList, Static
 
 from tests.images import write_image_folder
-from tests.tui.live_fakes import FakeEngine, screen_text, send, told, until
+from tests.tui.live_fakes import FakeEngine, each_size, opens, screen_text, send, shows, told, until
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.storage.keyed_store import KeyedStore
 from tpu_console.engine.storage.paths import runs_folder
@@ -118,18 +118,14 @@ async def test_every_size_shows_the_essential_fields_and_the_plan_and_keeps_what
         assert "22 steps × 64" in app.figures()
         assert app.options == ["digits-cnn", "--batch-size", "64"]
         assert "Batch size •" in screen_text(pilot)
-        for size in ((40, 10), (59, 24), (80, 17)):
-            await pilot.resize_terminal(*size)
-            await until(pilot, lambda: "too small" in screen_text(pilot))
-        for width, height in [(60, 18), (200, 50)]:
-            await pilot.resize_terminal(width, height)
-            await until(pilot, lambda is_narrow=width < 100: app.setup.has_class("-narrow") == is_narrow)  # type: ignore[misc]  # lambda
+        async for _ in each_size(pilot, (40, 10), (59, 24), (80, 17)):
+            await shows(pilot, "too small")
+        hint = app.row("epochs").spec.help
+        async for width, _ in each_size(pilot, (60, 18), (200, 50)):
             await until(pilot, lambda: app.setup.region.contains_region(app.setup.query_one(RunForm).region))
             assert app.row("batch_size").text == "64"
-            hint = app.row("epochs").spec.help
-            await until(pilot, lambda has_room=width >= 100: (hint in screen_text(pilot)) == has_room)  # type: ignore[misc]  # noqa: B023  lambda
-            if width >= 80:
-                await until(pilot, lambda: essential_fields_are_seen(app))
+            await until(pilot, lambda has_room=width >= 100: (hint in screen_text(pilot)) == has_room)  # type: ignore[misc]  # lambda
+        await until(pilot, lambda: essential_fields_are_seen(app))
 
 
 def essential_fields_are_seen(app: Host) -> bool:
@@ -187,7 +183,7 @@ async def test_a_run_starts_with_all_that_was_typed_before() -> None:
     assert second == first.model_copy(update={"epochs": 12})
 
 
-async def test_keys_move_between_presets_and_fields_whose_help_is_whole() -> None:
+async def test_keys_move_between_presets_and_fields() -> None:
     names = [preset.name for preset in all_presets()[0]]
     last = find_preset(names[names.index("digits-cnn") + 2])
     async with opened((80, 24)) as (pilot, app):
@@ -199,12 +195,6 @@ async def test_keys_move_between_presets_and_fields_whose_help_is_whole() -> Non
         for keys, key in (("enter",), "dataset"), (("down", "down"), "batch_size"), (("up",) * 3, "dataset"):
             await pilot.press(*keys)
             await until(pilot, lambda key=key: app.row(key).has_focus_within)  # type: ignore[misc]  # lambda
-        await pilot.press("ctrl+o")
-        await until(pilot, lambda: "loss" in app.keys)
-        app.row("loss").focus_control()
-        words, fields = app.row("loss").spec.help.split(), app.setup.query_one(FieldList)
-        await until(pilot, lambda: all(word in screen_text(pilot) for word in words))
-        await until(pilot, lambda: fields.region.contains_region(app.row("loss").region))
 
 
 async def test_keys_that_are_pressed_before_the_presets_are_read_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +215,7 @@ async def test_keys_that_are_pressed_before_the_presets_are_read_wait_for_them(m
 
 
 async def test_a_field_with_a_problem_is_shown_and_stays_when_the_others_are_hidden_again() -> None:
-    async with opened((120, 40)) as (pilot, app):
+    async with opened((80, 24)) as (pilot, app):
         draft = app.setup.draft
         assert draft is not None
         draft.set(next(spec for spec in draft.fields() if spec.key == "checkpoint.monitor"), "speed")
@@ -235,13 +225,24 @@ async def test_a_field_with_a_problem_is_shown_and_stays_when_the_others_are_hid
         await type_into(pilot, app, "checkpoint.monitor", "val_loss")
         await pilot.press("ctrl+o")
         await until(pilot, lambda: "name" in app.keys)
-        await another_model_shows_its_options(pilot, app)
-        await a_key_toggles_a_switch(pilot, app)
+        app.row("loss").focus_control()
+        await shows(pilot, *app.row("loss").spec.help.split())
+        fields = app.setup.query_one(FieldList)
+        await until(pilot, lambda: fields.region.contains_region(app.row("loss").region))
+        app.row("model").query_one(Choice).value = "mlp"  # another model shows its options
+        await until(pilot, lambda: "model_options.filters" not in app.keys and "model_options.hidden" in app.keys)
+        await until(pilot, lambda: "model=mlp" in app.panel.command)
+        app.row("model").query_one(Choice).value = "cnn"
+        await until(pilot, lambda: "model_options.filters" in app.keys and "model" not in app.panel.command)
+        box = app.row("optimizer.scale_with_replicas").query_one(Checkbox)
+        box.focus()
+        await pilot.press("space")
+        await until(pilot, lambda: "optimizer.scale_with_replicas=true" in app.panel.command)
+        assert str(box.label) == "on"
 
         await type_into(pilot, app, "seed", "x")
         app.row("name").query_one(Input).focus()
         await pilot.press("ctrl+o")
-        await until(pilot, lambda: not app.setup.query_one(RunForm).shows_all)
         await until(pilot, lambda: not app.row("name").display)
         assert app.row("seed").display
         assert app.row("epochs").display
@@ -250,23 +251,6 @@ async def test_a_field_with_a_problem_is_shown_and_stays_when_the_others_are_hid
         assert app.setup.query_one(PresetList).has_focus
         await pilot.press("j", "right")
         await until(pilot, lambda: app.row("dataset").has_focus_within)
-
-
-async def another_model_shows_its_options(pilot: Pilot[None], app: Host) -> None:
-    app.row("model").query_one(Choice).value = "mlp"
-    await until(pilot, lambda: "model_options.filters" not in app.keys and "model_options.hidden" in app.keys)
-    await until(pilot, lambda: "model=mlp" in app.panel.command)
-    app.row("model").query_one(Choice).value = "cnn"
-    await until(pilot, lambda: "model_options.filters" in app.keys)
-    await until(pilot, lambda: "model" not in app.panel.command)
-
-
-async def a_key_toggles_a_switch(pilot: Pilot[None], app: Host) -> None:
-    box = app.row("optimizer.scale_with_replicas").query_one(Checkbox)
-    box.focus()
-    await pilot.press("space")
-    await until(pilot, lambda: "optimizer.scale_with_replicas=true" in app.panel.command)
-    assert str(box.label) == "on"
 
 
 async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Path) -> None:
@@ -290,11 +274,10 @@ async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Pat
 async def test_simulated_replicas_are_counted_and_devices_are_named() -> None:
     async with opened((120, 40), hardware=Hardware(gpus=("NVIDIA H200", "NVIDIA H200"))) as (pilot, app):
         row = app.row("accelerator")
-        labels = row.query_one(Choice).labels
-        assert (labels["gpu"], labels["tpu"]) == ("gpu (2 × NVIDIA H200)", "tpu (none found)")
-        await until(pilot, lambda: "auto (GPU here)" in screen_text(pilot))
-        assert "2 × NVIDIA H200 (auto)" in app.figures()
         choice = row.query_one(Choice)
+        assert (choice.labels["gpu"], choice.labels["tpu"]) == ("gpu (2 × NVIDIA H200)", "tpu (none found)")
+        await shows(pilot, "auto (GPU here)")
+        assert "2 × NVIDIA H200 (auto)" in app.figures()
         choice.focus()
         await pilot.press("enter", "end", "enter")
         await until(pilot, lambda: app.focused is row.query_one("Input.own"))
@@ -302,25 +285,9 @@ async def test_simulated_replicas_are_counted_and_devices_are_named() -> None:
         await pilot.press("backspace")
         await until(pilot, lambda: row.problem == "needs a number, such as 2")
         await pilot.press("8")
-        await until(pilot, lambda: f"{DIGITS.batch_size} per replica × 8 = global batch of" in app.figures())
-        assert f"= global batch of {8 * DIGITS.batch_size} images" in app.figures()
+        batch = DIGITS.batch_size
+        await until(pilot, lambda: f"{batch} per replica × 8 = global batch of {8 * batch} images" in app.figures())
         assert app.options == ["digits-cnn", "--accelerator", "sim:8"]
-
-
-async def test_each_preset_keeps_its_edits() -> None:
-    async with opened((80, 24)) as (pilot, app):
-        await type_into(pilot, app, "batch_size", "24")
-        app.setup.query_one(PresetList).focus()
-        await pilot.press("down")
-        await until(
-            pilot, lambda: app.row("batch_size").text == str(find_preset("fashion-mnist-cnn").config.batch_size)
-        )
-        await until(pilot, lambda: app.panel.command == "tpu-console run fashion-mnist-cnn")
-        await pilot.press("up")
-        await until(pilot, lambda: app.row("batch_size").text == "24")
-        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn --batch-size 24")
-        await pilot.press("f6")
-        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
 
 
 async def test_a_running_run_is_named_and_one_key_opens_it() -> None:
@@ -331,39 +298,24 @@ async def test_a_running_run_is_named_and_one_key_opens_it() -> None:
     done.die()
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: f"{going.run.run_id} running, epoch 1/10" in screen_text(pilot))
+        await shows(pilot, f"{going.run.run_id} running, epoch 1/10", "Watch")
         assert done.run.run_id not in screen_text(pilot)
-        await until(pilot, lambda: "Watch" in screen_text(pilot))
         await pilot.press("ctrl+g")
         await until(pilot, lambda: app.opened == [going.run])
 
 
-async def test_saved_presets_load_back(tmp_path: Path) -> None:
-    async with opened((80, 24)) as (pilot, app):
-        await type_into(pilot, app, "batch_size", "64")
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: isinstance(app.screen, SavePreset))
-        name = app.screen.query_one("#save-name", Input)
-        name.value = "mnist-mlp"
-        await pilot.press("tab", *"Mine", "enter")
-        problem = app.screen.query_one(".problem", Static)
-        await until(pilot, lambda: "already" in str(problem.render()))
-
-        name.value = "mine"
-        await pilot.press("enter")
-        await until(pilot, lambda: app.screen is app.setup)
-        saved = load_preset(tmp_path / "home" / "presets" / "mine.toml")
-        assert (saved.about.title, saved.config.batch_size) == ("Mine", 64)
-        await until(pilot, lambda: app.panel.command == "tpu-console run mine")
-        assert app.row("batch_size").text == "64"
-
-
-async def test_while_a_broken_preset_file_is_highlighted_nothing_is_chosen(tmp_path: Path) -> None:
+async def test_each_preset_keeps_its_edits_and_while_a_broken_file_is_highlighted_nothing_is_chosen(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "bad.toml"
     path.write_text('dataset = "digit"\n')
+    other = find_preset("fashion-mnist-cnn").config
     async with opened((80, 24), preset_files=[path]) as (pilot, app):
+        presets = app.setup.query_one(PresetList)
         await type_into(pilot, app, "batch_size", "24")
-        app.setup.query_one(PresetList).focus()
+        presets.focus()
+        await pilot.press("down")
+        await until(pilot, lambda: app.row("batch_size").text == str(other.batch_size))
         await pilot.press("end")
         form = app.setup.query_one(RunForm)
         await until(pilot, lambda: form.border_title == "Nothing chosen: bad.toml has errors")
@@ -374,32 +326,30 @@ async def test_while_a_broken_preset_file_is_highlighted_nothing_is_chosen(tmp_p
             await pilot.press(key)
             await until(pilot, lambda: ["bad.toml" in text for text in told(app)] == [True])
             assert app.screen is app.setup
-        assert app.focused is app.setup.query_one(PresetList)
+        assert app.focused is presets
         assert (app.started, app.clipboard, app.figures()) == ([], "", "")
         await until(
             pilot, lambda: "Batch size" not in screen_text(pilot) and "tpu-console run" not in screen_text(pilot)
         )
 
-        await pilot.press("home")
-        app.setup.query_one(PresetList).highlighted = [preset.name for preset in all_presets()[0]].index("digits-cnn")
+        presets.choose(next(preset for preset in presets.presets if preset.name == "digits-cnn"))
         await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn --batch-size 24")
-        await until(pilot, lambda: "Batch size" in screen_text(pilot))
+        await shows(pilot, "Batch size")
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: len(app.started) == 1)
-        assert app.started[0].batch_size == 24
-        app.setup.query_one(PresetList).focus()
+        await until(pilot, lambda: [config.batch_size for config in app.started] == [24])
         await pilot.press("end")
         await until(pilot, lambda: app.panel.command == "")
         app.setup.begin_like(DIGITS.model_copy(update={"batch_size": 32}))
         await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn --batch-size 32")
+        await pilot.press("f6")
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
 
 
 async def find(pilot: Pilot[None], app: Host, words: str, offered: str) -> None:
     """Type words into the dialog that finds, and choose what is offered first."""
     await pilot.press("slash")
-    await until(pilot, lambda: isinstance(app.screen, Find))
+    listed = (await opens(pilot, Find)).query_one(OptionList)
     await pilot.press(*words)
-    listed = app.screen.query_one(OptionList)
     await until(pilot, lambda: listed.display and str(listed.options[0].prompt).startswith(offered))
     await pilot.press("enter")
     await until(pilot, lambda: app.screen is app.setup)
@@ -439,40 +389,40 @@ async def test_what_lies_here_and_names_are_offered(tmp_path: Path, monkeypatch:
     (tmp_path / "notes.txt").write_text("nothing to train on")
     write_image_folder(tmp_path / "photos", per_class=2)
     monkeypatch.chdir(tmp_path)
-    async with opened((80, 24)) as (pilot, app):
+    async with opened((80, 24)) as (pilot, _app):
         await pilot.press("slash")
-        await until(pilot, lambda: isinstance(app.screen, Find))
-        line, listed = app.screen.query_one(Input), app.screen.query_one(OptionList)
+        dialog = await opens(pilot, Find)
+        line, listed = dialog.query_one(Input), dialog.query_one(OptionList)
 
-        def offers() -> list[str]:
-            return [str(option.prompt).split("  ")[0] for option in listed.options] if listed.display else []
+        async def offers(*names: str) -> None:
+            await until(pilot, lambda: [str(one.prompt).split("  ")[0] for one in listed.options] == [*names])
+            assert listed.display
 
-        await until(pilot, lambda: offers() == ["photos", "reviews.csv"])
-        assert "18 examples in 2 classes" in screen_text(pilot)
+        await offers("photos", "reviews.csv")
+        await shows(pilot, "18 examples in 2 classes")
         await pilot.press(*"review 84")
-        await until(pilot, lambda: offers() == ["tfds:imdb_reviews"])
-        assert "84 MB to download" in screen_text(pilot)
+        await offers("tfds:imdb_reviews")
+        await shows(pilot, "84 MB to download")
         await pilot.press("ctrl+u")
-        await until(pilot, lambda: offers() == ["photos", "reviews.csv"])
+        await offers("photos", "reviews.csv")
         await pilot.press("down", "enter")
         await until(pilot, lambda: line.value == "reviews.csv" and "label=label" in screen_text(pilot))
         assert not listed.display
 
 
 @pytest.mark.usefixtures("known_names")
-async def test_your_data_is_looked_at_asked_about_and_listed_as_a_preset(tmp_path: Path) -> None:
+async def test_your_data_is_looked_at_asked_about_listed_and_saved_as_a_preset(tmp_path: Path) -> None:
     table = tmp_path / "digits-cnn.csv"  # the name of a preset, too
     table.write_text("rooms,price\n" + "".join(f"{n % 7},{n * 1.5}\n" for n in range(60)))
     async with opened((80, 24)) as (pilot, app):
         await pilot.press("slash")
-        await until(pilot, lambda: isinstance(app.screen, Find))
-        line, found = app.screen.query_one(Input), app.screen.query_one("#found", Static)
+        dialog = await opens(pilot, Find)
+        line, found, answers = dialog.query_one(Input), dialog.query_one("#found", Static), dialog.query_one(OptionList)
         line.value = str(tmp_path / "nothing")
         await pilot.press("enter")
         await until(pilot, lambda: found.has_class("-failed"))
         line.value = str(table)
         await pilot.press("enter")
-        answers = app.screen.query_one(OptionList)
         await until(pilot, lambda: answers.display and answers.has_focus)
         assert [str(option.prompt) for option in answers.options] == ["price", "rooms"]
         await pilot.press("enter")
@@ -482,23 +432,27 @@ async def test_your_data_is_looked_at_asked_about_and_listed_as_a_preset(tmp_pat
         answer = "--set data.options.label=price --set name=my-digits-cnn"
         await until(pilot, lambda: app.panel.command == f"tpu-console run {table} {answer}")
         assert app.row("data.options.path").text == str(table)
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: isinstance(app.screen, SavePreset))
-        app.screen.query_one("#save-name", Input).value = "prices"
-        await pilot.press("tab", *"Prices", "enter")
-        await until(pilot, lambda: app.panel.command == "tpu-console run prices")
-        saved = load_preset(tmp_path / "home" / "presets" / "prices.toml").config
-        assert (saved.dataset, saved.data.options["path"]) == ("table-csv", str(table))
         await type_into(pilot, app, "batch_size", "16")
+
+        await pilot.press("ctrl+s")
+        save = await opens(pilot, SavePreset)
+        name, problem = save.query_one("#save-name", Input), save.query_one(".problem", Static)
+        name.value = "mnist-mlp"
+        await pilot.press("tab", *"Prices", "enter")
+        await until(pilot, lambda: "already" in str(problem.render()))
+        name.value = "prices"
+        await pilot.press("enter")
+        await until(pilot, lambda: app.panel.command == "tpu-console run prices")
+        saved = load_preset(tmp_path / "home" / "presets" / "prices.toml")
+        assert (saved.about.title, saved.config.dataset) == ("Prices", "table-csv")
+        assert (saved.config.batch_size, saved.config.data.options["path"]) == (16, str(table))
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: bool(app.started))
-        assert app.started[0].dataset == "table-csv"
+        await until(pilot, lambda: app.started == [saved.config])
 
 
 async def test_a_path_is_completed(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     complete = PathSuggester().get_suggestion
     assert await complete(f"{tmp_path}/ph") == f"{tmp_path}/photos"
-    assert await complete(f"{tmp_path}/photos") is None
-    assert await complete(f"{tmp_path}/none/ph") is None
-    assert await complete("tfds:mn") is None
+    for other in (f"{tmp_path}/photos", f"{tmp_path}/none/ph", "tfds:mn"):
+        assert await complete(other) is None
