@@ -4,21 +4,17 @@ Out of each of `make_led_out` leads one thing: a link, a hard link or a pipe in 
 follow it. What the values of the others name may not be run, called, read or written.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tomli_w
 
 from tests.hostile_runs import EVENT_CLASSES, HOSTILE, NAMES, T0, epoch, fit, hostile_event, line, started
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CANARY = "CANARY"
 """Stands in every file outside of the runs: what shows it or copies it has followed a link."""
@@ -83,7 +79,6 @@ def led_out(folder: Path, name: str, elsewhere: Path, kind: str, *, is_folder: b
 
 
 def canary_of(suffix: str) -> bytes:
-    """Return a canary that keeps a file of this kind readable."""
     kinds = {".toml": f"# {CANARY}\n".encode(), ".jsonl": line(message=CANARY), ".csv": f"{CANARY}\n".encode()}
     return {**kinds, ".json": b"\n" * 3, ".keras": b""}.get(suffix, CANARY.encode())
 

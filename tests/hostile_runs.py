@@ -4,21 +4,17 @@
 reader has to get through all of it without hanging, without a traceback and without sending a control sequence.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import types
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tpu_console.engine.runs.events import Replica, ReplicaMemory, Sample
 from tpu_console.engine.runs.journal import EVENT_TYPES
 from tpu_console.engine.runs.metrics import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MARK = "EVILMARK"
 """Stands in every payload, behind the control characters, so that a sequence of the console's own is not mistaken."""
@@ -64,58 +60,48 @@ def hostile_event(cls: type[Any], at: float = T0, text: str = HOSTILE) -> dict[s
 
 
 def line(type_: Any = "Noticed", at: Any = T0, **values: Any) -> bytes:
-    """Write a journal line."""
     return json.dumps({"v": 1, "t": at, "type": type_, **values}).encode() + b"\n"
 
 
 def started(label: str = "hostile", **config: Any) -> bytes:
-    """Write the line that every run begins with."""
     return line("RunStarted", label=label, source="host", pid=1, host="elsewhere", config=config)
 
 
 def fit(**changes: Any) -> bytes:
-    """Write how training is laid out."""
     plan = {"epochs": 3, "steps_per_epoch": 10, "global_batch": 32, "replica_batch": 32, "steps_per_execution": 1}
     return line("FitStarted", T0 + 1, **{**plan, **changes})
 
 
 def progress(at: float = T0 + 2, **changes: Any) -> bytes:
-    """Write a line of progress."""
     values = {"epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 1.0, "logs": {"loss": 1.0}}
     return line("Progress", at, **{**values, **changes})
 
 
 def epoch(number: Any = 1, **changes: Any) -> bytes:
-    """Write the end of an epoch."""
     values = {"epoch": number, "step": 10, "epoch_steps": 10, "elapsed_s": 2.0, "seconds": 1.0, "compile_s": 0.5}
     values |= {"validation_s": 0.1, "step_ms": 1.0, "examples_per_s": 10.0, "learning_rate": 0.1, "logs": {"loss": 0.5}}
     return line("EpochEnded", T0 + 3, **{**values, **changes})
 
 
 def finished(**changes: Any) -> bytes:
-    """Write the last event of a run that was saved."""
     return line("RunFinished", T0 + 9, **{"outcome": "completed", "reason": "All epochs.", "summary": {}, **changes})
 
 
 def replica(index: int = 0, **changes: Any) -> dict[str, Any]:
-    """Return a replica as plain values."""
     return {"index": index, "device": f"/device:CPU:{index}", "kind": "CPU", "host": "h", **changes}
 
 
 def ready(replicas: list[dict[str, Any]]) -> bytes:
-    """Write that devices are connected."""
     values = {"accelerator": "cpu", "reason": "why", "strategy": "s", "replicas": replicas, "versions": {}}
     return line("AcceleratorReady", T0 + 1, **values)
 
 
 def report(**changes: Any) -> bytes:
-    """Write the report of a run's classes."""
     values = {"classes": [], "matrix": [], "mistakes": [], "examples": 0, "accuracy": 0.0, "balanced_accuracy": 0.0}
     return json.dumps({**values, "not_numbers": 0, "is_partial": False, **changes}).encode()
 
 
 def journal(name: str, *parts: bytes) -> None:
-    """Add a run whose journal holds some bytes."""
     RUNS[name] = lambda run: (run / "events.jsonl").write_bytes(b"".join(parts))
 
 
@@ -130,17 +116,14 @@ def beside(name: str, file: str, content: bytes | Callable[[Path], object]) -> N
 
 
 def nested(depth: int) -> str:
-    """Write JSON or TOML arrays inside each other."""
     return "[" * depth + "]" * depth
 
 
 def zeros(path: Path) -> None:
-    """Make a link to a device that never ends."""
     path.symlink_to("/dev/zero")
 
 
 def loop(path: Path) -> None:
-    """Make a link to itself."""
     path.symlink_to(path.name)
 
 
@@ -151,8 +134,6 @@ def large(path: Path) -> None:
 
 
 def heartbeat(name: str, content: str | bytes) -> None:
-    """Add a run that trains still, by its journal, with a hostile heartbeat."""
-
     def make(run: Path) -> None:
         (run / "events.jsonl").write_bytes(started() + fit() + progress())
         (run / "heartbeat.json").write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -334,12 +315,10 @@ NAMES = (
 
 
 def run_name(number: int) -> str:
-    """Return the name of the folder of the run of that number in `RUNS`."""
     return f"20270101-{number:06d}-hostile"
 
 
 def make_run(folder: Path, name: str) -> Path:
-    """Make one run of `RUNS`; return its folder."""
     run = folder / run_name([*RUNS].index(name))
     run.mkdir(parents=True)
     RUNS[name](run)
@@ -359,7 +338,6 @@ def make_all(home: Path) -> list[Path]:
 
 
 def make_presets(home: Path) -> list[Path]:
-    """Make hostile presets; return their files."""
     folder = home / "presets"
     folder.mkdir(parents=True)
     text = json.dumps(HOSTILE)
@@ -392,7 +370,6 @@ def long_ago(folder: Path) -> None:
 
 
 def is_safe(*texts: str) -> bool:
-    """Whether texts hold nothing that controls or deceives a terminal."""
     return not UNSAFE & set("".join(texts)) and not any(
         "Traceback" in text or "internal error" in text for text in texts
     )

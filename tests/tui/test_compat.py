@@ -1,15 +1,10 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
+import pytest
 from textual.app import App
 from textual.command import CommandList
 
 from tpu_console.tui.compat import command_palette, write_control
-
-if TYPE_CHECKING:
-    import pytest
 
 
 async def test_nothing_is_written_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,13 @@
 """What the program says of a run is true at every event of its journal, against figures computed apart from it."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -26,10 +25,6 @@ from tpu_console.engine.runs.timing import pace
 from tpu_console.tui.following.follow import PlainPrinter
 from tpu_console.tui.text.outcome import best_text, outcome_of
 from tpu_console.tui.widgets.run_header import HeaderView, header_rows, notices_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 RECORDED = Path(__file__).parent.parent / "record" / "runs"
 ADVICE = re.compile(r"Stop the run|Lower the")

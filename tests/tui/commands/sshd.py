@@ -1,7 +1,5 @@
 """A real SSH server on this machine, and an `ssh` that knows it as ``far``."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
@@ -91,13 +89,11 @@ class Server:
         return f"sshd refuses the login of this user: {done.stderr}" if done.returncode else ""
 
     def cut(self) -> None:
-        """End all connections, and go on listening."""
         for child in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 child.kill()
 
     def stop(self) -> None:
-        """End all connections, and stop listening."""
         connections = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
         self._process.wait()

@@ -1,10 +1,9 @@
 """`tpu-console attach ssh://…` over a real SSH server: plain lines, the live screen, and what may go wrong."""
 
-from __future__ import annotations
-
 import os
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +15,6 @@ from tpu_console.engine.errors import RunNotFoundError
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.tui.cli import main
 from tpu_console.tui.commands.opening import ssh_command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 needs_server = pytest.mark.skipif(bool(missing()), reason=missing())
 

@@ -1,19 +1,18 @@
 """The command line in this process: help, presets, suggestions, errors, completion."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from tests.helpers import ROOT
+from tests.tui.calling import Call
 from tests.tui.command_tree import all_commands
 from tests.tui.made_runs import made_run
 from tpu_console.engine.config.reading import valid_keys
@@ -21,11 +20,6 @@ from tpu_console.engine.preflight.topologies import TOPOLOGIES
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.tui.cli import cli
 from tpu_console.tui.commands.options import absolute
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.tui.calling import Call
 
 BUILTIN = [path.stem for path in (ROOT / "presets").glob("*.toml")]
 

@@ -1,28 +1,28 @@
-"""The real program on real training: exit codes, signals, pipes."""
+"""The real program on real training: exit codes, signals, pipes, and the files of a user as the README says."""
 
-from __future__ import annotations
-
+import csv
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
-from tests.helpers import LIMIT_S, wait_until
+from tests.helpers import LIMIT_S, ROOT, wait_until
+from tests.images import write_image_folder
 from tests.tui.forked_program import FORKED, forking
+from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.tui.cli import main
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PROGRAM = [sys.executable, "-c", "import sys; from tpu_console.tui.cli import main; sys.exit(main())"]
 FOREVER = ["--epochs", "100000"]
@@ -59,7 +59,6 @@ class Runner:
 
     @property
     def run(self) -> RunDirectory:
-        """The only run there is."""
         (run,) = list_runs(self.home / "runs")
         return run
 
@@ -68,7 +67,6 @@ class Runner:
         return any(text in journal.read_text() for journal in journals)
 
     def train_until(self, text: str, *args: str) -> subprocess.Popen[str]:
-        """Start training and wait until the journal holds a text."""
         process = self.start(*TRAIN, *args)
         wait_until(lambda: self.journal_has(text))
         return process
@@ -90,7 +88,6 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 
 def end_all(home: Path) -> None:
-    """Kill whatever trains in a home."""
     for run in list_runs(home / "runs"):
         with suppress(psutil.Error, OSError, ValueError):
             psutil.Process(json.loads(run.heartbeat.read_text())["pid"]).kill()
@@ -210,3 +207,46 @@ def test_killed_host_ends_with_1_and_says_so(real_runner: Runner) -> None:
     assert code == 1
     assert "without reporting" in err
     assert "Log: " in err
+
+
+def test_the_commands_of_the_readme_train_on_photos_and_predict_others(tmp_path: Path) -> None:
+    photos = write_image_folder(tmp_path / "photos", per_class=20, size=(16, 16))
+    (photos / "rose" / "cut.jpg").write_bytes((photos / "rose" / "rose_0.jpg").read_bytes()[:99])
+    write_image_folder(tmp_path / "others", per_class=5, size=(16, 16), seed=1)
+    (tmp_path / "new").mkdir()
+    for file in (tmp_path / "others").rglob("*.jpg"):
+        file.rename(tmp_path / "new" / file.name)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = readme.partition("**Train on your own files**")[2].split("```")[1]
+    lines = [shlex.split(line, comments=True)[1:] for line in block.strip().splitlines()]
+    assert [line[0] for line in lines] == ["inspect", "run", "predict"]
+    runner = Runner(tmp_path, forks=True)
+    told = {}
+    for line in lines:
+        code, told[line[0]], err = runner.finish(*line)
+        assert code == 0, err
+    assert " run ./photos\n" in told["inspect"]
+    assert "1 of 61 images in " in told["run"].partition("loading data")[0]
+    rows = list(csv.DictReader((tmp_path / "labels.csv").open()))
+    assert len(rows) == 15
+    assert np.mean([row["file"].startswith(row["label"]) for row in rows]) > 0.9
+    assert load_config(runner.run.config).data.options["path"] == str(photos)
+
+
+def test_reviews_are_trained_on_once_the_label_is_named(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    with (tmp_path / "reviews.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["what", "verdict", "stars"])
+        for number in range(100):
+            words = [f"word{index}" for index in random.integers(0, 50, 12)]
+            words[int(random.integers(0, 12))] = "dull" if number % 2 else "moving"
+            table.writerow([" ".join(words), "down" if number % 2 else "up", number % 5])
+    command = [*FORKED, "run", str(tmp_path / "reviews.csv"), "--epochs", "1"]
+    forked = Terminal(*command, home=tmp_path, size=(120, 60), program=sys.executable, environment=forking())
+    with closing(forked) as terminal:
+        terminal.wait_for("Which column has the labels? (verdict, stars)")
+        terminal.press(*"verdict", "enter")
+        assert terminal.wait() == 0
+    (run,) = list_runs(tmp_path / "runs")
+    assert load_config(run.config).data.options["label"] == "verdict"

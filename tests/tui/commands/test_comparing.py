@@ -1,24 +1,17 @@
 """`tpu-console runs compare` in this process."""
 
-from __future__ import annotations
-
 import re
 import sys
 from itertools import cycle
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from selenium import webdriver
 
 from tests.browser import chromium, needs_chromium
 from tests.helpers import wait_until
+from tests.tui.calling import Call
 from tests.tui.made_runs import made_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-
 
 LOADS = re.compile(r"<(script|link|img)[^>]*(src|href)=")
 

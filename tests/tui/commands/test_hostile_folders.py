@@ -1,9 +1,7 @@
 """Every command, over every hostile run: nothing outside of the runs is changed, shown, copied, run or called.
 
-A command that `USES` does not have fails, so that tomorrow's commands are held to it.
+A command that `GROUPS` does not have fails, so that tomorrow's commands are held to it.
 """
-
-from __future__ import annotations
 
 import ast
 import errno
@@ -16,11 +14,13 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib import import_module
 from io import StringIO
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, Any
 
 import click
 import numpy as np
@@ -41,6 +41,7 @@ from tests.hostile_folders import (
 from tests.hostile_models import lambda_run
 from tests.hostile_runs import is_safe, long_ago
 from tests.made_verdicts import FITS
+from tests.tui.calling import Call
 from tests.tui.command_tree import all_commands
 from tests.tui.live_fakes import screen_text, until
 from tpu_console.engine.config.reading import load_config
@@ -50,28 +51,18 @@ from tpu_console.engine.jobs.job import run_job
 from tpu_console.engine.machine.process_identity import identify
 from tpu_console.engine.messages import Reporter, report_result
 from tpu_console.engine.preflight.cache import save_verdict
-from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.sweeps.folder import Definition, create_sweep
 from tpu_console.presets.catalog import find_preset, save_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.record_table import RecordTable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-    from tpu_console.engine.runs.run_directory import RunDirectory
-
-
 pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True)
 class Use:
-    """How a command is called."""
-
     line: str  # the arguments; {run} is the path of a run, so that it is called for each of them
     may_change: tuple[str, ...] = ()  # what it may write outside of the runs and the caches
     is_silent: bool = False  # whether it is called for runs that seem to train, but do not answer
@@ -98,59 +89,65 @@ KINDS = led_out_kinds(FILES, FOLDERS)
 OF_MODELS = {"model.keras", "hub", "hub/assets", "inputs.json", "config.toml"}
 """What leads out of the runs whose model is converted, which takes seconds."""
 
-JOB = ("home/*.log", "work/out*")
-USES: dict[str, list[Use]] = {
-    "run": [Use("run good --set accelerator=cpu", ("home/own-code", "home/*.json"))],
-    "attach": [Use("attach -- {run}")],
-    "web": [],  # the console: `test_the_console_changes_nothing_outside_of_hostile_folders`
-    "stop": [Use("stop -- {run}", is_silent=True), Use("stop --now --yes -- {run}", is_silent=True, is_form=True)],
-    "pause": [Use("pause -- {run}", is_silent=True)],
-    "continue": [Use("continue -- {run}", is_silent=True, is_form=True)],
-    "checkpoint": [Use("checkpoint -- {run}", is_silent=True, is_form=True)],
-    "set": [Use("set -- {run} epochs=+1", is_silent=True, is_form=True)],
-    "runs profile": [Use("runs profile -- {run}", is_silent=True, is_form=True)],
-    "resume": [Use("resume --epochs 9 -- {run}"), Use("resume --trust --epochs 9 --set seed=3 -- {run}", is_form=True)],
-    "sweep": [Use("sweep --resume {sweep}")],
-    "predict": [Use("predict --data {data} --out out.csv --force --checkpoint best -- {model}", JOB)],
-    "export": [Use("export --script out.py --force -- {run}", JOB)],
-    "presets": [Use("presets")],
-    "inspect": [Use("inspect {home}", JOB), Use("inspect -- {run}", JOB)],
-    "preflight": [Use("preflight good --on v5e-8", JOB)],
-    "tfrecord": [Use("tfrecord {home} out", JOB)],
-    "doctor": [Use("doctor")],
-    "cache": [Use("cache"), Use("cache --clear")],
-    "completion": [Use("completion bash")],
-    "runs list": [Use("runs list --json")],
-    "runs show": [Use("runs show --json -- {run}")],
-    "runs compare": [Use("runs compare --csv -- {run} {good}")],
-    "runs rename": [Use("runs rename -- {run} title")],
-    "runs tag": [Use("runs tag --add a --note n --archive -- {run}")],
-    "runs delete": [
-        Use("runs delete -- {run}", ("home/runs/.trash",)),
-        Use("runs delete --restore -- {name}", ("home/runs/.trash",)),
-        Use("runs delete -- {run}", ("home/runs/.trash",)),
-        Use("runs delete --empty-trash --yes", ("home/runs/.trash",)),
-    ],
-    "runs mirror": [Use("runs mirror -- {run}", JOB)],
-    "runs import": [Use("runs import -- {run}", JOB)],
-    "runs sweeps": [Use("runs sweeps --csv -- {sweep}"), Use("runs sweeps --stop -- {sweep}")],
-}
-
-TOGETHER = (
-    "attach, runs show, predict",
-    "export, inspect, presets, tfrecord, preflight, doctor, completion, runs list, runs compare, cache",
-    "pause, continue, checkpoint, set, runs profile",
-    "runs rename, runs tag, runs mirror, runs import",
+JOB, TRASH = ("home/*.log", "work/out*"), ("home/runs/.trash",)
+GROUPS: tuple[dict[str, list[Use]], ...] = (
+    {
+        "attach": [Use("attach -- {run}")],
+        "runs show": [Use("runs show --json -- {run}")],
+        "predict": [Use("predict --data {data} --out out.csv --force --checkpoint best -- {model}", JOB)],
+        "resume": [
+            Use("resume --epochs 9 -- {run}"),
+            Use("resume --trust --epochs 9 --set seed=3 -- {run}", is_form=True),
+        ],
+    },
+    {
+        "export": [Use("export --script out.py --force -- {run}", JOB)],
+        "inspect": [Use("inspect {home}", JOB), Use("inspect -- {run}", JOB)],
+        "presets": [Use("presets")],
+        "tfrecord": [Use("tfrecord {home} out", JOB)],
+        "preflight": [Use("preflight good --on v5e-8", JOB)],
+        "doctor": [Use("doctor")],
+        "completion": [Use("completion bash")],
+        "runs list": [Use("runs list --json")],
+        "runs compare": [Use("runs compare --csv -- {run} {good}")],
+        "cache": [Use("cache"), Use("cache --clear")],
+        "run": [Use("run good --set accelerator=cpu", ("home/own-code", "home/*.json"))],
+    },
+    {
+        "pause": [Use("pause -- {run}", is_silent=True)],
+        "continue": [Use("continue -- {run}", is_silent=True, is_form=True)],
+        "checkpoint": [Use("checkpoint -- {run}", is_silent=True, is_form=True)],
+        "set": [Use("set -- {run} epochs=+1", is_silent=True, is_form=True)],
+        "runs profile": [Use("runs profile -- {run}", is_silent=True, is_form=True)],
+        "stop": [
+            Use("stop -- {run}", is_silent=True),
+            Use("stop --now --yes -- {run}", is_silent=True, is_form=True),
+        ],
+    },
+    {
+        "runs rename": [Use("runs rename -- {run} title")],
+        "runs tag": [Use("runs tag --add a --note n --archive -- {run}")],
+        "runs mirror": [Use("runs mirror -- {run}", JOB)],
+        "runs import": [Use("runs import -- {run}", JOB)],
+        "runs delete": [
+            Use("runs delete -- {run}", TRASH),
+            Use("runs delete --restore -- {name}", TRASH),
+            Use("runs delete -- {run}", TRASH),
+            Use("runs delete --empty-trash --yes", TRASH),
+        ],
+    },
+    {
+        "runs sweeps": [Use("runs sweeps --csv -- {sweep}"), Use("runs sweeps --stop -- {sweep}")],
+        "sweep": [Use("sweep --resume {sweep}")],
+    },
 )
 """Commands that leave the hostile folders to the next one as they need them, because making those takes longest."""
-
-ALONE = ("run", "stop", "resume", "sweep", "runs delete", "runs sweeps")
-GROUPS = [*(tuple(names.split(", ")) for names in TOGETHER), *((name,) for name in ALONE)]
 
 
 def test_every_command_is_held_to_it() -> None:
     commands = {name for name, command in all_commands().items() if not isinstance(command, click.Group)}
-    assert commands == {*USES} == {"web", *(name for group in GROUPS for name in group)}
+    # `web` opens the console: `test_the_console_changes_nothing_outside_of_hostile_folders`.
+    assert commands - {"web"} == {name for group in GROUPS for name in group}
 
 
 class World:
@@ -201,7 +198,6 @@ class World:
         return found
 
     def written(self) -> list[Path]:
-        """What commands have written."""
         folders = (self.work, self.home / "cache", self.home / "mirror")
         return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
 
@@ -303,15 +299,15 @@ def be_silent(run: Path, process: int) -> None:
         os.utime(run / "heartbeat.json", (time.time() - 30,) * 2)
 
 
-@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group[0])
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: next(iter(group)))
 def test_nothing_outside_of_a_hostile_folder_is_touched(
-    world: World, finished: Path, group: tuple[str, ...], call: Call, calls: Calls
+    world: World, finished: Path, group: dict[str, list[Use]], call: Call, calls: Calls
 ) -> None:
     elsewhere = world.user / "elsewhere"
     elsewhere.mkdir()
     runs = make_led_out(world.home / "runs", elsewhere, finished, FILES, FOLDERS)
     sweeps = make_led_out(world.home / "sweeps", elsewhere, world.sweep, SWEEP_FILES, SWEEP_FOLDERS)
-    uses = [use for command in group for use in USES[command]]
+    uses = [use for of_command in group.values() for use in of_command]
     with subprocess.Popen(["sleep", "600"]) as bystander:
         try:
             if any(use.is_silent for use in uses):
@@ -332,20 +328,19 @@ def test_nothing_outside_of_a_hostile_folder_is_touched(
 
 
 def led_out_kind(run: Path) -> tuple[str, str]:
-    """What leads out of a run, and how; nothing of those of `make_values`."""
     return KINDS.get(run.name, ("", ""))
 
 
-@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group[0])
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: next(iter(group)))
 def test_no_value_of_a_hostile_run_becomes_code_or_an_address(
-    world: World, finished: Path, group: tuple[str, ...], call: Call, calls: Calls
+    world: World, finished: Path, group: dict[str, list[Use]], call: Call, calls: Calls
 ) -> None:
     runs = make_values(world.home / "runs", world.user, finished, calls.address)
     runs.append(lambda_run(world.home / "runs" / "20290105-lambda", world.user / "PWNED").path)
     long_ago(runs[-1])
     sweeps = make_sweep_values(world.home / "sweeps", world.user, world.sweep, calls.address)
     models = {run for run in runs if run.name.endswith(("lambda", "00-reaches", "-path"))}
-    for use in (use for command in group for use in USES[command]):
+    for use in (use for of_command in group.values() for use in of_command):
         if "--trust" in use.line:
             continue  # what is trusted may do all of that
         before = world.snapshot(use.may_change)
@@ -359,7 +354,6 @@ def test_no_value_of_a_hostile_run_becomes_code_or_an_address(
 
 
 def assert_no_code(file: Path) -> None:
-    """Check that a program calls nothing that a hostile text names."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".ipynb":
         cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]

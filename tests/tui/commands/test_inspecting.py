@@ -1,15 +1,15 @@
 """`tpu-console inspect` on real files, in its own job process as a person starts it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
+from tests.tui.calling import Call
 from tests.words import write_text_folder
 from tpu_console.engine.data.kinds.formats import config_for, guess
 from tpu_console.engine.data.kinds.table import survey
@@ -17,12 +17,6 @@ from tpu_console.engine.data.kinds.text_pairs import TextPairsOptions, read_pair
 from tpu_console.engine.errors import DataError
 from tpu_console.presets.catalog import load_preset
 from tpu_console.tui.text.inspection import page
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-
 
 pytestmark = pytest.mark.usefixtures("forked_jobs")
 

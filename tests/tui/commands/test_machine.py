@@ -1,17 +1,16 @@
 """`tpu-console doctor` and `cache`: what they print, and trainings that end well, crash, hang or are interrupted."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.engine.machine.recorded import lay_out
 from tests.helpers import LIMIT_S, leave_dead, wait_until
+from tests.tui.calling import Call
 from tests.tui.commands.test_cli_process import Runner
 from tpu_console.engine.doctor.doctor import Report, examine
 from tpu_console.engine.doctor.self_test import Leg
@@ -20,13 +19,7 @@ from tpu_console.engine.machine.environment import look_around
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.storage.paths import cache_folder
 from tpu_console.tui.jobs.self_test import SelfTest
-from tpu_console.tui.text.doctor_report import report_lines
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-    from tpu_console.tui.text.doctor_report import ReportLine
+from tpu_console.tui.text.doctor_report import ReportLine, report_lines
 
 
 def lines_of(name: str, folder: Path, width: int | None) -> tuple[Report, list[ReportLine]]:
@@ -105,7 +98,6 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))

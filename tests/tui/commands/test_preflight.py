@@ -1,14 +1,15 @@
 """`tpu-console preflight` with a real process that says what the job says; the compiler itself is tested elsewhere."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.helpers import replace
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN, result_of, speaking, telling
+from tests.tui.calling import Call
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.errors import ConsoleError
@@ -20,14 +21,6 @@ from tpu_console.tui.jobs import preflights
 from tpu_console.tui.jobs.job_process import log_file
 from tpu_console.tui.jobs.preflights import exit_code, read_verdicts
 from tpu_console.tui.text.verdicts import verdict_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-    from tpu_console.tui.jobs.job_process import Start
-
 
 NAME = "cifar10-vgg-augmented"
 
@@ -46,14 +39,12 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> list[ConsoleError]:
 
 
 @pytest.fixture
-def job(jobs_from: Callable[[Start], None], compiler: list[ConsoleError]) -> Callable[[Start], None]:
-    """Let another process do the job."""
+def job(jobs_from: Callable[[Any], None], compiler: list[ConsoleError]) -> Callable[[Any], None]:
     assert not compiler
     return jobs_from
 
 
 def given() -> dict[str, Any]:
-    """The options that the job was given."""
     options: dict[str, Any] = json.loads(log_file("preflight").read_text().splitlines()[0])
     return options
 
@@ -75,7 +66,7 @@ def test_the_worst_choice_decides_the_exit_code(verdicts: list[Verdict], code: i
     assert exit_code(verdicts) == code
 
 
-def test_a_verdict_is_printed_as_plain_lines(call: Call, job: Callable[[Start], None]) -> None:
+def test_a_verdict_is_printed_as_plain_lines(call: Call, job: Callable[[Any], None]) -> None:
     job(telling([FITS]))
     code, out, err = call("preflight", NAME)
     assert code == 0
@@ -98,7 +89,7 @@ def test_what_has_to_change_is_not_hidden_by_advice_on_speed(verdict: Verdict) -
     assert not [line for line in lines if line.startswith("note")]
 
 
-def test_the_choices_reach_the_job_each_once(call: Call, job: Callable[[Start], None]) -> None:
+def test_the_choices_reach_the_job_each_once(call: Call, job: Callable[[Any], None]) -> None:
     job(telling([FITS]))
     command = ["--on", "v5e-8,v3-8", "--on", "V5LITEPOD-8", "--batch-size", "32", "--batch-size", "128"]
     more = ["--batch-size", "32", "--precision", "mixed_bfloat16", "--search", "--no-cache", "--set", "seed=5"]
@@ -117,7 +108,7 @@ def test_the_choices_reach_the_job_each_once(call: Call, job: Callable[[Start], 
 
 
 def test_the_name_of_data_is_no_function(
-    call: Call, job: Callable[[Start], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, job: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     rows = "".join(f"film no {n},{n % 2}\n" for n in range(100))
@@ -129,7 +120,7 @@ def test_the_name_of_data_is_no_function(
 
 @pytest.mark.parametrize(("options", "jobs"), [([], ["call", "preflight"]), (["--no-call"], ["preflight"])])
 def test_a_dataset_function_of_unknown_shapes_is_called_first(
-    call: Call, job: Callable[[Start], None], tmp_path: Path, options: list[str], jobs: list[str]
+    call: Call, job: Callable[[Any], None], tmp_path: Path, options: list[str], jobs: list[str]
 ) -> None:
     job(telling([FITS]))
     data = f"dataset={tmp_path / 'mine.py'}:data"
@@ -137,7 +128,7 @@ def test_a_dataset_function_of_unknown_shapes_is_called_first(
     assert [name for name in ("call", "preflight") if log_file(name).exists()] == jobs
 
 
-def test_a_custom_model_needs_only_a_dataset(call: Call, job: Callable[[Start], None], tmp_path: Path) -> None:
+def test_a_custom_model_needs_only_a_dataset(call: Call, job: Callable[[Any], None], tmp_path: Path) -> None:
     job(telling([FITS]))
     model = f"{tmp_path / 'mine.py'}:build"
     assert "--set dataset=cifar10" in call.refused("preflight", model)
@@ -148,7 +139,7 @@ def test_a_custom_model_needs_only_a_dataset(call: Call, job: Callable[[Start], 
     assert (config.model, config.dataset, given()["batches"]) == (model, "cifar10", [64])
 
 
-def test_json_holds_every_figure_and_reads_back(call: Call, job: Callable[[Start], None]) -> None:
+def test_json_holds_every_figure_and_reads_back(call: Call, job: Callable[[Any], None]) -> None:
     job(telling([replace(FITS, hosts=2), REFUSED]))
     save_input_speed(find_preset(NAME).config, [{"name": "first", "per_s": 900.0}, {"name": "later", "per_s": 1000.0}])
     code, out, _ = call("preflight", NAME, "--json")
@@ -168,7 +159,7 @@ def test_json_holds_every_figure_and_reads_back(call: Call, job: Callable[[Start
     assert from_dict(fits).bound == FITS.bound
 
 
-def test_a_remembered_answer_needs_no_process(call: Call, job: Callable[[Start], None]) -> None:
+def test_a_remembered_answer_needs_no_process(call: Call, job: Callable[[Any], None]) -> None:
     job(speaking("raise AssertionError"))
     save_verdict(find_preset(NAME).config, FITS)
     assert "cached" in call.out("preflight", NAME)
@@ -186,7 +177,7 @@ def test_without_the_compiler_there_are_a_lower_bound_advice_and_the_line_to_ins
     assert err.splitlines()[-2:] == ["Error: No compiler.", "pip install it"]
 
 
-def test_what_fails_still_gives_the_advice(call: Call, job: Callable[[Start], None]) -> None:
+def test_what_fails_still_gives_the_advice(call: Call, job: Callable[[Any], None]) -> None:
     job(speaking("reporter.error('It failed.', 'Why.', 'What to do.')"))
     code, out, err = call("preflight", "digits-cnn", "--set", "batch_size=17")
     assert (code, "multiple" in out) == (1, True)
@@ -198,7 +189,7 @@ def test_what_fails_still_gives_the_advice(call: Call, job: Callable[[Start], No
 
 
 def test_a_compiler_that_crashes_or_hangs_is_a_sentence_with_the_log(
-    call: Call, job: Callable[[Start], None], monkeypatch: pytest.MonkeyPatch
+    call: Call, job: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job(speaking("os.kill(os.getpid(), 11)"))
     code, _, err = call("preflight", "digits-cnn")

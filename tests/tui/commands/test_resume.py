@@ -1,27 +1,21 @@
 """`tpu-console resume` and `run --resume-if-exists`."""
 
-from __future__ import annotations
-
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.engine.mirror.parts import Training
 from tests.helpers import Host, small_config, wait_until
+from tests.tui.calling import Call
 from tpu_console.engine.runs.events import EpochEnded, Event, MirrorReported, RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of, write_heartbeat
 from tpu_console.engine.runs.journal import JournalReader, JournalWriter
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.following.follow import PlainPrinter, wait_for_life
 from tpu_console.tui.following.overview import read_details
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 def ended(epoch: int) -> EpochEnded:
@@ -29,7 +23,6 @@ def ended(epoch: int) -> EpochEnded:
 
 
 def interrupted(*history: Event) -> RunDirectory:
-    """A run that has a configuration and a journal, and no process."""
     run = Host(small_config(epochs=2), runs_folder(), start=False).run
     write(run, RunStarted("small", "host", 1, "here"), *history)
     return run

@@ -1,7 +1,5 @@
 """The commands on runs, in this process: runs and what it has, show, attach, stop."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -9,11 +7,12 @@ import re
 import shutil
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.made_verdicts import FITS
+from tests.tui.calling import Call
 from tests.tui.made_runs import DONE, made_run
 from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.config.reading import load_config
@@ -23,12 +22,6 @@ from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.run_directory import Annotations, create_run, read_annotations, write_annotations
 from tpu_console.tui.following.follow import follow
 from tpu_console.tui.following.overview import read_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-
 
 STOPPED = RunFinished("stopped", "asked", {})
 

@@ -1,13 +1,13 @@
 """Steering a run that trains from the command line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +24,7 @@ from tests.helpers import (
     timed_events_of,
     wait_until,
 )
+from tests.tui.calling import Call
 from tests.tui.made_runs import DONE, made_run
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
@@ -32,13 +33,6 @@ from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.paths import runs_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-
 
 STEPS, EPOCHS = 100, 2
 
@@ -77,7 +71,6 @@ FIT = events.FitStarted(2, 4, 32, 32, 4)
 
 
 def make_run(*written: events.Event) -> RunDirectory:
-    """Write the journal of a run without a configuration."""
     run = create_run("mine")
     journal = JournalWriter(run.journal)
     for event in written:

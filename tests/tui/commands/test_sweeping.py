@@ -1,21 +1,16 @@
 """`tpu-console sweep` and `tpu-console runs sweeps` in this process; the runs are made, not trained."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.tui.calling import Call
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.sweeps.axes import cells_of, parse_axes
 from tpu_console.engine.sweeps.folder import Sweep, list_sweeps
-
-if TYPE_CHECKING:
-    from tests.tui.calling import Call
 
 SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0, 4: 5000.0}
 

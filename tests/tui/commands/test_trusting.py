@@ -1,14 +1,14 @@
 """A run that the user did not start reaches nothing outside of it, whatever goes on with it."""
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.helpers import Host, fork_host, small_config, the, wait_until
+from tests.tui.calling import Call
 from tests.tui.live_fakes import screen_text, until
 from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.errors import ConsoleError
@@ -21,13 +21,6 @@ from tpu_console.engine.sweeps.driver import main as drive
 from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.setup import SetupScreen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-
 
 CODE = """
 from pathlib import Path

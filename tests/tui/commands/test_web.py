@@ -1,15 +1,14 @@
 """`tpu-console web`: who may open it, over plain HTTP and in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
@@ -20,15 +19,11 @@ from selenium.webdriver import ActionChains, Keys
 
 from tests.browser import chromium, needs_chromium
 from tests.helpers import LIMIT_S, ROOT, wait_until
+from tests.tui.calling import Call
 from tpu_console.tui.commands.web_server import make_handler
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
+Client = TestClient[web.BaseRequest, None]
 
-    from tests.tui.calling import Call
-
-    Client = TestClient[web.BaseRequest, None]
 
 TOKEN = "a-secret"
 

@@ -1,7 +1,5 @@
 """Which run is best, what differs, and how that is written."""
 
-from __future__ import annotations
-
 import csv
 import math
 

@@ -1,16 +1,17 @@
 """A run that is frozen: every view says so, shows a stop that waits, and sees it come back."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.helpers import LIMIT_S, BeatingProcess, has, wait_until
+from tests.tui.calling import Call
 from tests.tui.live_fakes import FakeEngine, live, screen_text, until
 from tests.tui.screens.test_runs import Host
 from tests.tui.widgets.test_run_header import TRAINING, state_of, view_of
@@ -23,12 +24,6 @@ from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.following.follow import PlainPrinter
 from tpu_console.tui.widgets.run_header import header_rows, status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.tui.calling import Call
 
 DAYS_S = 2 * 86_400.0
 

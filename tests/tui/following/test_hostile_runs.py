@@ -1,17 +1,13 @@
 """Hostile run folders, presets and texts: every command copes with them, and none of them controls the terminal."""
 
-from __future__ import annotations
-
 import json
-import os
 import re
-import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from msgspec import to_builtins
 
-from tests.helpers import LIMIT_S
 from tests.hostile_runs import (
     EVENT_CLASSES,
     HOSTILE,
@@ -26,8 +22,10 @@ from tests.hostile_runs import (
     make_presets,
     make_run,
 )
+from tests.tui.calling import Call
+from tests.tui.commands.test_cli import as_bash_asks
 from tests.tui.live_fakes import screen_text, send, until
-from tests.tui.terminal_driver import PROGRAM, Terminal
+from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConfigError
 from tpu_console.engine.runs.follower import RunFollower
@@ -35,16 +33,11 @@ from tpu_console.engine.runs.journal import JournalReader, printable_line
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.timing import pace
 from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.cli import cli
 from tpu_console.tui.following.overview import read_details
 from tpu_console.tui.following.run_page import page, plain_values
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.widgets.setup_parts import PresetList
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-
 
 UNREADABLE = {
     name for name in RUNS if re.fullmatch("journal is (a folder|a pipe|a device|a link to itself|forbidden)", name)
@@ -66,7 +59,6 @@ DRAWN = {
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with every hostile run and preset."""
     home = tmp_path_factory.mktemp("hostile")
     for run in make_all(home):
         long_ago(run)
@@ -79,35 +71,23 @@ def home(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return corpus
 
 
-def test_the_list_has_every_run_and_says_which_cannot_be_read(home: Path, call: Call) -> None:
-    code, out, err = call("runs", "--json")
-    assert (code, is_safe(out, err)) == (0, True)
-    listed = json.loads(out)
+def test_lists_have_every_run_and_preset_and_say_which_cannot_be_read(home: Path, call: Call) -> None:
+    listed = call.json("runs")
     assert len(listed) == len(RUNS) + len(NAMES)
     assert sum(run["state"] == "unreadable" and bool(run["problem"]) for run in listed) == len(UNREADABLE)
+    for arguments in (("runs",), ("runs", "--json"), ("presets",), ("presets", "--json")):
+        code, out, err = call(*arguments)
+        assert (code, is_safe(out, err), MARK in out) == (0, True, True)
+    for name in ("pipe", "device", "folder", "large", "loop", "nested", "settings", "keys"):
+        assert f"/{name}.toml: " in err
 
 
-def test_presets_that_can_be_used_are_listed_and_the_others_are_a_line_each(home: Path, call: Call) -> None:
-    for options in ([], ["--json"]):
-        code, out, err = call("presets", *options)
-        assert (code, is_safe(out, err), "texts" in out) == (0, True, True)
-        for name in ("pipe", "device", "folder", "large", "loop", "nested", "settings", "keys"):
-            assert f"/{name}.toml: " in err
-
-
-def test_runs_with_hostile_names_are_found_by_the_name_that_is_shown(home: Path, call: Call) -> None:
-    for folder in (home / "runs").iterdir():
-        if folder.name in NAMES:
-            assert is_safe(call.out("show", "--", RunDirectory(folder).run_id))
-
-
-def test_the_shell_is_offered_names_that_are_safe(home: Path) -> None:
-    words = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": "tpu-console runs show ", "COMP_CWORD": "3"}
-    offered = subprocess.run(
-        [PROGRAM], env=os.environ | words, capture_output=True, text=True, timeout=LIMIT_S, check=True
-    )
-    assert len(offered.stdout.splitlines()) == len(RUNS) + len(NAMES)
-    assert is_safe(offered.stdout, offered.stderr)
+def test_runs_with_hostile_names_are_found_by_the_name_that_is_shown_and_completed(home: Path, call: Call) -> None:
+    for name in NAMES:
+        assert is_safe(call.out("show", "--", RunDirectory(home / "runs" / name).run_id))
+    offered = CliRunner().invoke(cli, prog_name="tpu-console", env=as_bash_asks("runs", "show", "")).output
+    assert len(offered.splitlines()) == len(RUNS) + len(NAMES)
+    assert is_safe(offered)
 
 
 @pytest.mark.parametrize("cls", EVENT_CLASSES, ids=lambda cls: str(cls.__name__))
@@ -123,7 +103,6 @@ def test_no_text_of_an_event_keeps_anything_unsafe(tmp_path: Path, cls: type[obj
 
 
 def text_of(values: object) -> str:
-    """All texts of plain values, as they are."""
     if isinstance(values, dict):
         return "".join(f"{key}{text_of(value)}" for key, value in values.items())
     return "".join(map(text_of, values)) if isinstance(values, list | tuple) else str(values)
@@ -221,12 +200,11 @@ def test_no_sequence_of_a_payload_reaches_a_terminal(tmp_path: Path) -> None:
 
 
 def test_no_control_character_is_printed(private_home: Path, call: Call) -> None:
-    long_ago(make_run(private_home / "runs", "every text is hostile"))
-    make_presets(private_home)
-    for arguments in (("show",), ("runs",), ("attach",), ("attach", "--json"), ("presets",)):
-        _, out, err = call(*arguments)
-        assert MARK in out + err, arguments
-        assert is_safe(out, err), arguments
+    run = make_run(private_home / "runs", "every text is hostile")
+    long_ago(run)
+    for arguments in (("show",), ("attach",), ("attach", "--json")):
+        _, out, err = call(*arguments, str(run))
+        assert (MARK in out + err, is_safe(out, err)) == (True, True), arguments
 
 
 async def test_markup_in_a_preset_s_name_is_shown_and_not_obeyed(private_home: Path) -> None:

@@ -1,11 +1,10 @@
 """Overviews of runs, for lists: from the summary of a run that has ended, else from its journal."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,18 +12,13 @@ from tests.helpers import epoch_ended, leave_dead, replace, wait_until
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.events import RunFailed, RunResumed, Steered
 from tpu_console.engine.runs.facts import conclude
+from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
 from tpu_console.tui.following.follow import RunWatcher, follow
 from tpu_console.tui.following.overview import RunReader, read_details, read_overviews
 from tpu_console.tui.text.names import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tpu_console.engine.runs.follower import Snapshot
-
 
 START = events.RunStarted("digits-cnn", "host", 1, "here")
 FIT = events.FitStarted(3, 4, 32, 32, 4, monitor="val_accuracy")
@@ -50,7 +44,6 @@ def add(run: RunDirectory, *history: events.Event) -> None:
 
 
 def watched_once(run: RunDirectory) -> None:
-    """Look at a run as the live screen does."""
     updates: list[Snapshot] = []
     watcher = RunWatcher(run, updates.append)
     watcher.start()
@@ -59,7 +52,6 @@ def watched_once(run: RunDirectory) -> None:
 
 
 def listed() -> dict[str, Any]:
-    """Read the list as the console does, and return it by run."""
     return {overview.run.run_id: overview.as_dict() for overview in read_overviews(list_runs())}
 
 

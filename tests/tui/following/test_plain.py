@@ -1,13 +1,14 @@
 """What plain output says of a run, from events alone; most of it is recorded in `tests/record/texts/plain.txt`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.helpers import epoch_ended, small_config
 from tests.record import of_each, same_text
+from tests.tui.calling import Call
 from tests.tui.tpu_fakes import REMEDY, FakeTpu
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.machine.devices import Hardware
@@ -22,13 +23,6 @@ from tpu_console.tui.following.follow import FIRST_SILENCE_S, LONGEST_SILENCE_S,
 from tpu_console.tui.text.plan_text import plan_lines
 from tpu_console.tui.text.run_lines import crashed_lines
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-
-
 STARTED = events.RunStarted("digits-cnn", "host", 1, "here")
 FIT = events.FitStarted(30, 44, 32, 32, 44, "auto: fits", "val_accuracy")
 _REPLICAS = tuple(events.Replica(index, f"cpu:{index}", "CPU", "here") for index in range(2))
@@ -36,7 +30,6 @@ _SAMPLES = (events.Sample("I read.", "Yo leo.", "yo leo"), events.Sample("Go!", 
 
 
 def epoch(number: int, accuracy: float = 0.975, **changes: Any) -> events.EpochEnded:
-    """An epoch of 44 steps."""
     logs = {"accuracy": 0.9687, "loss": 0.1023, "val_accuracy": accuracy, "val_loss": 0.0811}
     usual = {"seconds": 0.41, "validation_s": 0.05, "step_ms": 9.3, "examples_per_s": 3434.0, "learning_rate": 1.9e-3}
     return epoch_ended(number, logs, steps=44, **(usual | changes))
@@ -50,7 +43,6 @@ class Journal:
         self.printer = PlainPrinter(RunDirectory(path), lambda: self.now)
 
     def feed(self, *given: events.Event, apart_s: float = 1.0) -> list[str]:
-        """Return the lines of some events."""
         records = []
         for event in given:
             records.append(decode(encode(event, self.now)))
@@ -58,7 +50,6 @@ class Journal:
         return self.printer.feed([record for record in records if record is not None])
 
     def idle(self, after_s: float) -> list[str]:
-        """Return the lines after a while without an event."""
         self.now += after_s
         return self.printer.idle()
 
@@ -108,7 +99,6 @@ CASES: dict[str, Sequence[events.Event]] = {
 
 
 def end_epoch(run: FakeTpu, number: int) -> None:
-    """End an epoch of 400 steps."""
     run.write(epoch_ended(number, {"loss": 1.0}, steps=400, seconds=40.0, step_ms=100.0, examples_per_s=10_240.0))
 
 
@@ -140,7 +130,6 @@ def waiting_run(folder: Path) -> FakeTpu:
 
 
 def texts(folder: Path) -> str:
-    """What is printed of all cases."""
     (folder / "run").mkdir()
     (folder / "run" / "model.keras").touch()
     lines = {name: Journal(folder / "run").feed(*case) for name, case in CASES.items()}

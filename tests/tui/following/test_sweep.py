@@ -1,9 +1,7 @@
 """The results of a sweep: speed-ups with their spread, tables, bars, and the conclusion."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -12,13 +10,9 @@ from tests.record import of_each, same_text
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.tui.following import sweep as swept
 from tpu_console.tui.following.sweep import Spread, SweepReader, SweepView, conclusion, winner
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0, 4: 5000.0}
 
@@ -28,7 +22,6 @@ def seen(**options: object) -> SweepView:
 
 
 def searched() -> SweepView:
-    """A search of which one trial was pruned."""
     sweep = made_sweep(["batch_size=16..64"], search="tpe", trials=3, metric="val_accuracy")
     for number, (batch, stop) in enumerate([(16, ""), (48, ""), (20, "pruned by the search")]):
         ended = RunFinished("stopped" if stop else "completed", stop, {})
@@ -37,7 +30,6 @@ def searched() -> SweepView:
 
 
 def texts(_folder: Path) -> str:
-    """What is written of made sweeps, in a pipe, on a terminal, as CSV and as Markdown."""
     over = ["batch_size=16,32"]
     views = {
         "a grid": seen(scores={2: 0.95}),

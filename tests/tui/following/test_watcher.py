@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 import shutil
 import threading
+from collections.abc import Callable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,14 +10,9 @@ from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import Liveness
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.tui.following.follow import FASTEST_S, SLOWEST_S, RunWatcher
 from tpu_console.tui.text.outcome import outcome_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 class Updates:

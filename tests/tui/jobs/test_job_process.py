@@ -1,7 +1,5 @@
 """A job's process and what is shown of it: progress, notes, errors, interrupts, a process that dies."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -9,8 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,17 +21,12 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.tui.jobs.job_process import JobProgress, ProgressLines, Step, log_file, run_job
 from tpu_console.tui.terminal.output import encodable
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
 
 def run(code: str) -> dict[str, Any]:
     return run_job("inspect", {}, start=speaking(code))
 
 
 def logged() -> list[str]:
-    """What a job has written to its log, after its options."""
     return log_file("inspect").read_text().splitlines()[1:]
 
 
@@ -179,8 +174,6 @@ def test_a_result_that_came_before_the_interrupt_counts() -> None:
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
-
     now = 100.0
 
     def __call__(self) -> float:
@@ -218,7 +211,6 @@ def test_in_a_pipe_a_line_comes_at_most_every_five_seconds_also_for_a_silent_ste
 
 
 def at(step: Step, seconds: float, began_with: int = 0) -> JobProgress:
-    """A job that has been at a step for so many seconds."""
     times = itertools.chain([0.0], itertools.repeat(seconds))
     progress = JobProgress(lambda: next(times))
     progress.feed(replace(step, done=began_with))

@@ -1,12 +1,12 @@
-from __future__ import annotations
-
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.helpers import small_config
 from tests.tui.live_fakes import until
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.download import Download
 from tpu_console.engine.data.kinds.named_kind import Feature, NamedFacts
 from tpu_console.engine.errors import DataError
@@ -17,15 +17,9 @@ from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.jobs.run_process import HostedRun, Prewarmer, launch
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tpu_console.engine.config.run_config import RunConfig
-
 
 @pytest.fixture
 def started() -> list[WarmHost]:
-    """The processes that were started."""
     return []
 
 

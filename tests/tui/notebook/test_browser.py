@@ -1,7 +1,5 @@
 """A run that moves in a cell of JupyterLab, in a real browser."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -9,8 +7,9 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipywidgets
 import nbformat
@@ -20,9 +19,6 @@ from tests.browser import chromium, needs_chromium
 from tests.helpers import LIMIT_S, ROOT, the, wait_until
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.run_directory import list_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TRAINING = """
 import math, time
@@ -95,7 +91,6 @@ def _answers(address: str) -> bool:
 
 @pytest.fixture
 def training() -> Iterator[subprocess.Popen[bytes]]:
-    """A loop that trains until it is stopped."""
     process = subprocess.Popen([sys.executable, "-c", _TRAINING], cwd=ROOT)
     yield process
     process.kill()

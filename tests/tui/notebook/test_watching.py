@@ -1,7 +1,5 @@
 """Runs drawn in the cells of real kernels: the picture, the words around it, and what leaves the user's style alone."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -10,8 +8,10 @@ import re
 import socket
 import sys
 import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import nbformat
@@ -32,10 +32,6 @@ from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.runs.timing import pace
 from tpu_console.tui.notebook.watching import draw, figure_of, head, run_line, size_of, tables
 from tpu_console.tui.widgets.run_header import HeaderView
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _FIT = """
 import keras, numpy as np
@@ -60,7 +56,6 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plain(cell: Any) -> list[str]:
-    """The texts of a cell's displays, in order."""
     return [output.data["text/plain"] for output in cell.outputs if output.output_type == "display_data"]
 
 
@@ -87,20 +82,16 @@ def test_a_saved_notebook_holds_one_picture_and_the_tables_of_every_run() -> Non
 
 
 class _Kernel:
-    """A kernel whose messages a test reads."""
-
     def __init__(self) -> None:
         self.manager, self.client = start_new_kernel(kernel_name="python3", env=dict(os.environ))
 
     def wait_for(self, kind: str, condition: Callable[[Any], bool] = lambda _: True) -> Any:
-        """Return the next message of a kind that fulfils a condition."""
         while True:
             message = self.client.get_iopub_msg(timeout=LIMIT_S)
             if message["msg_type"] == kind and condition(message["content"]):
                 return message
 
     def status_of(self, asked: str) -> str:
-        """Return how a cell ended."""
         while (reply := self.client.get_shell_msg(timeout=LIMIT_S))["parent_header"]["msg_id"] != asked:
             pass
         return str(reply["content"]["status"])

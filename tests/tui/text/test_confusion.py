@@ -1,29 +1,21 @@
 """Scores and matrix as text, by themselves and in `tpu-console runs show`."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rich.cells import cell_len
 
 from tests.helpers import replace
 from tests.record import of_each, same_text
+from tests.tui.calling import Call
 from tests.tui.class_reports import even_report
 from tests.tui.made_runs import made_run
-from tpu_console.engine.runs.class_report import ClassScore
+from tpu_console.engine.runs.class_report import ClassReport, ClassScore
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.text.confusion import clean, headline, layout_of, matrix_lines, mistake_text, ordered, score_lines
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.tui.calling import Call
-    from tpu_console.engine.runs.class_report import ClassReport
-
 
 PLANTS = ["healthy", "multiple_diseases", "rust", "scab"]
 
@@ -46,7 +38,6 @@ CASES: dict[str, tuple[ClassReport, int | None]] = {
 
 
 def texts(_folder: Path) -> str:
-    """What is written of all cases."""
     return of_each(
         {
             name: [

@@ -1,8 +1,6 @@
 """What is said of hosts, replicas and the input; most of it is recorded in `tests/record/texts/hosts.txt`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,6 @@ from tpu_console.tui.text import hosts
 from tpu_console.tui.text.hosts import account_of, hosts_of, input_verdict, validating_text
 from tpu_console.tui.text.tables import Column
 from tpu_console.tui.widgets.replica_panel import table_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def made_states(folder: Path) -> dict[str, tuple[RunState, int, int]]:
@@ -41,7 +36,6 @@ def made_states(folder: Path) -> dict[str, tuple[RunState, int, int]]:
 
 
 def texts(folder: Path) -> str:
-    """What is written of them."""
     written = {}
     for name, (state, width, chosen) in made_states(folder).items():
         table = table_of(state, width, chosen)

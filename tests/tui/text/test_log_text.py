@@ -1,7 +1,5 @@
 """The log as messages: real lines of TensorFlow, XLA, JAX, Python's logging and tracebacks."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpu_console.tui.text.log_text import Message, crash_in, read_messages

@@ -1,10 +1,9 @@
 """Numbers, tables and encodings of plain output."""
 
-from __future__ import annotations
-
 import io
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -14,9 +13,6 @@ from tpu_console.tui.terminal.output import complain_about, say, speaks_utf8
 from tpu_console.tui.text import numbers
 from tpu_console.tui.text.cells import clipped, end_of, widest
 from tpu_console.tui.text.tables import Bar, Column, as_csv, as_html, bar_chart, fields, for_json, table, wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GIB = 1 << 30
 COLUMNS = [Column("run", 9), Column("epochs", 5, right=True), Column("started", 1)]

@@ -1,8 +1,6 @@
 """How the end of a run is described."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,14 +9,11 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.events import Alerted, CheckpointSaved, RunFinished, StopRequested
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import encode
+from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.jobs.run_process import launch_resumed
-from tpu_console.tui.text.outcome import can_resume, continue_changes, next_commands, outcome_of
+from tpu_console.tui.text.outcome import Ending, can_resume, continue_changes, next_commands, outcome_of
 from tpu_console.tui.text.run_lines import finished_lines
-
-if TYPE_CHECKING:
-    from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.runs.state import RunState
-    from tpu_console.tui.text.outcome import Ending
 
 
 def test_the_key_that_resumes_a_run_makes_the_changes_of_the_command() -> None:

@@ -1,7 +1,5 @@
 """Pictures and bars as a terminal shows them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -23,7 +21,6 @@ def halves(height: int = 16, width: int = 16) -> Picture:
 
 
 def shown(lines: list[str], columns: int = 80) -> Any:
-    """The screen of a terminal that got these lines."""
     screen = pyte.Screen(columns, max(24, len(lines) + 1))
     pyte.Stream(screen).feed("\r\n".join(lines))
     return screen

@@ -1,8 +1,6 @@
 """The page about traced steps; most of it is recorded in `tests/record/texts/profile.txt`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +9,6 @@ from tests.record import of_each, same_text
 from tpu_console.engine.runs.events import AcceleratorReady, Compiled, FitStarted, Profiled, RunStarted, Spent
 from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.text.profile import profile_lines, reason_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMPUTED = Profiled(
     epoch=1,
@@ -83,7 +78,6 @@ BEFORE = {
 
 
 def texts(_folder: Path) -> str:
-    """What is written of all cases."""
     pages = {name: profile_lines(state, 78) for name, state in CASES.items()}
     other = ("in other-run", COMPUTED)
     pages |= {name: profile_lines(traced(trace), 78, before=other) for name, trace in BEFORE.items()}

@@ -1,7 +1,5 @@
 """What was asked of a run, its budget and its mirror, in words."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

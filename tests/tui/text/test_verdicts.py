@@ -1,8 +1,6 @@
 """Verdicts in words; most of them are recorded in `tests/record/texts/verdicts.txt`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,6 @@ from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.likely import QuotaShare, kaggle_share
 from tpu_console.engine.preflight.result import BatchFigures, Likely, Verdict, Waste
 from tpu_console.tui.text.verdicts import detail_lines, quota_cell, verdict_lines
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FULL = int(15.75 * GIB)
 ALL = [FITS, replace(FITS, tpu="v3-8"), TOO_LARGE, REFUSED, UNKNOWN]
@@ -61,7 +56,6 @@ CASES: dict[str, list[Verdict]] = {
 
 
 def texts(_folder: Path) -> str:
-    """What is written of them in a pipe, and of several on a terminal."""
     written = {name: lines_of(*verdicts) for name, verdicts in CASES.items()}
     return of_each({**written, "several choices, 80 columns": lines_of(*ALL, width=80)})
 
