@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import jpeg, others, small_steps, starts, tfds_reading, throughput, watching
+from tests.bench import others, reading, small_steps, starts, throughput, watching
 from tests.bench.bench import ROOT, Bench, provide_fashion_mnist
 from tests.bench.report import Section, as_markdown, as_text, machine_facts, with_sections
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 ITEMS: dict[str, Callable[[Bench], Section]] = {
     "throughput": throughput.measure,
-    "jpeg": jpeg.measure,
-    "tfds": tfds_reading.measure,
+    "jpeg": reading.jpeg,
+    "tfds": reading.tfds,
     "small-steps": small_steps.measure,
     "first-frame": starts.first_frame,
     "first-step": starts.first_step,

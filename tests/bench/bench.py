@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psutil
 
@@ -24,22 +24,15 @@ from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
+
+Figure = TypeVar("Figure")
 
 COLUMNS, ROWS = 120, 40
 _LEAVE_S = 10.0
 
 
 class Terminal:
-    """Runs a program in a pseudo-terminal; a context manager that ends it.
-
-    Args:
-        command: The program and its arguments.
-        environment: Its environment.
-
-    Attributes:
-        started_at: When it was started, in seconds of `time.perf_counter`.
-    """
+    """Runs a program in a pseudo-terminal; a context manager that ends it. Times are those of `time.perf_counter`."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._master, slave = os.openpty()
@@ -80,30 +73,16 @@ class Terminal:
             if not chunk:
                 return
 
-    @property
-    def size(self) -> int:
-        """Bytes that were drawn so far."""
-        with self._news:
-            return len(self._output)
-
     def send(self, keys: bytes) -> tuple[int, float]:
-        """Press keys; return the bytes drawn before, and when in seconds of `time.perf_counter`."""
-        before = self.size
+        """Press keys; return the bytes drawn before, and when."""
+        with self._news:
+            before = len(self._output)
         pressed_at = time.perf_counter()
         os.write(self._master, keys)
         return before, pressed_at
 
     def wait_for(self, text: bytes, since: int = 0, limit_s: float = 60.0) -> float:
-        """Wait until a text was drawn, and return when it arrived, in seconds of `time.perf_counter`.
-
-        Args:
-            text: Bytes that the program draws in one piece.
-            since: Only look behind so many bytes.
-            limit_s: Longest wait.
-
-        Raises:
-            TimeoutError: It was not drawn.
-        """
+        """Wait until a text was drawn in one piece, behind so many bytes, and return when it arrived."""
         with self._news:
             self._news.wait_for(lambda: self._output.find(text, since) >= 0 or self._is_over, limit_s)
             place = self._output.find(text, since)
@@ -127,9 +106,7 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.process.terminate()
         try:
             self.process.wait(_LEAVE_S)
@@ -143,22 +120,15 @@ class Terminal:
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 _SHARED_DATA = ROOT.parent / "shared" / "data" / "fashion-mnist"
-_LOOK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where measurements run.
+    """Where measurements run."""
 
-    Args:
-        folder: A temporary folder.
-        is_quick: Whether to measure only roughly.
-        variables: More variables for the programs that are measured.
-    """
-
-    folder: Path
-    is_quick: bool
-    variables: Mapping[str, str] = field(default_factory=dict)
+    folder: Path  # a temporary one
+    is_quick: bool  # whether to measure only roughly
+    variables: Mapping[str, str] = field(default_factory=dict)  # more of them for the programs that are measured
 
     @property
     def environment(self) -> dict[str, str]:
@@ -183,6 +153,14 @@ class Bench:
         """Return the rounds to measure."""
         return range(quick if self.is_quick else full)
 
+    def in_turn(self, rounds: range, ways: Mapping[str, Callable[[], Figure]]) -> dict[str, list[Figure]]:
+        """Measure in each round each way once; return the figures of each."""
+        measured: dict[str, list[Figure]] = {name: [] for name in ways}
+        for _ in rounds:
+            for name, measure in ways.items():
+                measured[name].append(measure())
+        return measured
+
     def python(self, *arguments: object) -> list[str]:
         """Return the command that runs this very Python."""
         return [sys.executable, *map(str, arguments)]
@@ -192,11 +170,7 @@ class Bench:
         return [str(Path(sys.executable).parent / "tpu-console"), *map(str, arguments)]
 
     def output(self, command: Sequence[str]) -> str:
-        """Run a program to its end and return what it prints.
-
-        Raises:
-            RuntimeError: It failed; the message holds what it said.
-        """
+        """Run a program to its end and return what it prints; raise `RuntimeError` with what it said if it failed."""
         done = subprocess.run(command, env=self.environment, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
@@ -206,38 +180,26 @@ class Bench:
         """Run a program that prints one JSON object a line, and return them."""
         return [json.loads(line) for line in self.output(command).splitlines()]
 
+    def seconds(self, command: Sequence[str], **variables: str) -> float:
+        """Run a program to its end and return the seconds that it took."""
+        began = time.perf_counter()
+        subprocess.run(command, env=self.environment | variables, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+        return time.perf_counter() - began
+
     def open(self, command: Sequence[str]) -> Terminal:
         """Run a program in a pseudo-terminal."""
         return Terminal(command, self.environment)
 
     def start_detached(self, *arguments: object) -> tuple[RunDirectory, psutil.Process]:
-        """Start a run in the background."""
-        started = json.loads(self.output(self.console("run", *arguments, "--detach", "--json")))
+        """Run a command that trains in the background; return the run, and the process that trains."""
+        started = json.loads(self.output(self.console(*arguments, "--detach", "--json")))
         return RunDirectory(Path(started["path"])), psutil.Process(started["pid"])
-
-    def start_resumed(self, run: RunDirectory) -> tuple[RunDirectory, psutil.Process]:
-        """Resume a run in the background."""
-        started = json.loads(self.output(self.console("resume", run.run_id, "--detach", "--json")))
-        return run, psutil.Process(started["pid"])
 
 
 def journal_of(run: RunDirectory) -> list[dict[str, Any]]:
-    """Return what a run's journal holds; a torn last line is not there yet."""
-    complete = run.journal.read_bytes().rpartition(b"\n")[0]
+    """Return what a run's journal holds, if it is there; a torn last line is not there yet."""
+    complete = run.journal.read_bytes().rpartition(b"\n")[0] if run.journal.exists() else b""
     return [json.loads(line) for line in complete.splitlines()]
-
-
-def wait_until(condition: Callable[[], bool], limit_s: float = 120.0) -> None:
-    """Look again and again until a condition holds.
-
-    Raises:
-        TimeoutError: It never did.
-    """
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("waited in vain")
-        time.sleep(_LOOK_S)
 
 
 def end_process(process: psutil.Process) -> None:

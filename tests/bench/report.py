@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 _PACKAGES = ("tensorflow", "keras", "textual", "plotext", "msgspec", "numpy")
 _DOUBT = 0.05
@@ -29,19 +29,12 @@ _INTRODUCTION = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure.
+    """One figure."""
 
-    Args:
-        what: What was measured.
-        figure: The figure, with its unit.
-        target: What it is to reach; empty where there is none.
-        met: Whether it does; None where there is no target.
-    """
-
-    what: str
-    figure: str
-    target: str = ""
-    met: bool | None = None
+    what: str  # what was measured
+    figure: str  # with its unit
+    target: str = ""  # what it is to reach; empty where there is none
+    met: bool | None = None  # whether it does; None where there is no target
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -51,34 +44,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The figures of one item.
-
-    Args:
-        title: Its heading.
-        how: How they were measured.
-        rows: The figures.
-    """
+    """The figures of one item."""
 
     title: str
-    how: str
+    how: str  # how they were measured
     rows: tuple[Row, ...]
 
 
 def ratio_row(
     what: str, ours: Sequence[float], theirs: Sequence[float], least: float | None = None, most: float | None = None
 ) -> Row:
-    """Compare two series that were measured in turn, round by round.
-
-    Args:
-        what: What `ours` is.
-        ours: Speeds, one a round.
-        theirs: Speeds of the other side in the same rounds.
-        least: The least ratio that meets the target.
-        most: The greatest one.
-    """
+    """Compare two series that were measured in turn, round by round, with the least or the greatest ratio aimed at."""
     ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
-    middle = median(ratios)
-    low, high = interval(ratios)
+    middle, (low, high) = median(ratios), interval(ratios)
     figure = f"{middle:.3f} ({low:.3f}–{high:.3f})"
     if most is not None:
         return Row(what, figure, f"≤ {most:g}", middle <= most)
@@ -124,7 +102,8 @@ def as_text(section: Section) -> str:
 def as_markdown(section: Section, facts: Mapping[str, str]) -> str:
     """Return a section of the page, with what it was measured on."""
     measured = f"Measured: {'; '.join(f'{name} {value}' for name, value in facts.items())}."
-    return "\n\n".join((section.how, measured, _table(_HEADINGS, [row.cells for row in section.rows])))
+    cells = [_HEADINGS, ("---",) * len(_HEADINGS), *(row.cells for row in section.rows)]
+    return "\n\n".join((section.how, measured, "\n".join(f"| {' | '.join(line)} |" for line in cells)))
 
 
 def with_sections(page: str, measured: dict[str, str]) -> str:
@@ -134,28 +113,17 @@ def with_sections(page: str, measured: dict[str, str]) -> str:
     return "\n\n".join(("# Benchmarks", _INTRODUCTION, *sections)) + "\n"
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    rule = ["---"] * len(headings)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rule, *rows))
-
-
 def machine_facts() -> dict[str, str]:
     """Say what the figures were measured on, and when."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line for line in lines if line.startswith("model name")] or [platform.processor() or "unknown"]
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "processor": f"{names[0].partition(':')[2].strip()}, {len(os.sched_getaffinity(0))} cores",
         "memory": f"{memory:.1f} GiB",
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "Python": sys.version.split()[0],
         **{name: version(name) for name in _PACKAGES},
         "load before": f"{os.getloadavg()[0]:.2f}",
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
-from tests.bench.bench import HERE, ROOT, Bench, end_process, wait_until
+from tests.bench.bench import HERE, ROOT, Bench, end_process
 from tests.bench.report import Row, Section, ratio_row
 from tests.bench.small_parts import COUNTER, read_count
-from tests.helpers import replace
+from tests.helpers import replace, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ class Program:
 
     def wait_for_step(self, step: int) -> None:
         """Wait until it has done so many steps, then suspend it."""
-        wait_until(lambda: read_count(self.counter) >= step, _LONGEST_START_S)
+        wait_until(lambda: read_count(self.counter) >= step, limit_s=_LONGEST_START_S)
         self._send(psutil.Process.suspend)
 
     def take_turn(self) -> tuple[int, float]:
@@ -62,12 +62,9 @@ class Program:
 
 
 def take_turns(starts: Mapping[str, Start], first_step: int, turns: int) -> dict[str, float]:
-    """Start programs one after the other and let them take turns; return their steps a second.
+    """Start programs one after the other and let them take turns from a step on; return their steps a second.
 
-    Args:
-        starts: What starts each of them; its argument closes what else it opens.
-        first_step: The first step that counts.
-        turns: How many turns each has.
+    What starts each of them is given a stack that closes what else it opens.
     """
     done, took_s = dict.fromkeys(starts, 0), dict.fromkeys(starts, 0.0)
     with ExitStack() as stack:
@@ -157,7 +154,7 @@ def _start_headless(bench: Bench, stack: ExitStack, preset: Sequence[object]) ->
 
 def _start_watched(bench: Bench, stack: ExitStack, preset: Sequence[object]) -> Program:
     counter = _new_counter(bench)
-    run, host = bench.start_detached(*preset)
+    run, host = bench.start_detached("run", *preset)
     stack.callback(end_process, host)
     terminal = stack.enter_context(bench.open(bench.console("attach", run.run_id)))
     return Program([host, psutil.Process(terminal.process.pid)], counter)

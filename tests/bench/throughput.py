@@ -23,13 +23,13 @@ def measure(bench: Bench) -> Section:
     epochs = 3 if bench.is_quick else 7
     preset = ["fashion-mnist-cnn", "--epochs", epochs, "--set", f"steps_per_epoch={_STEPS}"]
     preset += ["--set", f"validation_freq={epochs}"]
-    plain, headless, watched = [], [], []
-    for _ in bench.rounds(9):
-        script = bench.output(bench.python(HERE / "plain_fashion.py", "--epochs", epochs, "--steps", _STEPS))
-        # The last epoch also validates, on both sides; only the ones between are timed.
-        plain.append(_speed(json.loads(script)["ended_at"][:-1]))
-        headless.append(_speed(epoch_ends(bench.records(bench.console("run", *preset, "--json")))[:-1]))
-        watched.append(_speed(epoch_ends(watch(bench, preset))[:-1]))
+    script = bench.python(HERE / "plain_fashion.py", "--epochs", epochs, "--steps", _STEPS)
+    ways = {
+        "plain": lambda: _speed(json.loads(bench.output(script))["ended_at"]),
+        "headless": lambda: _speed(_epoch_ends(bench.records(bench.console("run", *preset, "--json")))),
+        "watched": lambda: _speed(_epoch_ends(_watch(bench, preset))),
+    }
+    plain, headless, watched = bench.in_turn(bench.rounds(9), ways).values()
     return Section(
         "Throughput of fashion-mnist-cnn",
         f"{epochs} epochs of {_STEPS} steps of {BATCH} images, without the first and the last one. *Plain*: the "
@@ -46,18 +46,18 @@ def measure(bench: Bench) -> Section:
 
 
 def _speed(ends: Sequence[float]) -> float:
-    """Return images a second of the epochs after the first."""
-    return BATCH * _STEPS / median(after - before for before, after in pairwise(ends))
+    """Return images a second of the epochs after the first; the last one also validates, on both sides."""
+    return BATCH * _STEPS / median(after - before for before, after in pairwise(ends[:-1]))
 
 
-def epoch_ends(records: Iterable[dict[str, Any]]) -> list[float]:
+def _epoch_ends(records: Iterable[dict[str, Any]]) -> list[float]:
     """Return when each epoch of a run ended, in seconds since `fit` began."""
     return [record["elapsed_s"] for record in records if record["type"] == "EpochEnded"]
 
 
-def watch(bench: Bench, preset: Sequence[object]) -> list[dict[str, Any]]:
+def _watch(bench: Bench, preset: Sequence[object]) -> list[dict[str, Any]]:
     """Train with the live screen on, from beginning to end, and return the journal."""
-    run, host = bench.start_detached(*preset)
+    run, host = bench.start_detached("run", *preset)
     try:
         with bench.open(bench.console("attach", run.run_id)) as terminal:
             terminal.wait_for(run.run_id.encode())

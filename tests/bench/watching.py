@@ -18,9 +18,9 @@ import psutil
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
-from tests.bench.bench import COLUMNS, ROWS, Bench, wait_until
+from tests.bench.bench import COLUMNS, ROWS, Bench
 from tests.bench.report import Row, Section, limit_row, percentile
-from tests.helpers import replace
+from tests.helpers import replace, wait_until
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     DataReady,
@@ -44,7 +44,7 @@ from tpu_console.tui.charts.chart import MetricChart
 from tpu_console.tui.widgets.chart_grid import curves_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -63,20 +63,24 @@ def long_run(bench: Bench) -> Section:
     run = make_long_run(bench.folder / "home" / "runs", _METRICS)
     rows, state = opening(bench, run, 5, _OPEN_S)
     keys = [seconds for _ in bench.rounds(5) for seconds in open_run(bench, run)[1]]
-    redraws, looks = asyncio.run(redraw(run, state, _METRICS))
+    looks = asyncio.run(redraw(run, state, _METRICS))
     return Section(
         "A run with 1,000,000 progress events",
         f"A journal of {run.journal.stat().st_size / 1e6:.0f} MB, opened with `tpu-console attach` in a "
         "pseudo-terminal of 120×40. Redraw: a chart, after one more point.",
         (
             *rows,
-            limit_row("redraw", median(redraws) * 1e3, _REDRAW_MS, "ms", 1),
-            limit_row("zoom", median(looks["zoom_x"]) * 1e3, _REDRAW_MS, "ms", 1),
-            limit_row("pan", median(looks["pan"]) * 1e3, _REDRAW_MS, "ms", 1),
-            limit_row("cursor, 95th percentile", quantiles(looks["cursor"], n=20)[-1] * 1e3, _CURSOR_MS, "ms", 1),
-            limit_row("key press to repaint", median(keys) * 1e3, 50.0, "ms", 1),
+            _ms_row("redraw", median(looks["redraw"]), _REDRAW_MS),
+            _ms_row("zoom", median(looks["zoom_x"]), _REDRAW_MS),
+            _ms_row("pan", median(looks["pan"]), _REDRAW_MS),
+            _ms_row("cursor, 95th percentile", quantiles(looks["cursor"], n=20)[-1], _CURSOR_MS),
+            _ms_row("key press to repaint", median(keys), 50.0),
         ),
     )
+
+
+def _ms_row(what: str, seconds: float, most_ms: float | None = None) -> Row:
+    return limit_row(what, seconds * 1e3, most_ms, "ms", 1)
 
 
 def opening(bench: Bench, run: RunDirectory, rounds: int, most_s: float | None = None) -> tuple[list[Row], RunState]:
@@ -169,26 +173,31 @@ def open_run(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
     return whole, seconds
 
 
-async def redraw(
-    run: RunDirectory, state: RunState, metrics: Sequence[str]
-) -> tuple[list[float], dict[str, list[float]]]:
-    """Give the charts one more point again and again, then zoom, pan and move the cursor; time their drawing."""
+async def redraw(run: RunDirectory, state: RunState, metrics: Sequence[str]) -> dict[str, list[float]]:
+    """Give the charts one more point again and again, then zoom, pan and move the cursor; return seconds per chart."""
     from tpu_console.tui.app import ConsoleApp
 
     app = ConsoleApp(run=run)
     async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
         screen = await read_screen(pilot)
-        seconds = []
-        state = replace(state, end=None)
+
+        def drawn(change: Callable[..., object], *arguments: object) -> float:
+            began = time.perf_counter()
+            change(*arguments)
+            for pane in screen.grid.on_page:
+                pane.refresh()
+                pane.render_lines(pane.size.region)
+            return (time.perf_counter() - began) / len(screen.grid.on_page)
+
+        state, looks = replace(state, end=None), {"redraw": list[float]()}
         for number in range(1, _REDRAWS + 1):
             state = reduce(state, progress(EVENTS + number, metrics), time.time())
-            seconds.append(_draw(screen, state))
+            looks["redraw"].append(drawn(lambda state=state: screen.grid.show(curves_of(state))))
         screen.action_follow()
-        looks = {
-            action: [_look(screen, action, (-1) ** number) for number in range(_REDRAWS)]
-            for action in ("zoom_x", "pan", "cursor")
-        }
-        return seconds, looks
+        for action in ("zoom_x", "pan", "cursor"):
+            change = getattr(screen, f"action_{action}")
+            looks[action] = [drawn(change, (-1) ** number) for number in range(_REDRAWS)]
+        return looks
 
 
 async def read_screen(pilot: Pilot[int]) -> LiveScreen:
@@ -203,28 +212,6 @@ async def read_screen(pilot: Pilot[int]) -> LiveScreen:
     return screen
 
 
-def _draw(screen: LiveScreen, state: RunState) -> float:
-    """Draw a new state; return the seconds that a chart took."""
-    began = time.perf_counter()
-    screen.grid.show(curves_of(state))
-    return (time.perf_counter() - began + _paint(screen)) / len(screen.grid.on_page)
-
-
-def _look(screen: LiveScreen, action: str, direction: int) -> float:
-    """Zoom, pan or move the cursor; return the seconds that a chart took."""
-    began = time.perf_counter()
-    getattr(screen, f"action_{action}")(direction)
-    return (time.perf_counter() - began + _paint(screen)) / len(screen.grid.on_page)
-
-
-def _paint(screen: LiveScreen) -> float:
-    began = time.perf_counter()
-    for pane in screen.grid.on_page:
-        pane.refresh()
-        pane.render_lines(pane.size.region)
-    return time.perf_counter() - began
-
-
 _TWENTY = ("loss", "accuracy", *(f"head_{number}_loss" for number in range(1, 19)))
 _PICTURE_S, _SHARE_PERCENT = 3.0, 3.0
 _WATCHED_S = 20.0
@@ -237,7 +224,7 @@ def many_curves(bench: Bench) -> Section:
     """Open the run in a terminal, draw its charts without one, then move the cursor while it reports."""
     run = make_long_run(bench.folder / "home" / "runs", _TWENTY)
     rows, state = opening(bench, run, 3)
-    redraws, looks = asyncio.run(redraw(run, state, _TWENTY))
+    looks = asyncio.run(redraw(run, state, _TWENTY))
     first = asyncio.run(_first_pictures(state))
     del state
     share, cursor = _watched(bench, run)
@@ -248,11 +235,11 @@ def many_curves(bench: Bench) -> Section:
         (
             *rows,
             limit_row("first picture of all 20 charts, from curves in memory", first, _PICTURE_S),
-            limit_row("redraw after one more point, per chart", median(redraws) * 1e3, _REDRAW_MS, "ms", 1),
-            limit_row("zoom, per chart", median(looks["zoom_x"]) * 1e3, _REDRAW_MS, "ms", 1),
-            limit_row("pan, per chart", median(looks["pan"]) * 1e3, _REDRAW_MS, "ms", 1),
-            limit_row("arrow key to repaint, median", median(cursor) * 1e3, None, "ms", 1),
-            limit_row("arrow key to repaint, 95th percentile", percentile(cursor, 0.95) * 1e3, _CURSOR_MS, "ms", 1),
+            _ms_row("redraw after one more point, per chart", median(looks["redraw"]), _REDRAW_MS),
+            _ms_row("zoom, per chart", median(looks["zoom_x"]), _REDRAW_MS),
+            _ms_row("pan, per chart", median(looks["pan"]), _REDRAW_MS),
+            _ms_row("arrow key to repaint, median", median(cursor)),
+            _ms_row("arrow key to repaint, 95th percentile", percentile(cursor, 0.95), _CURSOR_MS),
             limit_row("the watching console, of one core", share * 100, _SHARE_PERCENT, "%", 1),
         ),
     )
