@@ -209,7 +209,7 @@ class Mirror:
         self._done.clear()
         self._is_ending, self._failures = True, 0
         self._wake.set()
-        if not self._is_taken and not self._done.wait(1.0):
+        if not self._is_taken and not self._done.wait(self._look_s / 2):
             recorder.enter(Phase.SAVING, f"copying to {self._folder}")
             self._report(self._left())  # for a process that is ended meanwhile
         while not self._is_taken and not self._done.wait(0.2):
