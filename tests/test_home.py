@@ -38,16 +38,17 @@ def written():
 
 
 def test_a_fixture_of_the_session_writes(written):
-    (Path({home!r}) / {more!r}).touch()
+    for name in {more!r}:
+        (Path({home!r}) / name).touch()
 """
 
 
 @pytest.mark.parametrize(
     ("more", "workers", "code"),
-    [("elsewhere", "1", 0), (".keras/new", "0", 1), (".local/share/tpu-console/new", "1", 1)],
+    [(["elsewhere"], "0", 0), ([".keras/new", ".local/share/tpu-console/new"], "1", 1)],
 )
 def test_a_session_that_writes_into_the_user_s_folders_fails(
-    more: str, workers: str, code: int, tmp_path: Path
+    more: list[str], workers: str, code: int, tmp_path: Path
 ) -> None:
     home, test = tmp_path / "user", tmp_path / "test_writing.py"
     old = [home / ".keras" / "old", home / ".local" / "share" / "tpu-console" / "runs" / "old" / "events.jsonl"]
@@ -57,17 +58,11 @@ def test_a_session_that_writes_into_the_user_s_folders_fails(
     test.write_text(_FIXTURES.format(home=str(home), more=more))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TPU_CONSOLE_"))}
     options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "pyproject.toml", "-n", workers, str(test)]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
-        cwd=ROOT,
-        env=kept | {"HOME": str(home)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, env = [sys.executable, "-m", "pytest", *options], kept | {"HOME": str(home)}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout + done.stderr
-    assert (str(home / more) in done.stdout) == bool(code)
-    assert {path for path in home.rglob("*") if path.is_file()} == {*old, home / more}
+    assert [str(home / name) in done.stdout for name in more] == [bool(code)] * len(more)
+    assert {path for path in home.rglob("*") if path.is_file()} == {*old, *(home / name for name in more)}
 
 
 def forked(folder: Path, code: str, *arguments: str) -> Forked:

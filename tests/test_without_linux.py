@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.tui.terminal_driver import PROGRAM, Terminal
+from tests.tui.terminal_driver import Terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,23 +65,25 @@ def mac(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(tmp_path / "site"), "TPU_CONSOLE_HOME": str(tmp_path / "home")}
 
 
-def run(mac: dict[str, str], folder: Path, *command: str) -> str:
-    done = subprocess.run(
-        [PROGRAM, *command], cwd=folder, env=os.environ | mac, capture_output=True, text=True, check=False
-    )
+def run(mac: dict[str, str], folder: Path, *lines: str) -> list[str]:
+    """Return what the program prints for each command line, all in one process."""
+    code = "import sys; from tpu_console.tui.cli import main\nfor line in sys.argv[1:]:\n"
+    code += "    assert main(line.split()) == 0, line\n    print(chr(0), flush=True)"
+    command = [sys.executable, "-c", code, *lines]
+    done = subprocess.run(command, cwd=folder, env=os.environ | mac, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout.split("\0")
 
 
 def test_a_machine_without_proc_plans_trains_and_shows(mac: dict[str, str], tmp_path: Path) -> None:
-    doctor = run(mac, tmp_path, "doctor")
+    trains = "run digits-cnn --set model=mlp --epochs 1 --accelerator cpu"
+    doctor, trained, listed, shown, attached, _ = run(mac, tmp_path, "doctor", trains, "runs", "show", "attach")
     assert "on the CPU" in doctor
     assert "meminfo" not in doctor
-    trained = run(mac, tmp_path, "run", "digits-cnn", "--set", "model=mlp", "--epochs", "1", "--accelerator", "cpu")
     assert "finished" in trained
-    assert "digits-cnn" in run(mac, tmp_path, "runs")
-    assert "val_accuracy" in run(mac, tmp_path, "show")
-    assert "finished" in run(mac, tmp_path, "attach")
+    assert "digits-cnn" in listed
+    assert "val_accuracy" in shown
+    assert "finished" in attached
 
 
 def test_the_screens_open_without_proc(mac: dict[str, str], tmp_path: Path) -> None:

@@ -76,16 +76,22 @@ def test_control_characters_are_removed_and_other_files_stay(run: RunDirectory) 
     assert [path.name for path in run.control.iterdir()] == ["notes.txt"]
 
 
-def test_a_stop_of_an_older_console_is_understood(run: RunDirectory) -> None:
-    (run.control / "stop.json").write_text(json.dumps({"reason": "asked here", "at": 1.0}))
+@pytest.mark.parametrize(
+    ("content", "by"),
+    [
+        (json.dumps({"reason": "asked here", "at": 1.0}), "asked here"),  # of a console of the version before
+        *((content, "asked by a control file") for content in ("", "{", "[]", "{}", "\x00")),
+    ],
+)
+def test_a_file_with_the_name_of_a_stop_is_one_whatever_it_says(run: RunDirectory, content: str, by: str) -> None:
+    (run.control / "stop.json").write_text(content)
     assert is_waiting(run, STOP)
-    (request,) = take_requests(run)
-    assert (request.action, request.by) == ("stop", "asked here")
+    assert take_requests(run) == [Request(Steering.STOP, by, number=STOP)]
     assert not is_waiting(run, STOP)
 
 
 def test_of_many_requests_a_stop_is_read_first(run: RunDirectory) -> None:
-    for number in range(1500):
+    for number in range(1100):
         (run.control / f"{number:020}-0123abcd.json").write_text(json.dumps({"action": "pause", "by": "many"}))
     for by in ("first", "second"):  # of two consoles
         ask(run, Steering.STOP, by)

@@ -45,14 +45,6 @@ def test_a_tick_touches_the_heartbeat_once_a_second(run: RunDirectory) -> None:
     assert touched == [True, False, True]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\x00"])
-def test_a_request_that_cannot_be_read_is_a_request_all_the_same(run: RunDirectory, content: str) -> None:
-    control = Control()
-    (run.control / "stop.json").write_text(content, encoding="utf-8")
-    Heartbeat(run, JournalWriter(run.journal), control).tick()
-    assert control.reason
-
-
 def test_the_first_reason_to_stop_counts_whatever_is_in_its_place(run: RunDirectory) -> None:
     journal, control = JournalWriter(run.journal), Control()
     heartbeat = Heartbeat(run, journal, control)
@@ -172,26 +164,19 @@ def test_a_clock_that_is_set_and_a_viewer_that_was_suspended_change_nothing(
     assert viewer.look() == (ALIVE, 0)
 
 
-def test_a_waiting_stop_is_seen_and_a_run_that_crashed_or_vanished_is_dead(run: RunDirectory) -> None:
-    viewer = Viewer(run)
-    assert not viewer.watch.look().stop_waits
-    ask(run, Steering.STOP, "asked")
-    assert viewer.watch.look().stop_waits
-    leave_dead(run)
-    assert Viewer(run).look() == (DEAD, 0)
-    run.heartbeat.write_text(json.dumps({"waiting": "9" * 5000}), encoding="utf-8")
-    assert Viewer(run).watch.look().waiting is None
-    shutil.rmtree(run.path)
-    assert viewer.look() == (DEAD, 0)
-
-
-def test_the_moment_of_a_heartbeat_and_of_its_process_are_known(run: RunDirectory) -> None:
+def test_a_life_has_what_its_heartbeat_says_and_ends_with_a_crash_or_with_its_folder(run: RunDirectory) -> None:
     viewer = Viewer(run)
     viewer.beat()
     life = viewer.watch.look()
-    assert (life.beat_at, abs(life.since - viewer.now) < HOUR_S) == (viewer.now, True)
-    run.heartbeat.write_text(run.heartbeat.read_text().replace('"since": ', '"since": "soon", "before": '))
-    assert Viewer(run).watch.look().since == 0.0
+    assert (life.stop_waits, life.beat_at, abs(life.since - viewer.now) < HOUR_S) == (False, viewer.now, True)
+    ask(run, Steering.STOP, "asked")
+    assert viewer.watch.look().stop_waits
+    run.heartbeat.write_text(json.dumps({"waiting": "9" * 5000, "since": "soon"}), encoding="utf-8")
+    assert (viewer.watch.look().waiting, viewer.watch.look().since) == (None, 0.0)
+    leave_dead(run)
+    assert viewer.look() == (DEAD, 0)
+    shutil.rmtree(run.path)
+    assert viewer.look() == (DEAD, 0)
 
 
 def test_a_cache_is_old_when_nothing_trains_its_run(tmp_path: Path) -> None:
@@ -282,17 +267,13 @@ def test_a_process_that_ended_and_was_not_waited_for_is_gone() -> None:
 @pytest.fixture
 def in_namespace(tmp_path: Path) -> Iterator[BeatingProcess]:
     """A run that beats in another PID namespace of this machine, as in a container with the same host name."""
-    ways = (["unshare", "--pid", "--fork"], ["unshare", "--user", "--map-root-user", "--pid", "--fork"])
-    if shutil.which("unshare") is None:
-        pytest.skip("there is no unshare here")
-    way = next(
-        (way for way in ways if subprocess.run([*way, "true"], capture_output=True, check=False).returncode == 0), None
-    )
-    if way is None:
-        pytest.skip("this machine allows no new PID namespace")
-    process = BeatingProcess(create_run("contained", tmp_path), [*way, "--kill-child"])
-    yield process
-    process.kill()
+    for way in (["unshare", "--pid", "--fork"], ["unshare", "--user", "--map-root-user", "--pid", "--fork"]):
+        if shutil.which("unshare") and not subprocess.run([*way, "true"], capture_output=True, check=False).returncode:
+            process = BeatingProcess(create_run("contained", tmp_path), [*way, "--kill-child"])
+            yield process
+            process.kill()
+            return
+    pytest.skip("this machine allows no new PID namespace")
 
 
 @on_linux
