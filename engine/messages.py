@@ -1,8 +1,8 @@
-"""The messages that a worker process writes to the process that started it: one JSON object per line.
+"""Starts and ends the processes that do this program's work, and passes on what they report: one JSON object per line.
 
-Each has a ``kind``: ``progress`` (``what``, ``done``, ``total`` or null, ``unit``), ``note`` (``text``), and at the end
-``result`` (the result's own keys) or ``error`` (``what``, ``why``, ``remedy``; ``has_log``, whether a traceback went to
-standard error; ``needs_trust``, whether the user may choose to trust a model). `Reporter` writes them, and
+Each message has a ``kind``: ``progress`` (``what``, ``done``, ``total`` or null, ``unit``), ``note`` (``text``), and at
+the end ``result`` (the result's own keys) or ``error`` (``what``, ``why``, ``remedy``; ``has_log``, whether a traceback
+went to standard error; ``needs_trust``, whether the user may choose to trust a model). `Reporter` writes them, and
 `MessageReader` reads them.
 """
 
@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from .errors import ConsoleError, UntrustedCodeError, one_line
@@ -23,10 +25,37 @@ from .sanitize import printable_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+NO_PLUGINS = ("PYDANTIC_DISABLE_PLUGINS", "true")
+"""Set in the console, so that Pydantic looks for no plugins: that reads the metadata of every package, 30 ms beside 270
+of them. The processes that it starts run the user's code and look for them.
+"""
+
 FAILED, INTERRUPTED = 1, 130  # exit codes of a worker process without a result
 _PROGRESS_EVERY_S = 0.1
 _READ_BYTES = 1 << 16
 _LONGEST_TEXT = 1 << 26  # a picture is a long text
+
+
+def start_module(module: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Start a module of this package, such as ``engine.jobs.job``, in a process of its own session, or raise `OSError`.
+
+    The terminal's Ctrl-C and its end therefore reach it only through this process. Its standard input is empty, unless
+    the options of `subprocess.Popen` say otherwise. The `-P` keeps the current folder off the front of the import path,
+    so that a user's ``engine`` folder does not shadow ours.
+    """
+    environment = options.pop("env", os.environ)
+    kept = {name: value for name, value in environment.items() if (name, value) != NO_PLUGINS}
+    settings = {"stdin": subprocess.DEVNULL, "start_new_session": True, "env": kept, **options}
+    return subprocess.Popen([sys.executable, "-P", "-m", f"tpu_console.{module}", *arguments], **settings)
+
+
+def kill_with_children(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all that it started, by force."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
+    except (ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError):
+            process.kill()
 
 
 class Reporter:
@@ -107,9 +136,10 @@ def report_result(reporter: Reporter, name: str, work: Callable[[], Mapping[str,
 
 
 class MessageReader:
-    """Reads the messages of a worker process, whose texts are made safe to show."""
+    """Reads the messages of a worker process from its pipe; their texts are made safe to show."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        assert stream is not None  # noqa: S101  the process was started with a pipe
         self._stream = stream
         self._rest = b""
 

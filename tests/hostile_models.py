@@ -1,20 +1,16 @@
 """Runs as a stranger might send them: their models leave a marker file behind when their code runs."""
 
-from __future__ import annotations
-
 import json
 import zipfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tests.helpers import small_config
 from tpu_console.engine.runs.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 DIGITS = (8, 8, 1)
 

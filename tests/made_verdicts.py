@@ -1,21 +1,17 @@
 """Verdicts as the compiler's job returns them, and a process that speaks as that job does."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from tests.helpers import ROOT, replace
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from tpu_console.tui.jobs.job_process import Start
+Start = Callable[[str, Mapping[str, Any], Path], subprocess.Popen[bytes]]
 
 GIB = 2**30
 

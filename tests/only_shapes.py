@@ -1,14 +1,9 @@
 """Keras models of which only the shapes count."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @contextmanager

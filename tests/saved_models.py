@@ -1,15 +1,11 @@
 """Real SavedModels as people find them: exported by Keras, in TensorFlow Hub's second format, and from TensorFlow 1."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FEATURES = 6
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpu_console.engine.children import NO_PLUGINS
 from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean, one_line
+from tpu_console.engine.messages import NO_PLUGINS
 from tpu_console.engine.storage.files import make_private_folder, open_private
 from tpu_console.engine.storage.paths import refusal_of, runs_folder, user_path
 

@@ -93,7 +93,7 @@ def reach_verdict(
     except (UnknownShapesError, NotPossibleError) as error:
         return replace(empty, reason=str(error))
     except RefusedError as refusal:
-        return _refused(empty, refusal)
+        return refused(empty, refusal)
 
 
 def _compiled(empty: Verdict, subject: Subject, keep: Callable[[Verdict], None]) -> Verdict:
@@ -160,7 +160,8 @@ def _too_large(empty: Verdict, subject: Subject, training: Any, error: DoesNotFi
     )
 
 
-def _refused(empty: Verdict, refusal: RefusedError) -> Verdict:
+def refused(empty: Verdict, refusal: RefusedError) -> Verdict:
+    """Return the verdict that explains why a model cannot be built, traced or compiled."""
     cause = refusal.cause
     traceback.print_exception(cause, file=sys.stderr)
     says = one_line(cause, 2000)

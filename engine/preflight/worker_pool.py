@@ -18,7 +18,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..accelerators.backend import is_installed
-from ..children import start_module
 from ..config.catalog import is_user_reference
 from ..data.kinds.kind import UnknownShapesError
 from ..data.places import is_remote
@@ -26,7 +25,7 @@ from ..errors import ConsoleError
 from ..findings import Finding, Severity
 from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import free_memory_bytes, usable_cores
-from ..messages import MessageReader, error_of, exit_cause
+from ..messages import MessageReader, error_of, exit_cause, start_module
 from ..storage.paths import runs_folder, user_path
 from .cache import TpuChoice, cached_verdict, compiler_versions, save_verdict
 from .inputs import batch_of
@@ -228,7 +227,7 @@ def _start(number: int, choice: TpuChoice, begun: Verdict | None, **asked: bool)
     }
     with suppress(BrokenPipeError):  # it has ended already, which is noticed soon
         cast("IO[bytes]", process.stdin).write(json.dumps(values | asked).encode() + b"\n")
-    return Worker(number, choice, process, MessageReader(cast("IO[bytes]", process.stdout)))
+    return Worker(number, choice, process, MessageReader(process.stdout))
 
 
 @cache

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..children import start_module
 from ..config.run_config import to_toml
 from ..config.trust import note_start
 from ..errors import ConsoleError
 from ..machine.process_identity import Sight, look_for
+from ..messages import start_module
 from ..runs.control import ask, is_waiting
 from ..runs.events import Steering
 from ..runs.heartbeat import LARGEST_HEARTBEAT, Liveness, liveness_of, write_heartbeat

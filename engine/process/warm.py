@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
-from ..children import start_module
+from ..messages import start_module
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

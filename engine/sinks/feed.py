@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..accelerators.backend import is_installed
-from ..children import start_module
 from ..config.options import sink_project
 from ..config.run_config import RunConfig, flattened
 from ..errors import one_line
 from ..machine.install import install_line
+from ..messages import start_module
 from ..runs.events import EpochEnded, Event, RunFailed, RunFinished, RunResumed, RunStarted
 from ..runs.journal import JournalReader
 from ..runs.run_directory import RunDirectory

@@ -23,12 +23,12 @@ import tomli_w
 from msgspec import Struct
 from pydantic import BeforeValidator, ValidationError
 
-from ..children import start_module
 from ..config.reading import current_keys, read_toml
 from ..config.run_config import RunConfig  # noqa: TC001  pydantic needs it
 from ..config.trust import Reached, check_started, note_start
 from ..config.values import Count, Section
 from ..errors import ConsoleError, RunNotFoundError
+from ..messages import start_module
 from ..runs.run_directory import RunDirectory, cannot_begin, is_run, new_folder
 from ..sanitize import printable
 from ..storage import files

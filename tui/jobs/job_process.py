@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
-from tpu_console.engine.children import kill_with_children, start_module
 from tpu_console.engine.data.download import Arrived
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.messages import MessageReader, error_of, exit_cause
+from tpu_console.engine.messages import MessageReader, error_of, exit_cause, kill_with_children, start_module
 from tpu_console.engine.storage.files import make_private_folder, open_private
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
@@ -258,7 +257,6 @@ class JobProcess:
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield the job's progress and notes until it closes its output; now and then an empty record while silent."""
-        assert self._process.stdout is not None  # noqa: S101  opened as a pipe
         reader = MessageReader(self._process.stdout)
         while (messages := reader.read() if select.select([reader], [], [], _POLL_S)[0] else [{}]) is not None:
             for record in messages:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tpu_console.engine.children import kill_with_children
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
+from tpu_console.engine.messages import kill_with_children
 from tpu_console.engine.process.warm import WarmHost, may_warm
 from tpu_console.engine.runs.events import RunFailed, RunSource
 from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread

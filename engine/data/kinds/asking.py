@@ -19,10 +19,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from ...children import kill_with_children, start_module
 from ...errors import DataError
 from ...machine.install import check_installed
-from ...messages import MessageReader, end_with_parent, error_of, report_result, standard_output_reporter
+from ...messages import (
+    MessageReader,
+    end_with_parent,
+    error_of,
+    kill_with_children,
+    report_result,
+    standard_output_reporter,
+    start_module,
+)
 from ..download import Arrived, Download, reaches, remove_leftovers, reporting
 from ..places import KAGGLE, kaggle_cache, kaggle_parts, locate
 
@@ -48,7 +55,6 @@ def ask(kind: str, options: dict[str, Any], on_fetch: OnFetch = lambda _: None) 
     last, began = dict[str, Any](), time.monotonic()
     try:
         with process:
-            assert process.stdout is not None  # noqa: S101  opened as a pipe
             reader = MessageReader(process.stdout)
             while (read := reader.read()) is not None:
                 for last in read:

@@ -1,11 +1,9 @@
 """How hosts agree on a step: several teams in one process, with a dictionary as JAX's key-value store."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +14,6 @@ from tpu_console.engine.runs.events import HostSampled, Steering
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _MOST = 20_000  # executions of a host that never stops
 TRACE = Request(Steering.PROFILE, "asked by a test", "3", "7")

@@ -1,10 +1,9 @@
 """Which backend a run takes, and why."""
 
-from __future__ import annotations
-
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +13,6 @@ from tpu_console.engine.errors import AcceleratorError, ConfigError
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOTHING = Hardware()
 V5E = Hardware(tpu="/dev/accel0", tpu_kind="v5e", tpu_chips=8)

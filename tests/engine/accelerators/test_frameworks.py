@@ -1,12 +1,10 @@
 """What each framework's class answers, how dispatch is chosen, and which hosts belong to a team."""
 
-from __future__ import annotations
-
 import ast
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +14,6 @@ from tpu_console.engine.accelerators.jax import AHEAD_S
 from tpu_console.engine.accelerators.table import FRAMEWORKS, framework_of
 from tpu_console.engine.runs.events import EpochEnded, Progress
 from tpu_console.engine.runs.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[3]
 NAMES = {*FRAMEWORKS, "JAX", "TENSORFLOW"}

@@ -1,8 +1,8 @@
 """Which machines train together: by the configuration, by a pod, and what is missing or wrong."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +16,6 @@ from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import RunFailed, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.training.train import train_and_report
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 
 def found(tmp_path: Path, name: str = "laptop", environ: Mapping[str, str] | None = None, **changes: Any) -> Any:

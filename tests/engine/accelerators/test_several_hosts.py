@@ -1,19 +1,20 @@
 """Several real host processes on this machine: they train what one would, one is lost, and all stop together."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
 import socket
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.helpers import LIMIT_S, ROOT, Host, all_of, events_of, fork_host, run_forked, small_config, the, wait_until
 from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
@@ -36,13 +37,8 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.run_directory import RunDirectory
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+Start = Callable[..., list[Host]]
 
-    from tpu_console.engine.config.run_config import RunConfig
-
-    Start = Callable[..., list[Host]]
 
 pytestmark = pytest.mark.slow
 
@@ -246,7 +242,7 @@ def test_a_second_signal_ends_a_host_before_the_hosts_have_agreed_to_stop(start:
 def test_a_host_that_never_disconnects_does_not_keep_the_others(start: Start) -> None:
     hosts = "import time; from tpu_console.engine.accelerators import hosts\n"
     before = {0: f"{hosts}hosts.SAVE_LIMIT_S = 1.0\n", 1: f"{hosts}hosts.Team.finish = lambda _: time.sleep(9e9)\n"}
-    first, _ = start(2, config={"epochs": 1}, before=before)
+    first, _ = start(2, config=_FOREVER | {"epochs": 1}, before=before)
     assert first.wait() == 0
     assert the(first.run, RunFinished).outcome == "completed"
 

@@ -1,8 +1,6 @@
 """Private names of JAX: they exist, take what is passed, and have no public replacement."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import jax
 from jax._src import distributed
@@ -11,9 +9,6 @@ from jax._src.lib import _jax
 from tests.helpers import run_forked
 from tpu_console.engine.compat.jax import coordination_client
 from tpu_console.engine.preflight.worker_pool import PREFLIGHT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMPILE = """
 import jax

@@ -1,16 +1,11 @@
 """Private names of other packages are used in the compat modules only."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[3]
 PRIVATE = re.compile(

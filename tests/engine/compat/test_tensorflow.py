@@ -1,7 +1,5 @@
 """Private names of TensorFlow: they exist and do what is expected."""
 
-from __future__ import annotations
-
 import inspect
 import threading
 from contextlib import nullcontext

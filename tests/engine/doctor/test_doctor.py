@@ -1,9 +1,8 @@
 """The results of the doctor in recorded and made-up environments."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +13,6 @@ from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.environment import Environment, Holder, Holders, Lock, look_around
 from tpu_console.engine.machine.install import line_in_cell
 from tpu_console.engine.machine.sources import Package
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,7 +1,5 @@
 """What ``tpu-console doctor --train`` trains, and how it judges what came of it."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

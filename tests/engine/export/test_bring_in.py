@@ -1,9 +1,8 @@
 """What other tools recorded becomes runs: complete, once, and safely."""
 
-from __future__ import annotations
-
 import io
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import pytest
@@ -17,11 +16,7 @@ from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.follower import RunFollower, StateReader
 from tpu_console.engine.runs.heartbeat import Liveness
 from tpu_console.engine.runs.run_directory import find_run, list_runs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.runs.state import RunState
+from tpu_console.engine.runs.state import RunState
 
 LOSSES = [0.9, 0.5, 0.25]
 

@@ -1,9 +1,9 @@
 """Trained models in other formats: they give what the original gives."""
 
-from __future__ import annotations
-
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,12 +14,7 @@ from tests.helpers import run_forked
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.export.export import convert_run
 from tpu_console.engine.messages import Reporter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

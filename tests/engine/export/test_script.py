@@ -1,11 +1,10 @@
 """Runs as plain Keras: the script trains as the run did, reads well, and passes the linter."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import nbformat
@@ -17,6 +16,7 @@ from tests.images import write_image_folder
 from tests.words import write_text_folder
 from tpu_console.engine.code import Imports, assigned, write
 from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.images.files import image_folder
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import ConsoleError, DataError
@@ -25,14 +25,9 @@ from tpu_console.engine.export.keras_code import object_code
 from tpu_console.engine.export.script import Script, data_code, script_of
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.events import AcceleratorReady, DataReady, EpochEnded, FitStarted, Replica
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.state import RunState
 from tpu_console.presets.catalog import find_preset
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 _SHOW_LOSSES = "\nimport json\nprint()\nprint(json.dumps(history.history['loss']))"
 

@@ -1,25 +1,20 @@
 """What the tests of predicting share: training in a moment, and predicting into a file."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.jobs.predict import predict_with_run
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import RunSource
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.training.train import train_and_report
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 def train(config: RunConfig, folder: Path, control: Control | None = None) -> RunDirectory:

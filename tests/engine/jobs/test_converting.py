@@ -1,11 +1,11 @@
 """Converting images into shards: what is written, interrupts, full disks, sources that change, bad images."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +19,6 @@ from tpu_console.engine.data.kinds.tfrecord import open_schema, shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.tfrecord import convert_dataset
 from tpu_console.engine.messages import Reporter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SHARD_MB = 0.02
 DECODING = Decoding((40, 60))

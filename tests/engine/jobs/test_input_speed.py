@@ -1,26 +1,21 @@
 """Measuring the input pipeline in a bounded time, and counting values in bins."""
 
-from __future__ import annotations
-
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.images import write_image_folder
 from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.describing import histogram
 from tpu_console.engine.data.kinds.formats import config_for
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.jobs.inspect import measure
 from tpu_console.engine.messages import Reporter
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
 
 
 def measured(config: RunConfig) -> tuple[dict[str, Any], list[dict[str, Any]]]:

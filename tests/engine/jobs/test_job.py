@@ -1,19 +1,15 @@
 """The process of a job: what it reports, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.helpers import LIMIT_S, ROOT, run_python
 from tpu_console.engine.jobs.job import JOBS
 from tpu_console.engine.messages import FAILED, INTERRUPTED
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 JOB = """
 import os, sys

@@ -1,7 +1,5 @@
 """Predicting images, arrays, texts, translations and ratings with real runs, on files as people have them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

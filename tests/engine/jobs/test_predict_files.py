@@ -1,9 +1,8 @@
 """Predicting: which runs can, and what becomes of the file that is written."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -20,11 +19,6 @@ from tpu_console.engine.jobs.predict import predict_with_run, write_table
 from tpu_console.engine.jobs.trained_run import Checkpoint, open_trained
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.slow
 

@@ -1,16 +1,12 @@
 """Recorded environments as real files: puts a recording's devices, files and processes under a folder to read them."""
 
-from __future__ import annotations
-
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpu_console.engine.machine.sources import Package, Sources, Space
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ENVIRONMENTS = Path(__file__).with_name("environments")
 NAMES = sorted(path.parent.name for path in ENVIRONMENTS.glob("*/recording.toml"))

@@ -1,16 +1,11 @@
 """The accelerators of a machine, read from its device files."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.engine.machine.recorded import put
 from tpu_console.engine.machine.devices import Hardware, detect_hardware, numbered_devices
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_machine_without_accelerators_has_none(tmp_path: Path) -> None:

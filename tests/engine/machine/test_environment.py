@@ -1,7 +1,5 @@
 """The facts about a machine: recorded environments as real files, and this machine."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The command that installs a package."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """The cores and the memory that this process may use: a container's limits as real files, and this machine."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
@@ -11,9 +9,6 @@ from tests.engine.machine.recorded import put
 from tests.helpers import replace
 from tpu_console.engine.machine.resources import free_memory_bytes, usable_cores, used_memory_bytes
 from tpu_console.engine.machine.sources import Sources, this_machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def at(root: Path) -> Sources:

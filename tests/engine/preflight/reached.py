@@ -1,19 +1,13 @@
 """Verdicts that one process reaches with the real compiler; a preflight has a process for each."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from tests.helpers import run_forked
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.engine.preflight.worker_pool import PREFLIGHT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
 
 _REACH = """
 import json, sys
@@ -26,8 +20,8 @@ for name, values in json.loads(sys.argv[2]).items():
     if name == "unreadable":
         import jaxlib._jax
         del jaxlib._jax.mlir.hlo_to_stablehlo
-    choice = TpuChoice(parse_config(values), find_topology(sys.argv[1]))
-    found[name] = reach_verdict(choice, lambda *_: None, search=name == "searched").as_dict()
+    choice, asks = TpuChoice(parse_config(values), find_topology(sys.argv[1])), {"search": name == "searched"}
+    found[name] = reach_verdict(choice, lambda *_: None, **asks, advise=not name.startswith("too-large")).as_dict()
 print(json.dumps(found))
 """
 
@@ -35,7 +29,8 @@ print(json.dumps(found))
 def verdicts_of(configs: Mapping[str, RunConfig], tpu: str, folder: Path, **env: str) -> dict[str, Verdict]:
     """Return the verdicts for a TPU; search the largest batch for the configuration named ``searched``.
 
-    The one named ``unreadable`` meets a jaxlib without the function that reads TensorFlow's programs.
+    The one named ``unreadable`` meets a jaxlib without the function that reads TensorFlow's programs. For names that
+    begin with ``too-large``, no changes are tried.
     """
     asked = {name: config.model_dump(mode="json") for name, config in configs.items()}
     said = run_forked(_REACH, tpu, json.dumps(asked), cwd=folder, env=PREFLIGHT | env)

@@ -1,9 +1,8 @@
 """What is kept of verdicts, and what makes it be forgotten."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +15,6 @@ from tpu_console.engine.preflight.compile import shortage
 from tpu_console.engine.preflight.result import Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.storage.paths import cache_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_saved_verdict_is_read_back() -> None:

@@ -4,8 +4,6 @@
 ``python -m tests.engine.preflight.cases`` asks it again. The cases that do not compile are in `test_refusals`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

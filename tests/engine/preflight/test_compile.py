@@ -1,24 +1,19 @@
 """Real verdicts of the TPU's compiler, against a direct call of it and against counts by hand."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.engine.preflight.reached import verdicts_of
 from tests.helpers import ROOT, run_forked, run_python
-from tpu_console.engine.preflight.cache import choices_of, versions
+from tpu_console.engine.preflight.cache import versions
 from tpu_console.engine.preflight.result import Memory, Outcome, Verdict, from_dict
-from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.worker_pool import PREFLIGHT, reach_verdicts
+from tpu_console.engine.preflight.worker_pool import PREFLIGHT
 from tpu_console.presets.catalog import find_preset
-
-if TYPE_CHECKING:
-    from tpu_console.engine.config.run_config import RunConfig
 
 pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
 pytestmark = pytest.mark.slow
@@ -35,7 +30,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
     The same program and the same compiler say the same, so that is recorded; with any other one they are called.
     """
-    recorded: dict[str, Any] = json.loads(Path(__file__).with_name("direct.json").read_text(encoding="utf-8"))
+    recorded: dict[str, Any] = json.loads((ROOT / "tests/engine/preflight/direct.json").read_text("utf-8"))
     program = b"".join((BREADTH / name).read_bytes() for name in ("direct.py", "models.py"))
     of = {"program": hashlib.sha256(program).hexdigest(), "versions": versions()}
     if recorded["of"] == of:
@@ -104,34 +99,43 @@ def test_operations_agree_with_a_count_by_hand(small: tuple[list[Verdict], list[
         assert verdict.bound.all_reduce_bytes == pytest.approx(exchanged, rel=0.1)
 
 
-def _too_large(config: RunConfig) -> tuple[Verdict, Memory]:
-    """Return the verdict on a configuration that does not fit, and the memory it would take."""
-    choices = choices_of(config, [find_topology("v5e-8")], [], [])
-    (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False)
+@pytest.fixture(scope="module")
+def too_large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verdict]:
+    """The verdicts on two configurations that do not fit."""
+    digits, plants = (find_preset(name).config for name in ("digits-cnn", "plant-pathology-efficientnet"))
+    changes = {
+        "model_options": {"name": "MobileNet", "weights": "imagenet"},
+        "batch_size": 4096,
+        "precision": "mixed_bfloat16",
+        "fine_tuning": plants.fine_tuning.model_copy(update={"after_epochs": 15, "from_layer": 0}),
+    }
+    configs = {
+        "too-large-batch": digits.model_copy(update={"batch_size": TOO_MANY}),
+        "too-large-phase": plants.model_copy(update=changes),
+    }
+    return verdicts_of(configs, "v5e-8", tmp_path_factory.mktemp("home"))
+
+
+def memory_of(verdict: Verdict) -> Memory:
+    """Return the memory that a configuration would take which does not fit."""
     assert verdict.outcome is Outcome.DOES_NOT_FIT, verdict.reason
     assert verdict.memory is not None
     assert verdict.memory.limit == round(15.75 * 2**30)
     assert "exceeds available HBM (15.75G)" in verdict.compiler_says
     assert "15.75 GiB" in verdict.reason
-    return verdict, verdict.memory
+    return verdict.memory
 
 
-def test_what_is_much_too_large_does_not_fit(direct: dict[str, Any]) -> None:
-    _, memory = _too_large(find_preset("digits-cnn").config.model_copy(update={"batch_size": TOO_MANY}))
+def test_what_is_much_too_large_does_not_fit(direct: dict[str, Any], too_large: dict[str, Verdict]) -> None:
+    memory = memory_of(too_large["too-large-batch"])
     refused = re.search(r"([0-9.]+)G.? (?:exceeds available HBM|of 15.75G)", direct["says"])
     assert refused is not None
     assert memory.peak == pytest.approx(float(refused[1]) * 2**30, rel=0.02)
 
 
-def test_the_verdict_on_two_phases_is_that_of_the_second() -> None:
-    preset = find_preset("plant-pathology-efficientnet").config
-    changes = {
-        "model_options": {"name": "MobileNet", "weights": "imagenet"},
-        "batch_size": 4096,
-        "precision": "mixed_bfloat16",
-        "fine_tuning": preset.fine_tuning.model_copy(update={"after_epochs": 15, "from_layer": 0}),
-    }
-    verdict, memory = _too_large(preset.model_copy(update=changes))
+def test_the_verdict_on_two_phases_is_that_of_the_second(too_large: dict[str, Verdict]) -> None:
+    verdict = too_large["too-large-phase"]
+    memory = memory_of(verdict)
     # All weights have their gradients; batch normalization stays as it was trained, and keeps nothing.
     assert memory.optimizer == pytest.approx(2 * 4 * 3.2e6, rel=0.01)
     assert 16 * 2**30 < memory.peak < 25 * 2**30
@@ -144,15 +148,9 @@ def test_the_verdict_on_two_phases_is_that_of_the_second() -> None:
     assert "from epoch 16" in phase
 
 
-@pytest.fixture(scope="module")
-def graph() -> Verdict:
-    """The same preset, to be trained by TensorFlow."""
+def test_a_step_of_tensorflow_comes_to_the_same(small: tuple[list[Verdict], object], tmp_path: Path) -> None:
     config = find_preset("digits-cnn").config.model_copy(update={"batch_size": BATCH, "backend": "tensorflow"})
-    (verdict,) = reach_verdicts(choices_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
-    return verdict
-
-
-def test_a_step_of_tensorflow_comes_to_the_same(graph: Verdict, small: tuple[list[Verdict], object]) -> None:
+    graph = verdicts_of({"graph": config}, "v5e-8", tmp_path, KERAS_BACKEND="tensorflow")["graph"]
     by_jax = small[0][0]
     assert graph.outcome is Outcome.FITS, graph.reason
     assert graph.bound is not None
@@ -201,24 +199,3 @@ def test_on_tensorflow_a_model_of_two_inputs_is_taken_over_and_versions_that_do_
     assert (batch, flops > 64 * 50) == (64 * 3 * 4, True)
     assert parameters == pytest.approx(4 * 51 * (600 + 9000), rel=0.01)
     assert "(tensorflow 2." in refusal
-
-
-# What jaxlib 0.10.2 says when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.
-MISTAKE = """
-from tpu_console.engine.preflight.compile import RefusedError
-from tpu_console.engine.preflight.verdict import _refused
-from tpu_console.engine.preflight.result import Outcome, Verdict
-
-empty = Verdict("v6e-8", 8, 1, 64, "float32", Outcome.UNKNOWN, "")
-cause = RuntimeError("INTERNAL: RET_CHECK failure (external/xla/xla/hlo/ir/hlo_instruction.cc:390) operands")
-verdict = _refused(empty, RefusedError(cause, None))
-print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
-"""
-
-
-def test_an_internal_error_of_the_compiler_is_not_a_verdict_on_the_model(tmp_path: Path) -> None:
-    outcome, reason, says = run_forked(MISTAKE, cwd=tmp_path, env=PREFLIGHT).strip().split(" | ")
-    assert outcome == "could not tell"
-    assert "Internal error" in reason
-    assert "libtpu" in reason
-    assert "hlo_instruction.cc:390" in says

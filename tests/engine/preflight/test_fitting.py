@@ -1,9 +1,9 @@
 """What fills the memory, which changes are worth a compile, and the search for the largest batch."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import keras
 import pytest
@@ -24,10 +24,6 @@ from tpu_console.engine.preflight.fitting import (
 )
 from tpu_console.engine.preflight.result import BatchFigures, Memory
 from tpu_console.engine.preflight.topologies import find_topology
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 GIB = 2**30
 V5E = find_topology("v5e-8")

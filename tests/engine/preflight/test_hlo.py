@@ -3,8 +3,6 @@
 The programs are training steps for one v5e chip, as libtpu 0.0.42 wrote them, without its notes on each instruction.
 """
 
-from __future__ import annotations
-
 import gzip
 from functools import cache
 from pathlib import Path

@@ -1,17 +1,17 @@
 """Shapes of batches without loading data, compared with those of the real pipeline."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
 
 from tests.helpers import small_config
 from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.examples import Input, Nested, Task, map_nested
 from tpu_console.engine.data.kinds.kind import ASSUMED_CLASSES, UnknownShapesError
 from tpu_console.engine.data.kinds.table import load_examples
@@ -19,11 +19,6 @@ from tpu_console.engine.input.pipeline import build_pipeline
 from tpu_console.engine.jobs.preflight import call_dataset
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.preflight.inputs import Batch, batch_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
 
 
 def _expected(element: tuple[Nested, ...], size: int | None) -> Any:

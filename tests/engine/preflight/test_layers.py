@@ -1,17 +1,13 @@
 """What padding costs by the shapes of a model's layers, and the products that layers compute."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import pytest
 
 from tpu_console.engine.preflight.layers import Product, find_waste, products
+from tpu_console.engine.preflight.result import Waste
 from tpu_console.engine.preflight.verdict import changing_shapes
-
-if TYPE_CHECKING:
-    from tpu_console.engine.preflight.result import Waste
 
 layers = keras.layers
 

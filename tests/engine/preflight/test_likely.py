@@ -1,10 +1,7 @@
 """The likely time beside the bound, from the user's runs, the host and the input; and how near a run came to it."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +11,7 @@ from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.likely import best_case_of, efficiency_of, input_throughput_of, likely_of
+from tpu_console.engine.preflight.result import Verdict
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     EpochEnded,
@@ -27,9 +25,6 @@ from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.engine.training.summary import summary_of
 from tpu_console.tui.text.verdicts import likely_text
-
-if TYPE_CHECKING:
-    from tpu_console.engine.preflight.result import Verdict
 
 CONFIG = small_config(accelerator="tpu")
 OF_128 = small_config(accelerator="tpu", batch_size=128)

@@ -1,10 +1,9 @@
 """Custom models, and models from TensorFlow Hub, with the real TPU compiler."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,17 +11,13 @@ from tests import saved_models
 from tests.engine.preflight.reached import verdicts_of
 from tests.helpers import replace, run_forked, small_config
 from tests.made_verdicts import FITS
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input, Nested
 from tpu_console.engine.preflight.cache import choices_of, save_verdict
 from tpu_console.engine.preflight.result import Outcome, Verdict
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import PREFLIGHT, reach_verdicts
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
 
 pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
 pytestmark = pytest.mark.slow
@@ -45,10 +40,6 @@ class Counted(keras.layers.Layer):
 
     def call(self, inputs):
         return inputs * self.scale
-
-def with_values(input_shape, classes):
-    return keras.Sequential([
-        keras.Input(input_shape), Counted(), keras.layers.Flatten(), keras.layers.Dense(classes, activation="softmax")])
 
 def crashes(input_shape, classes):
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -95,7 +86,7 @@ def asks_python(input_shape, classes):
 
 def several(shapes, classes):
     ids, mask = (keras.Input(shapes[name], name=name, dtype="int32") for name in ("token_ids", "padding_mask"))
-    seen = keras.layers.Embedding(50, 16)(ids) * keras.ops.cast(mask, "float32")[..., None]
+    seen = Counted()(keras.layers.Embedding(50, 16)(ids)) * keras.ops.cast(mask, "float32")[..., None]
     x = keras.layers.GlobalAveragePooling1D()(seen)
     kind = keras.layers.Dense(3, activation="softmax", name="kind")(x)
     return keras.Model([ids, mask], {"kind": kind, "price": keras.layers.Dense(1, name="price")(x)})
@@ -116,6 +107,12 @@ def wrong(input_shape, classes):
 """
 
 
+INPUTS: Nested = {"token_ids": Input((10,), "int64"), "padding_mask": Input((10,), "bool")}
+LABELS: Nested = {"kind": Input((), "int64"), "price": Input((1,))}
+WEIGHTS: Nested = {"kind": Input(()), "price": Input(())}
+SEVERAL = FunctionRecord((INPUTS, LABELS, WEIGHTS), (INPUTS, LABELS), 0, 64, 32, "2026-11-24")
+
+
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file: Path = tmp_path_factory.mktemp("own") / "own.py"
@@ -125,14 +122,24 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def verdicts(own: Path) -> dict[str, Verdict]:
-    names = ("with_values", "narrows", "turns", "wrong")
-    configs = {name: small_config(model=f"{own}:{name}", model_options={}) for name in names}
+    configs = {name: small_config(model=f"{own}:{name}", model_options={}) for name in ("narrows", "turns", "wrong")}
     configs["searched"] = small_config(accelerator="auto")
-    return verdicts_of(configs, "v5e-8", own.parent)
+    loss = "kind=sparse_categorical_crossentropy, price=mean_squared_error"
+    several = small_config(dataset=f"{own}:data", model=f"{own}:several", model_options={}, loss=loss)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TPU_CONSOLE_HOME", str(own.parent))
+        save_function_record(several, SEVERAL)
+    return verdicts_of(configs | {"several": several}, "v5e-8", own.parent)
 
 
-def test_a_layer_that_creates_values_is_built_with_values(verdicts: dict[str, Verdict]) -> None:
-    assert verdicts["with_values"].outcome is Outcome.FITS, verdicts["with_values"].reason
+def test_several_inputs_labels_and_weights_and_a_layer_that_creates_values_are_compiled(
+    verdicts: dict[str, Verdict],
+) -> None:
+    verdict = verdicts["several"]
+    assert verdict.outcome is Outcome.FITS, verdict.reason
+    assert verdict.memory is not None
+    assert verdict.memory.batch == 32 * (10 * 4 + 10 + 4 + 4 + 4 + 4)
+    assert verdict.memory.parameters >= 4 * (50 * 16 + 16 + 16 * 4 + 4)
 
 
 @pytest.mark.parametrize(
@@ -211,20 +218,6 @@ def _by_worker(config: RunConfig) -> Verdict:
     return verdict
 
 
-def test_several_inputs_labels_and_weights_are_compiled(own: Path) -> None:
-    loss = "kind=sparse_categorical_crossentropy, price=mean_squared_error"
-    config = small_config(dataset=f"{own}:data", model=f"{own}:several", model_options={}, loss=loss)
-    inputs: Nested = {"token_ids": Input((10,), "int64"), "padding_mask": Input((10,), "bool")}
-    labels: Nested = {"kind": Input((), "int64"), "price": Input((1,))}
-    weights: Nested = {"kind": Input(()), "price": Input(())}
-    save_function_record(config, FunctionRecord((inputs, labels, weights), (inputs, labels), 0, 64, 32, "2026-11-24"))
-    verdict = _by_worker(config)
-    assert verdict.outcome is Outcome.FITS, verdict.reason
-    assert verdict.memory is not None
-    assert verdict.memory.batch == 32 * (10 * 4 + 10 + 4 + 4 + 4 + 4)
-    assert verdict.memory.parameters >= 4 * (50 * 16 + 16 * 4 + 4)
-
-
 BUILD = """
 import json, sys
 from tpu_console.engine.config.reading import parse_config
@@ -270,8 +263,14 @@ def test_a_saved_model_that_is_not_here_is_not_fetched() -> None:
 
 
 def test_the_training_step_is_judged_if_the_validation_step_cannot_be_compiled(own: Path) -> None:
-    verdict = _by_worker(small_config(model=f"{own}:crashes_in_validation", model_options={}))
-    assert verdict.outcome is Outcome.FITS
+    """In a worker that loads TensorFlow, with the shapes of a dataset function's last call."""
+    crashes = {"model": f"{own}:crashes_in_validation", "model_options": {}, "backend": "tensorflow"}
+    config = small_config(dataset=f"{own}:data", **crashes)
+    digits = Input((8, 8, 1)), Input((), "int64")
+    save_function_record(config, FunctionRecord(digits, digits, 10, 64, 32, "2026-11-24"))
+    verdict = _by_worker(config)
+    assert verdict.outcome is Outcome.FITS, verdict.reason
+    assert "backend" in {finding.key for finding in verdict.findings}
     assert verdict.memory is not None
     assert not verdict.memory.is_lower_bound
     assert "validation step" in verdict.findings[0].text

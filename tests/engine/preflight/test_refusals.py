@@ -1,18 +1,17 @@
 """What is said of models that cannot be compiled: the layer, the line of the user's code, what to write instead."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.engine.preflight.reached import verdicts_of
 from tests.helpers import small_config
+from tests.made_verdicts import UNKNOWN
+from tpu_console.engine.preflight.compile import RefusedError
 from tpu_console.engine.preflight.result import Outcome, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tpu_console.engine.preflight.verdict import refused
 
 pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
 pytestmark = pytest.mark.slow
@@ -122,6 +121,16 @@ def test_a_layer_of_keras_that_prepares_data_is_moved_out_of_the_model(
     (finding,) = verdicts[name].findings
     assert (finding.layer, finding.key) == (name, key)
     assert remedy in finding.remedy
+
+
+def test_an_internal_error_of_the_compiler_is_not_a_verdict_on_the_model() -> None:
+    # As jaxlib 0.10.2 fails when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.
+    cause = RuntimeError("INTERNAL: RET_CHECK failure (external/xla/xla/hlo/ir/hlo_instruction.cc:390) operands")
+    verdict = refused(UNKNOWN, RefusedError(cause, None))
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "Internal error" in verdict.reason
+    assert "libtpu" in verdict.reason
+    assert "hlo_instruction.cc:390" in verdict.compiler_says
 
 
 def test_a_layer_that_is_created_in_call_is_refused_with_its_line(verdicts: Mapping[str, Verdict]) -> None:

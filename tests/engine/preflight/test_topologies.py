@@ -1,10 +1,8 @@
 """The table of TPUs, and whether the compiler agrees with it."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +11,6 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.devices import CHIPS
 from tpu_console.engine.preflight.topologies import GENERATIONS, TOPOLOGIES, USUAL, find_topology, generation_of
 from tpu_console.engine.preflight.worker_pool import PREFLIGHT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _ASK_THE_COMPILER = """
 import json, sys

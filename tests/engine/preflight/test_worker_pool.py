@@ -1,7 +1,5 @@
 """What the pool makes of the verdicts of its workers, without a compiler."""
 
-from __future__ import annotations
-
 import ctypes.util
 import os
 import subprocess

@@ -1,12 +1,11 @@
 """The host process: how it is told to stop, what it survives, and how its end is seen."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import socket
 import stat
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -20,11 +19,8 @@ from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.tui.text.run_lines import crashed_lines
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+Start = Callable[..., Host]
 
-    Start = Callable[..., Host]
 
 pytestmark = pytest.mark.slow
 

@@ -1,9 +1,7 @@
 """Runs go to the trash and come back; one that trains stays."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,6 @@ from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run, list_runs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def made(folder: Path, label: str = "run", *, is_over: bool = True) -> RunDirectory:

@@ -1,28 +1,22 @@
 """A process that has imported a framework before its run is known."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from tests.helpers import has, private_mode, run_host, run_python, small_config, the, wait_until
+from tests.helpers import has, private_mode, run_forked, run_host, small_config, the, wait_until
 from tpu_console.engine.process.launch import launch_environment, prepare_run, start_host
 from tpu_console.engine.process.warm import FREE_BYTES, WarmHost, may_warm
 from tpu_console.engine.runs.events import RunStarted
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.storage.files import read_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 START = """
@@ -138,7 +132,7 @@ def test_it_trains_a_run_as_a_new_process_does(warm_up: Callable[[], WarmHost], 
 
 @pytest.mark.slow
 def test_what_it_imports_connects_no_device(tmp_path: Path) -> None:
-    assert run_python(IMPORTED, cwd=tmp_path).split() == ["False", "False"]
+    assert run_forked(IMPORTED, cwd=tmp_path, env={"KERAS_BACKEND": "jax"}).split() == ["False", "False"]
 
 
 def _kinds(run: RunDirectory) -> list[str]:
