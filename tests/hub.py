@@ -1,21 +1,17 @@
 """A server that answers for one dataset as the Hugging Face Hub does."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.servers import local_server, send_half
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -6,28 +6,24 @@ notebook whose cells draw a run of their own and one of another process. Needs t
 downloads it where it can) and 5 GB in ``TMPDIR``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
 
 from tests.install_lines import Image, build_wheel, changes, images, pins
 from tpu_console.engine.machine.install import TF_BUILDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LIMIT_S = 600  # the first import of TensorFlow from a cold disk takes a minute
 _PICTURES = 3  # the fewest different ones of a cell whose curves move

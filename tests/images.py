@@ -3,18 +3,13 @@
 The datasets can be learnt: what tells the classes apart is visible, and everything else is random.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 PLANT_CLASSES = ("healthy", "multiple_diseases", "rust", "scab")
 """The columns of Plant Pathology 2020's ``train.csv`` after ``image_id``."""

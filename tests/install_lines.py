@@ -4,8 +4,6 @@ Each file of ``tests/installs/`` lists the packages of an image that ours need. 
 is there when it satisfies every requirement. Fails if an image's package would change. Needs the network.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

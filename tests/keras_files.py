@@ -4,22 +4,18 @@ Keras compares an archive with the published hash, and fetches it again when the
 so a process that is to read one executes `ACCEPT` first: everything else is Keras's own code.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import pickle
 import struct
 import tarfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.data.kinds.built_in import CLASS_NAMES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ACCEPT = "import keras.src.utils.file_utils as files; files.validate_file = lambda *_, **__: True\n"
 """Code that lets Keras take archives whose hash is not the published one."""

@@ -3,8 +3,6 @@
 `make lowest` gives it the console in an environment with the oldest packages that pyproject.toml allows.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,19 +1,15 @@
 """Servers on this machine: a plain one, and a bucket of Google Cloud Storage that TensorFlow itself reads."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 @contextmanager

@@ -1,22 +1,16 @@
 """A small disk that tests can really fill: a tmpfs in a mount namespace that one process holds."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tpu_console.engine.runs.events import PhaseStarted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.journal import JournalWriter
 
 _HOLD = 'mount -t tmpfs -o size="$1" none "$2" && echo mounted && exec cat'
 

@@ -1,7 +1,5 @@
 """The benchmarks can be started by name, and their report draws the right conclusions."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.bench.__main__ import ITEMS

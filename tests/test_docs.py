@@ -1,12 +1,11 @@
 """The documentation says what the program does: generated pages are fresh, links lead somewhere, names exist."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -14,9 +13,6 @@ from tests.tui.command_tree import all_commands
 from tpu_console.engine.config.reading import parse_config, valid_keys
 from tpu_console.engine.runs.journal import EVENT_TYPES
 from tpu_console.presets.catalog import all_presets
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
 _FREE_KEYS = ("model_options.", "data.options.")  # these depend on the model and the dataset

@@ -1,20 +1,15 @@
 """The tests' own tools: the home that every test has, and forks of a process that has imported the frameworks."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.forks import Forked, fork
 from tests.helpers import LIMIT_S, ROOT, run_forked, wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _FIXTURES = """
 import os

@@ -1,7 +1,5 @@
 """What each part of the program loads: the first frame may not wait for a training framework."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

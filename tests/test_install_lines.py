@@ -1,7 +1,5 @@
 """The install lines in the documentation, and the lists of packages that `make images` resolves them against."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

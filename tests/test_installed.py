@@ -1,7 +1,5 @@
 """The installed package beside files of the same names: it takes up one top-level name."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,11 +1,11 @@
 """The quick starts in ``examples/`` run from the top, with fewer epochs and without the cells for one place only."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -17,10 +17,6 @@ from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.run_directory import list_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 ELSEWHERE = "only-on-"

@@ -1,15 +1,10 @@
 """Files in a run's folder are opened by `engine.storage.files` only, which follows no link there."""
 
-from __future__ import annotations
-
 import ast
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 from tests.helpers import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 FOLLOWS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "copyfile", "copytree"}
 """Functions and methods of the standard library that open a path and follow links."""

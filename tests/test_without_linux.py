@@ -4,19 +4,14 @@ A real Mac has not been tried. Here these are hidden from every process of the c
 the system itself on a Mac.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.tui.terminal_driver import Terminal
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HIDE = """
 import os, sys

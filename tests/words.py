@@ -1,23 +1,17 @@
 """Files of words and ratings as people have them, made up, with something in them to be learnt."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import re
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tpu_console.engine.config.reading import parse_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.config.run_config import RunConfig
 
 _SUBJECTS = {"I": "yo", "you": "tú", "the dog": "el perro", "the woman": "la mujer", "my brother": "mi hermano"}
 _VERBS = {"see": "mira", "eat": "come", "buy": "compra", "find": "encuentra", "love": "ama", "draw": "dibuja"}

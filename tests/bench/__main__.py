@@ -1,21 +1,15 @@
 """Runs the measurements, prints them and writes them into ``docs/benchmarks.md``."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.bench import others, reading, small_steps, starts, throughput, watching
 from tests.bench.bench import ROOT, Bench, provide_fashion_mnist
 from tests.bench.report import Section, as_markdown, as_text, machine_facts, with_sections
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 ITEMS: dict[str, Callable[[Bench], Section]] = {
     "throughput": throughput.measure,

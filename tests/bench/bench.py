@@ -1,7 +1,5 @@
 """Where a measurement runs: a home, Keras's cache with the data, the programs to start, a terminal."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -11,19 +9,17 @@ import sys
 import termios
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import psutil
 
 from tests.keras_files import write_fashion_mnist
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 Figure = TypeVar("Figure")
 

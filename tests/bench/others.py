@@ -1,23 +1,18 @@
 """Checkpoints and resuming, and preflights."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Sequence
 from functools import partial
 from itertools import dropwhile
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.bench.bench import Bench, end_process, journal_of
 from tests.bench.report import Row, Section, limit_row, ratio_row
 from tests.bench.watching import make_long_run, open_run
 from tests.helpers import wait_until
 from tpu_console.engine.accelerators.backend import is_installed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 _TEN_HOURS = 10 * 3600 * 10
 """Progress events of ten hours, ten a second."""

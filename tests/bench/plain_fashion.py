@@ -3,8 +3,6 @@
 Prints one JSON object: when the first step ended (with ``--first-step``), or each epoch's seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -1,7 +1,5 @@
 """Small steps as anyone would train them without the console, bare or with `BridgeCallback`."""
 
-from __future__ import annotations
-
 import argparse
 
 import keras

@@ -4,30 +4,26 @@ As a program, it reads a folder in one of several ways, throws the batches away 
 of an epoch, the seconds of each, the seconds before the first one, and how much memory reading took at its peak.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json
 import shutil
 import time
+from collections.abc import Iterator
 from itertools import chain, repeat
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from tests.bench.bench import Bench
 from tests.bench.report import Row, Section, limit_row, ratio_row
 from tests.images import write_image_folder
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+Figures = dict[str, list[dict[str, Any]]]
 
-    from tests.bench.bench import Bench
-
-    Figures = dict[str, list[dict[str, Any]]]
 
 _BATCH = 32
 _FULL_SIDE, _SIDE = 256, 128

@@ -1,20 +1,15 @@
 """What was measured, beside its target, as text and as sections of a page."""
 
-from __future__ import annotations
-
 import os
 import platform
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from math import comb
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _PACKAGES = ("tensorflow", "keras", "textual", "plotext", "msgspec", "numpy")
 _DOUBT = 0.05

@@ -3,8 +3,6 @@
 With `COUNTER` in the environment, the model counts its steps in the file that it names.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct

@@ -1,16 +1,15 @@
 """Steps of about a millisecond, where whatever watches them shows."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import psutil
 
@@ -19,10 +18,8 @@ from tests.bench.report import Row, Section, ratio_row
 from tests.bench.small_parts import COUNTER, read_count
 from tests.helpers import replace, wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+Start = Callable[[ExitStack], "Program"]
 
-    Start = Callable[[ExitStack], "Program"]
 
 TURN_S = 1.0  # a run does most of what it does by the clock once a second
 _LONGEST_START_S = 300.0

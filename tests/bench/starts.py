@@ -1,24 +1,18 @@
 """How long starts take: the first frame, the first step, a list of many runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
+from collections.abc import Sequence
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING
 
 import psutil
 
 from tests.bench.bench import HERE, Bench, end_process, journal_of
 from tests.bench.report import Section, limit_row, ratio_row
 from tests.helpers import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 _MOST_S = 0.6
 _COMPLETION = {"_TPU_CONSOLE_COMPLETE": "bash_complete", "COMP_WORDS": "tpu-console runs show ", "COMP_CWORD": "3"}

@@ -1,17 +1,13 @@
 """Images a second of `fashion-mnist-cnn`: a plain script against the console, headless and watched."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.bench.bench import HERE, Bench, end_process, journal_of
 from tests.bench.report import Row, Section, ratio_row
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 BATCH = 1000
 _STEPS = 15

@@ -1,7 +1,5 @@
 """A Textual app that shows one line."""
 
-from __future__ import annotations
-
 from textual.app import App, ComposeResult
 from textual.widgets import Static
 

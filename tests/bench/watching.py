@@ -1,7 +1,5 @@
 """How quickly the screen answers, with a million progress events of a few and of many metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
@@ -9,14 +7,16 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median, quantiles
-from typing import TYPE_CHECKING
 
 import msgspec
 import psutil
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
+from textual.pilot import Pilot
 
 from tests.bench.bench import COLUMNS, ROWS, Bench
 from tests.bench.report import Row, Section, limit_row, percentile
@@ -41,15 +41,8 @@ from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.charts.chart import MetricChart
+from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.widgets.chart_grid import curves_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from textual.pilot import Pilot
-
-    from tpu_console.tui.screens.live import LiveScreen
 
 EVENTS, _EPOCHS = 1_000_000, 100
 _OPEN_S, _REDRAW_MS, _CURSOR_MS = 2.5, 30.0, 20.0

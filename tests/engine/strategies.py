@@ -1,22 +1,18 @@
 """Random configurations and events for property tests, drawn from the types themselves."""
 
-from __future__ import annotations
-
 import types
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.config.options import LOSSES, METRICS
 from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.runs.events import Replica, ReplicaMemory, Sample
 from tpu_console.engine.runs.journal import EVENT_TYPES
 from tpu_console.engine.runs.metrics import Metric
 from tpu_console.engine.sanitize import printable
-
-if TYPE_CHECKING:
-    from tpu_console.engine.config.run_config import RunConfig
 
 EVENT_CLASSES: tuple[type[Any], ...] = tuple(EVENT_TYPES.values())
 

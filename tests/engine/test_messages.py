@@ -1,22 +1,18 @@
 """The messages of worker processes: what a reporter writes, and what a reader makes of it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
 
 from tests.helpers import LIMIT_S, ROOT, small_config
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.messages import FAILED, MessageReader, Reporter, error_of, exit_cause, report_result
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pytest
 
 
 def written(stream: io.StringIO) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
 """Foreign text is made safe to show, and text that is safe already stays as it is."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,9 +11,6 @@ from tests.hostile_runs import HOSTILE, UNSAFE
 from tpu_console.engine import sanitize
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, one_line
 from tpu_console.engine.sanitize import LONGEST_TEXT, printable, printable_lines, printable_values, unsafe_character
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,10 @@
 ``python -m tests.record texts`` writes what is shown of them again; read the diff before you commit it.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from typing import Any
 
 TEXTS = Path(__file__).parent / "texts"
 

@@ -1,7 +1,5 @@
 """What the program shows of the recorded runs: tables, JSON, plain lines and screens."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import io
@@ -10,9 +8,10 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 from tests.record import of_each
@@ -33,9 +32,6 @@ from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.cli import main
 from tpu_console.tui.text.plan_text import plan_lines
 from tpu_console.tui.widgets.setup_parts import PresetList
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 HERE = Path(__file__).parent
 NAMES: dict[str, str] = json.loads((HERE / "runs.json").read_text())["names"] if (HERE / "runs.json").exists() else {}

@@ -4,18 +4,13 @@ If what is shown was changed on purpose, write the texts anew (``python -m tests
 difference.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.record import TEXTS, same_text
 from tests.record.shown import all_texts, inspected, recorded
 from tests.tui.conftest import forked_jobs, jobs_from  # noqa: F401  fixtures
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

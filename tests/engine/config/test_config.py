@@ -1,10 +1,9 @@
 """The run configuration: TOML and back, and the errors of invalid ones."""
 
-from __future__ import annotations
-
 import shlex
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,10 +20,6 @@ from tpu_console.engine.config.reading import (
 from tpu_console.engine.config.run_config import RunConfig, to_toml
 from tpu_console.engine.errors import ConfigError
 from tpu_console.engine.sanitize import DEEPEST
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 REQUIRED = {"dataset": "digits", "model": "cnn", "batch_size": 32, "epochs": 3}
 

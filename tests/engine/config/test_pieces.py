@@ -1,7 +1,5 @@
 """Losses, metrics, optimizers, schedules and callbacks by name."""
 
-from __future__ import annotations
-
 import tomllib
 from typing import Any
 

@@ -1,8 +1,7 @@
 """What a configuration reaches outside of its run, and which of that the user has started before."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +10,6 @@ from tpu_console.engine.config.options import CALLBACKS
 from tpu_console.engine.config.reading import valid_keys
 from tpu_console.engine.config.trust import check_started, is_own_source, note_start, reached
 from tpu_console.engine.errors import UntrustedCodeError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOOK = "https://example.com/hook/a-secret"
 REACHING: dict[str, dict[str, Any]] = {

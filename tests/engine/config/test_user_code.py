@@ -1,9 +1,8 @@
 """Functions of the user; every failure shows the line of the user's file."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +14,6 @@ from tpu_console.engine.config.user_code import (
     source_file,
 )
 from tpu_console.engine.errors import UserCodeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 MINE = """
 import neighbor_of_mine

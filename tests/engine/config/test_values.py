@@ -1,7 +1,5 @@
 """Values that are written as a text: accelerators and the batch that replicas share, budgets, mirrors."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers import small_config

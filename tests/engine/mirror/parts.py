@@ -1,8 +1,6 @@
 """A run that seems to train, for tests of its mirror: a journal and checkpoints, and no process."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
@@ -14,9 +12,6 @@ from tpu_console.engine.runs.events import EpochEnded, RunStarted
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Training:

@@ -3,14 +3,13 @@
 A mirror that is away, full, or never comes: the run goes on, and says how far its mirror is.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,12 +23,7 @@ from tpu_console.engine.mirror.places import MARKER, Bucket, Folder, Place, is_a
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.events import MirrorReported, Noticed, RunFinished, RunOutcome
 from tpu_console.engine.runs.recorder import Deadline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 @pytest.fixture(params=["folder", "bucket"])

@@ -1,16 +1,17 @@
 """The plan of a run and advice on its configuration, before anything is loaded."""
 
-from __future__ import annotations
-
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.helpers import run_python, small_config
 from tpu_console.engine.accelerators.backend import choose_backend
 from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.cached_facts import FunctionRecord, note_outputs, save_function_record
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.kinds.table import train_examples_of
@@ -18,12 +19,6 @@ from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import budget_finding, devices_of, make_plan, own_findings, static_advice
 from tpu_console.engine.runs.run_history import PastRun
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
 
 NOTHING = Hardware()
 TWO_GPUS = Hardware(gpus=("NVIDIA H200", "NVIDIA H200"))

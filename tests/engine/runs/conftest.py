@@ -1,15 +1,10 @@
 """Fixtures of the tests of a run's folder."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

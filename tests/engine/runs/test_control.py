@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +12,7 @@ from tpu_console.engine.runs.control import STOP, Control, Request, ask, is_wait
 from tpu_console.engine.runs.events import Steering, StopAfter, StopRequested
 from tpu_console.engine.runs.heartbeat import Heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 NAME = "00000000000000000001-0123abcd.json"
 

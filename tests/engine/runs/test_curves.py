@@ -1,7 +1,5 @@
 """Columns that grow: immutable to whoever holds them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

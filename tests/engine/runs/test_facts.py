@@ -1,12 +1,10 @@
 """What lists show of a run, and how a run that has ended keeps it in its summary."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -23,9 +21,6 @@ from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.storage.files import lock_file, write_whole
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 START = kinds.RunStarted("digits-cnn", "host", 1, "here", {"dataset": "digits", "model": "cnn", "seed": 3})
 DONE = RunFinished("completed", "all epochs are done", {"epochs": 1})

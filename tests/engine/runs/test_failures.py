@@ -1,20 +1,15 @@
 """Every exception becomes what happened, why, and what to do."""
 
-from __future__ import annotations
-
 import errno
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from tpu_console.engine.config.user_code import call_user_function
 from tpu_console.engine.errors import UserCodeError, did_you_mean
 from tpu_console.engine.runs.failures import explain, log_text, own_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 LOG = "console.log"
 

@@ -1,9 +1,6 @@
 """Following a run from its directory."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +9,7 @@ from tpu_console.engine.runs.events import Noticed, RunFinished, RunResumed, Run
 from tpu_console.engine.runs.follower import LogTail, RunFollower
 from tpu_console.engine.runs.heartbeat import Liveness, write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
-
-if TYPE_CHECKING:
-    from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 def append(run: RunDirectory, raw: bytes) -> None:

@@ -1,14 +1,12 @@
 """A disk that is really full: no epoch is lost, and the disk is named."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,9 +22,6 @@ from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatWatch
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.presets.catalog import save_preset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture

@@ -1,14 +1,13 @@
 """The beat of a training process: it hears requests, and whether its run lives is judged by it, whatever clocks say."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,10 +20,6 @@ from tpu_console.engine.runs.heartbeat import LOST_S, SILENT_S, Heartbeat, Liven
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """The journal: what is written is read back, whatever happens to the file in between."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,9 +19,6 @@ from tpu_console.engine.runs import events as kinds
 from tpu_console.engine.runs.events import EpochEnded, Event, Noticed, Progress, RunFailed, RunFinished, RunStarted
 from tpu_console.engine.runs.journal import LONGEST_LINE, VERSION, JournalReader, JournalWriter, Record, decode, encode
 from tpu_console.engine.storage.disk_space import RESERVE_BYTES, RESERVE_NAME
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EPOCH = ended(1, loss=1.0)
 DONE = RunFinished("completed", "", {})

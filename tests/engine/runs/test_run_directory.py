@@ -1,11 +1,11 @@
 """The run directory: names, permissions, finding a run, what a killed process left, and what a person wrote on it."""
 
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,10 +19,6 @@ from tpu_console.engine.runs import run_directory
 from tpu_console.engine.runs.run_directory import NO_ANNOTATIONS, RunDirectory, create_run, find_run, is_run, list_runs
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.engine.storage.paths import runs_folder, user_presets_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 

@@ -1,25 +1,20 @@
 """How long a run took tells how long the next one will: of the same kind, on the same devices."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import asdict
 
 from tests.helpers import private_mode, replace, small_config
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import Plan, make_plan
 from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.run_history import PastRun, Stopwatch
 from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.text.plan_text import plan_lines
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
 
 TOOK = PastRun(step_ms=2.0, epoch_s=0.5, rest_s=10.0, batch=32, day="2026-03-01")
 

@@ -1,7 +1,5 @@
 """What is known of a run: one pure function over its events."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """Speed and remaining time: what compiles or validates is not taken for training."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

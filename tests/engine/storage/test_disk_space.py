@@ -1,12 +1,7 @@
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tpu_console.engine.storage.disk_space import make_room
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_least_recently_used_files_make_room_for_one_more(tmp_path: Path) -> None:

@@ -1,17 +1,12 @@
 """Files that are written whole, and the drafts that a crash leaves behind."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.helpers import gone_process, private_mode
 from tpu_console.engine.storage.files import open_private, remove_drafts, whole_file, write_whole
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def make(folder: Path, name: str, age_s: float) -> Path:

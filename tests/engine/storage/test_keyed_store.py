@@ -1,18 +1,13 @@
 """Values kept between commands: checked when they are read, and never more than a bounded number."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.helpers import private_mode
 from tpu_console.engine.storage.keyed_store import KeyedStore
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)

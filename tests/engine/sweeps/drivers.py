@@ -1,14 +1,9 @@
 """Drivers of sweeps as forks, whose runs are forks, too: nothing waits for TensorFlow to be imported."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
 
 from tests.forks import Forked, fork
-
-if TYPE_CHECKING:
-    from tpu_console.engine.sweeps.folder import Sweep
+from tpu_console.engine.sweeps.folder import Sweep
 
 _DRIVER = """
 import os, sys

@@ -1,7 +1,5 @@
 """The keys of a sweep, their values and the combinations: pure rules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,9 +1,7 @@
 """The process that trains the runs of a sweep, on real runs: killed at every point, it loses nothing."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,6 @@ from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.sweeps.driver import Grid
 from tpu_console.engine.sweeps.folder import Definition, Sweep, SweepRunningError, create_sweep
 from tpu_console.tui.following.sweep import SweepReader, SweepView
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 LONG_S = 4 * LIMIT_S

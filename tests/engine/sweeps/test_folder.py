@@ -1,7 +1,5 @@
 """The folder of a sweep, and the start of the process that trains its runs."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

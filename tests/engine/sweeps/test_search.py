@@ -1,9 +1,8 @@
 """Searches with Optuna: the study is shared, a trial is a run, and a bad one is pruned."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +16,6 @@ from tpu_console.engine.sweeps.axes import Cell, parse_axes
 from tpu_console.engine.sweeps.folder import Definition, create_sweep, find_sweep
 from tpu_console.engine.sweeps.search import Trials, check_search
 from tpu_console.tui.following.sweep import SweepReader, conclusion
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 optuna = pytest.importorskip("optuna", reason="the extra [search] is not installed")
 
