@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 
-def chaos_config() -> RunConfig:
+def chaos_config(epochs: int = 8) -> RunConfig:
     """A run with everything random that there is, and checkpoints within its epochs."""
     return small_config(
         model="cnn",
         model_options={"filters": [4], "hidden": [8], "dropout": 0.3},
-        epochs=8,
+        epochs=epochs,
         optimizer={"schedule": "cosine", "warmup_epochs": 1.0},
         augmentation={"flip": "horizontal", "rotation": 5.0},
         early_stopping={"patience": 8},

@@ -83,7 +83,7 @@ SLOWEST = (
     "engine/models/test_fine_tuning.py",
     "engine/monitoring/test_input_rate.py",
     "tui/notebook/test_browser.py",
-    "engine/models/test_applications.py",
+    "engine/models/test_pretrained.py",
     "engine/data/test_tfds.py",
     "tui/following/test_frozen_run.py",
     "tui/screens/test_live.py",

@@ -38,13 +38,13 @@ RUNS = {
     ),
     "leaves": (
         "plant-pathology-augmented",
-        """accelerator=sim:2 batch_size=8 epochs=2 data.options.image_size=[32,32] model_options.filters=[8,16]
+        """accelerator=sim:2 batch_size=8 epochs=2 data.options.image_size=[32,32] model_options.filters=[8]
         class_weight=balanced label_smoothing=0.1 augmentation.mixup=0.2 augmentation.cutmix=0.5""",
     ),
     # Nothing is ever better by so much: the second phase ends after a second epoch, with the run's first.
     "two phases": (
         "plant-pathology-efficientnet",
-        """batch_size=16 epochs=6 steps_per_epoch=4 steps_per_execution=1 data.options.image_size=[32,32]
+        """batch_size=16 epochs=6 steps_per_epoch=2 steps_per_execution=1 data.options.image_size=[32,32]
         model_options.name=MobileNet model_options.weights=none fine_tuning.after_epochs=2 fine_tuning.from_layer=-7
         early_stopping.patience=2 early_stopping.min_delta=9.0 early_stopping.restore_best_weights=true""",
     ),

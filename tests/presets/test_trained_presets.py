@@ -57,8 +57,8 @@ SMALL = {
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
     """The runs, by their presets' names."""
     home = tmp_path_factory.mktemp("keras")
-    write_fashion_mnist(home)
-    write_mnist(home)
+    write_fashion_mnist(home, 6000)
+    write_mnist(home, 6000)
     write_cifar(home, "cifar10")
     write_reviews(home / "IMDB Dataset.csv", 1200)
     write_plant_pathology(home / "plant-pathology-2020-fgvc7", per_class=60, size=(64, 96))

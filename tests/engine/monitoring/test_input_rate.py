@@ -11,22 +11,28 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import LIMIT_S, all_of, run_forked, run_host, small_config, the
+from tests.engine.jobs.predicting import train
+from tests.helpers import all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.data.images.decode import untuned
 from tpu_console.engine.input.augment import Placement
 from tpu_console.engine.input.pipeline import Cache
 from tpu_console.engine.monitoring.input_rate import InputRate, Taken, input_remedy, limit_of, metered
-from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.process.main import EngineThread
-from tpu_console.engine.runs import events
-from tpu_console.engine.runs.events import Alerted, EpochEnded, FitStarted, InputMeasured, Phase, Progress, RunFinished
-from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.events import (
+    Alerted,
+    EpochEnded,
+    FitStarted,
+    InputMeasured,
+    Phase,
+    Profiled,
+    Progress,
+    RunFinished,
+    Spent,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.runs.recorder import Recorder
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 SLOW = """
 import threading
@@ -43,42 +49,6 @@ def data(element_ms=10):
             return tf.identity(x), y
     return tf.data.Dataset.from_tensor_slices((x, np.arange(40) % 3)).map(read), None
 """
-
-
-def train(folder: Path, **changes: Any) -> RunDirectory:
-    """Train a small configuration in this process, and return its run."""
-    config = small_config(**changes)
-    run = prepare_run(config, folder / "runs")
-    thread = EngineThread(run, config, JournalWriter(run.journal), source=events.RunSource.IN_PROCESS)
-    thread.start()
-    thread.join(2 * LIMIT_S)
-    assert thread.succeeded, run.log.read_text(encoding="utf-8") if run.log.exists() else ""
-    return run
-
-
-def slow_run(folder: Path, **changes: Any) -> dict[str, Any]:
-    """A configuration whose batches take far longer to come than to train on: 40 ms a replica."""
-    (folder / "slow.py").write_text(SLOW, encoding="utf-8")
-    values = {"dataset": f"{folder / 'slow.py'}:data", "batch_size": 4, "epochs": 2, "steps_per_epoch": 30}
-    return values | {"data": {"cache": "off", "shuffle_buffer": 4}} | changes
-
-
-def is_input_bound(run: RunDirectory, batch_s: float) -> None:
-    """Check a run whose batches take a known time to come."""
-    told = all_of(run, InputMeasured)
-    assert {event.epoch for event in told} == {1, 2}
-    told = [event for event in told if event.epoch == 2]  # the first begins with what was fetched while compiling
-    assert {event.limit for event in told} == {"input"}
-    assert all(0.5 < event.wait_s / event.span_s <= 1 for event in told)
-    batches, waited = sum(event.batches for event in told), sum(event.wait_s for event in told)
-    assert waited / batches > 0.5 * batch_s
-    fit = the(run, FitStarted)
-    assert fit.steps_per_epoch is not None
-    # What is left of an epoch after its last event may be too short for another one.
-    assert fit.steps_per_epoch < told[-1].step <= fit.epochs * fit.steps_per_epoch
-    (notice,) = [event.message for event in all_of(run, Alerted) if "limits the run" in event.message]
-    assert "data.cache=auto" in notice
-    assert told[-1].remedy in notice
 
 
 def batches_of(count: int = 16) -> Any:
@@ -106,20 +76,20 @@ def test_the_dataset_stays_as_it_was(length: int | None) -> None:
 
 def test_waiting_is_what_python_measures_around_it() -> None:
     pause = threading.Event()
-    elements = tf.data.Dataset.range(30).map(
+    elements = tf.data.Dataset.range(15).map(
         lambda x: tf.cast(tf.numpy_function(lambda: pause.wait(0.03), [], tf.bool), tf.int64) + x
     )
     counted, meter = metered(elements.prefetch(1).with_options(untuned()))
     assert meter is not None
     waited = 0.0
     iterator = iter(counted)
-    for _ in range(30):
+    for _ in range(15):
         asked = time.perf_counter()
         next(iterator)
         waited += time.perf_counter() - asked
         pause.wait(0.015)  # the computation
     taken = meter.read()
-    assert taken.batches == 30
+    assert taken.batches == 15
     assert 0.5 * waited < taken.wait_s <= waited
 
 
@@ -132,13 +102,40 @@ def test_two_meters_in_one_process_count_apart() -> None:
 
 
 @pytest.mark.slow
-def test_a_slow_dataset_limits_its_run(tmp_path: Path) -> None:
-    is_input_bound(train(tmp_path, **slow_run(tmp_path)), batch_s=0.04)
+@pytest.mark.parametrize(
+    ("changes", "batch_s"),
+    [({}, 0.04), ({"backend": "jax"}, 0.04), ({"accelerator": "sim:2", "steps_per_epoch": 16}, 0.08)],
+    ids=["tensorflow", "jax", "replicas"],
+)
+def test_a_slow_dataset_limits_its_run(tmp_path: Path, changes: dict[str, Any], batch_s: float) -> None:
+    """Batches take far longer to come than to train on: 40 ms a replica."""
+    (tmp_path / "slow.py").write_text(SLOW, encoding="utf-8")
+    values = {"dataset": f"{tmp_path / 'slow.py'}:data", "batch_size": 4, "epochs": 2, "steps_per_epoch": 30}
+    values |= {"data": {"cache": "off", "shuffle_buffer": 4}, "profile": {"at": 12, "steps": 3}}
+    run = run_host(small_config(**values | changes), tmp_path / "runs")
+    assert the(run, RunFinished).outcome == "completed"
+    profiled = the(run, Profiled)
+    assert max(profiled.spent, key=lambda part: profiled.spent[part]) == Spent.INPUT, profiled
+    told = all_of(run, InputMeasured)
+    assert {event.epoch for event in told} == {1, 2}
+    told = [event for event in told if event.epoch == 2]  # the first begins with what was fetched while compiling
+    assert {event.limit for event in told} == {"input"}
+    assert all(0.5 < event.wait_s / event.span_s <= 1 for event in told)
+    batches, waited = sum(event.batches for event in told), sum(event.wait_s for event in told)
+    assert waited / batches > 0.5 * batch_s
+    fit = the(run, FitStarted)
+    assert fit.steps_per_epoch is not None
+    # What is left of an epoch after its last event may be too short for another one.
+    assert fit.steps_per_epoch < told[-1].step <= fit.epochs * fit.steps_per_epoch
+    (notice,) = [event.message for event in all_of(run, Alerted) if "limits the run" in event.message]
+    assert "data.cache=auto" in notice
+    assert told[-1].remedy in notice
 
 
 @pytest.mark.slow
 def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path: Path) -> None:
-    run = train(tmp_path, model_options={"hidden": [2000, 2000]}, batch_size=128, epochs=3, steps_per_epoch=10)
+    config = small_config(model_options={"hidden": [2000, 2000]}, batch_size=128, epochs=2, steps_per_epoch=10)
+    run = train(config, tmp_path)
     told = all_of(run, InputMeasured)
     measured = [event for event in told if event.epoch > 1]
     assert "accelerator" in {event.limit for event in measured}
@@ -147,18 +144,6 @@ def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path
     ended = all_of(run, EpochEnded)
     left_out = sum(epoch.compile_s + epoch.validation_s for epoch in ended)
     assert sum(event.span_s for event in told) < sum(epoch.seconds for epoch in ended) - left_out / 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "batch_s"), [({"backend": "jax"}, 0.04), ({"accelerator": "sim:2", "steps_per_epoch": 16}, 0.08)]
-)
-def test_training_on_jax_and_on_replicas_is_measured_too(
-    tmp_path: Path, changes: dict[str, Any], batch_s: float
-) -> None:
-    run = run_host(small_config(**slow_run(tmp_path, **changes)), tmp_path / "runs")
-    assert the(run, RunFinished).outcome == "completed"
-    is_input_bound(run, batch_s)
 
 
 @pytest.mark.slow

@@ -6,7 +6,8 @@ import json
 import random
 import shutil
 import signal
-from typing import TYPE_CHECKING, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -41,18 +42,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+CONFIG = chaos.chaos_config(epochs=5)
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run that nothing interrupts."""
-    return run_host(chaos.chaos_config(), tmp_path_factory.mktemp("whole"))
-
-
-class Variable(NamedTuple):
-    """What a comparison with a checkpoint needs of a variable."""
-
-    path: str
-    shape: tuple[int, ...]
+    return run_host(CONFIG, tmp_path_factory.mktemp("whole"))
 
 
 def lost_power(run: RunDirectory, folder: Path) -> tuple[RunDirectory, int]:
@@ -69,17 +65,13 @@ def lost_power(run: RunDirectory, folder: Path) -> tuple[RunDirectory, int]:
     return copy, epoch
 
 
-# JAX on two devices restores all that it restores on one, and how it is shared out.
+# Two devices restore all that one does, and how it is shared out; one does in the tests below.
 @pytest.mark.usefixtures("resumed_in_forks")
-@pytest.mark.parametrize(("backend", "accelerator"), [("tensorflow", "cpu"), ("tensorflow", "sim:2"), ("jax", "sim:2")])
-def test_a_resumed_run_equals_the_uninterrupted_one(
-    tmp_path: Path, whole: RunDirectory, backend: str, accelerator: str
-) -> None:
-    run = whole
-    if (backend, accelerator) != ("tensorflow", "cpu"):
-        small = {"model": "mlp", "model_options": {"hidden": [8], "dropout": 0.3}}
-        changes = {"backend": backend, "accelerator": accelerator, "epochs": 3, **small}
-        run = run_host(chaos.chaos_config().model_copy(update=changes), tmp_path / "whole")
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path, backend: str) -> None:
+    changes = {"model": "mlp", "model_options": {"hidden": [8], "dropout": 0.3}, "epochs": 2}
+    config = CONFIG.model_copy(update={**changes, "backend": backend, "accelerator": "sim:2"})
+    run = run_host(config, tmp_path / "whole")
     copy, epoch = lost_power(run, tmp_path)
     prepared = prepare_resumption(copy)
     killed = RunFollower(copy).catch_up().state
@@ -88,8 +80,8 @@ def test_a_resumed_run_equals_the_uninterrupted_one(
     chaos.check_same(copy, run)
     (resumed,) = RunFollower(copy).catch_up().state.resumed
     assert (resumed.epoch, resumed.step > 0) == (epoch, True)
-    for path in (copy.model, copy.history, copy.summary):
-        assert path.is_file()
+    assert copy.model.is_file()
+    assert copy.summary.is_file()
     assert copy.history.read_text().count("\n") == len(chaos.losses(run)) + 1
 
 
@@ -97,7 +89,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(
 @pytest.mark.usefixtures("resumed_in_forks")
 def test_kills_at_random_moments_change_nothing(tmp_path: Path, whole: RunDirectory) -> None:
     lines = len(timed_events_of(whole)) // 4
-    run, done = chaos.kill_and_resume(chaos.chaos_config(), tmp_path, 3, lines, random.Random(1), forked=True)
+    run, done = chaos.kill_and_resume(CONFIG, tmp_path, 3, lines, random.Random(1), forked=True)
     chaos.check_same(run, whole)
     assert (len(done.moments), done.lost_files) == (3, 0)
 
@@ -107,7 +99,7 @@ def test_kills_at_random_moments_change_nothing(tmp_path: Path, whole: RunDirect
 def test_a_stopped_run_goes_on_within_the_epoch(
     tmp_path: Path, whole: RunDirectory, start: Callable[..., Host]
 ) -> None:
-    host = start(chaos.chaos_config(), forked=True)
+    host = start(CONFIG, forked=True)
     wait_until(lambda: has(host.run, EpochEnded), "the first epoch")
     with pytest.raises(RunningError, match="still training"):
         prepare_resumption(host.run)
@@ -130,7 +122,7 @@ def test_a_run_whose_machine_is_gone_continues_from_its_mirror(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "drive").mkdir()
-    config = chaos.chaos_config().model_copy(update={"mirror": str(tmp_path / "drive")})
+    config = CONFIG.model_copy(update={"mirror": str(tmp_path / "drive")})
     lost = start(config, forked=True)
     copy = RunDirectory(tmp_path / "drive" / lost.run.path.name)
     wait_until(lambda: has(lost.run, EpochEnded), "the first epoch")
@@ -160,7 +152,7 @@ def test_a_run_whose_machine_is_gone_continues_from_its_mirror(
     state = RunFollower(run).catch_up().state
     assert len(state.resumed) == 1
     reports = all_of(run, MirrorReported)
-    assert reports[-1] == MirrorReported(str(copy.path), 8)
+    assert reports[-1] == MirrorReported(str(copy.path), 5)
     assert any(report.problem for report in reports)
     assert copy.model.read_bytes() == run.model.read_bytes()
 
@@ -182,14 +174,14 @@ def test_a_damaged_checkpoint_is_never_chosen(whole: RunDirectory, tmp_path: Pat
 @pytest.mark.usefixtures("resumed_in_forks")
 def test_a_finished_run_trains_on_with_more_epochs(whole: RunDirectory, tmp_path: Path) -> None:
     copy = RunDirectory(shutil.copytree(whole.path, tmp_path / "copy"))
-    with pytest.raises(FinishedError, match=r"has finished.*--epochs 16"):
+    with pytest.raises(FinishedError, match=r"has finished.*--epochs 10"):
         prepare_resumption(copy)
-    prepared = prepare_resumption(copy, [("epochs", 9), ("batch_size", 64)])
-    assert prepared.changes == ("batch_size: 32 → 64", "epochs: 8 → 9")
+    prepared = prepare_resumption(copy, [("epochs", 6), ("batch_size", 64)])
+    assert prepared.changes == ("batch_size: 32 → 64", "epochs: 5 → 6")
     assert prepared.start().wait(LIMIT_S) == 0, copy.log.read_text()[-3000:]
     state = RunFollower(copy).catch_up().state
     assert isinstance(state.end, RunFinished)
-    assert len(state.epochs) == 9
+    assert len(state.epochs) == 6
     assert all_of(copy, FitStarted)[-1].global_batch == 64
     assert state.epochs[-1].step == state.epochs[-2].step + 22
 
@@ -199,12 +191,13 @@ def test_another_model_is_refused(whole: RunDirectory, tmp_path: Path) -> None:
     with pytest.raises(ConsoleError, match=r"model_options.filters cannot change from \[4\] to \[8\]"):
         prepare_resumption(copy, [("model_options.filters", [8])])
     header = checkpoint_of(copy)[1]
-    kernel, *others = [saved for saved in header.arrays if saved.group == "trainable"]
-    wider = [Variable(kernel.name, (3, 3, 1, 5)), *(Variable(saved.name, saved.shape) for saved in others)]
+    saved = [array for array in header.arrays if array.group == "trainable"]
+    kernel, *others = (SimpleNamespace(path=array.name, shape=array.shape) for array in saved)
+    wider = [SimpleNamespace(path=kernel.path, shape=(3, 3, 1, 5)), *others]
     with pytest.raises(DataError, match=r"another model: .*kernel has shape \(3, 3, 1, 5\), and \(3, 3, 1, 4\) in the"):
         check_same(header, "trainable", wider)
     with pytest.raises(DataError, match=r"there are 5 trainable variables, and 6 in the checkpoint"):
-        check_same(header, "trainable", [Variable(saved.name, saved.shape) for saved in (kernel, *others)][:-1])
+        check_same(header, "trainable", [kernel, *others][:-1])
 
 
 def test_a_run_without_a_checkpoint_begins_again_unless_another_machine_may_be_training_it(tmp_path: Path) -> None:
