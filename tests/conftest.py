@@ -80,7 +80,7 @@ SLOWEST = (
     "test_notebooks.py",
     "engine/training/test_keras_examples.py",
     "engine/input/test_pipeline.py",
-    "engine/models/test_fine_tuning.py",
+    "engine/models/test_build.py",
     "engine/monitoring/test_input_rate.py",
     "tui/notebook/test_browser.py",
     "engine/models/test_pretrained.py",

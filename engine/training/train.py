@@ -125,7 +125,7 @@ def _train(
         host = f"-host{membership.index}" if membership is not None and membership.index else ""
         recorder.mirror = Mirror(recorder, f"{config.mirror.rstrip('/')}/{name.removesuffix(host)}{host}")
     if config.sinks and recorder.is_leader:
-        from ..sinks.feed import start_sinks
+        from ..sinks import start_sinks
 
         start_sinks(recorder, config)
     objects = keras.saving.CustomObjectScope(custom_objects(config))

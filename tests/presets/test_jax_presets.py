@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RUNS = {
     "ratings": (
         "movielens-recommender",
-        "accelerator=sim:8 epochs=2 batch_size=8 model_options.width=8 optimizer.learning_rate=0.02",
+        "accelerator=sim:8 epochs=2 batch_size=8 model_options={width=8,hidden=[16,8]} optimizer.learning_rate=0.02",
     ),
     "translation": (
         "nmt-transformer",

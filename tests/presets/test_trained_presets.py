@@ -47,7 +47,8 @@ SMALL = {
         0.5,
     ),
     "plant-pathology-hub": (
-        "data.options.image_size=[48,48] epochs=16 batch_size=16 optimizer.learning_rate=0.03 model_options.path=saved",
+        """data.options.image_size=[48,48] epochs=16 batch_size=16 optimizer.learning_rate=0.03 model_options.path=saved
+        fine_tuning.after_epochs=12""",
         0.5,
     ),
 }

@@ -6,12 +6,13 @@ import re
 import socket
 import threading
 from functools import reduce as folded
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import all_of, replace, small_config, wait_until
+from tests.helpers import all_of, epoch_ended, replace, small_config, wait_until
+from tests.servers import local_server
 from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.config.run_config import journal_values
 from tpu_console.engine.errors import ConfigError
@@ -43,7 +44,7 @@ FIT = FitStarted(50, 10, 32, 32, 1, monitor="val_loss")
 
 def epoch(number: int, loss: float, val_loss: float | None = None, seconds: float = 5.0) -> EpochEnded:
     logs = {"loss": loss} | ({} if val_loss is None else {"val_loss": val_loss})
-    return EpochEnded(number, 10 * number, 10, 5.0 * number, seconds, 0.0, 0.5, 1.0, 32.0, 0.001, logs)
+    return epoch_ended(number, logs, steps=10, seconds=seconds)
 
 
 def within(number: int, loss: float) -> Progress:
@@ -238,56 +239,48 @@ def test_the_disk_is_looked_at_now_and_then(recorder: Recorder) -> None:
     assert [alert.kind for alert in all_of(recorder.run, Alerted)] == ["disk"]
 
 
-class Server(ThreadingHTTPServer):
-    """A real server that keeps what is posted, and answers with the status that a test sets."""
+class Hook:
+    """What a real server was posted, and the statuses that it is to answer with."""
 
     def __init__(self) -> None:
-        self.posted: list[dict[str, Any]] = []
-        self.answers: list[int] = []
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/secret/hook"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.posted.append({"path": self.path, "type": self.headers["Content-Type"]} | content)
-        answer = self.server.answers.pop(0) if self.server.answers else 200
-        self.send_response(answer)
-        if answer == 302:
-            self.send_header("Location", "/elsewhere")
-        self.end_headers()
-
-    def log_message(self, *args: Any) -> None:
-        pass
+        self.url, self.posted, self.answers = "", list[dict[str, Any]](), list[int]()
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with Server() as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server
-        server.shutdown()
+    hook = Hook()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            hook.posted.append({"path": self.path, "type": self.headers["Content-Type"]} | content)
+            answer = hook.answers.pop(0) if hook.answers else 200
+            self.send_response(answer)
+            if answer == 302:
+                self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with local_server(Handler) as address:
+        hook.url = f"{address}/secret/hook"
+        yield hook
 
 
 def alert(step: int = 35) -> Alerted:
     return Alerted("spike", "The loss jumped.", 4, step)
 
 
-def test_an_alert_is_posted_as_json_and_its_address_is_in_no_journal(recorder: Recorder, server: Server) -> None:
-    config = small_config(alerts={"webhook": server.url})
-    webhook = Webhook(server.url, "my-run", recorder.notice)
+def test_an_alert_is_posted_as_json_and_its_address_is_in_no_journal(recorder: Recorder, hook: Hook) -> None:
+    config = small_config(alerts={"webhook": hook.url})
+    webhook = Webhook(hook.url, "my-run", recorder.notice)
     with AlertWatch(recorder, config.alerts, webhook):
         recorder.emit(alert())
         recorder.emit(within(1, NAN))
-    assert [post["kind"] for post in server.posted] == ["spike", "nan"], "its own alerts once, too"
-    assert server.posted[:1] == [
+    assert [post["kind"] for post in hook.posted] == ["spike", "nan"], "its own alerts once, too"
+    assert hook.posted[:1] == [
         {
             "path": "/secret/hook",
             "type": "application/json",
@@ -314,15 +307,13 @@ def test_an_alert_is_posted_as_json_and_its_address_is_in_no_journal(recorder: R
         ([302], 1, ["An alert could not be sent to 127.0.0.1: it answered 302."]),
     ],
 )
-def test_a_failure_is_tried_again_and_then_noticed(
-    server: Server, answers: list[int], posts: int, said: list[str]
-) -> None:
-    server.answers = list(answers)
+def test_a_failure_is_tried_again_and_then_noticed(hook: Hook, answers: list[int], posts: int, said: list[str]) -> None:
+    hook.answers = list(answers)
     notices: list[str] = []
-    webhook = Webhook(server.url, "my-run", notices.append, pause_s=0.0)
+    webhook = Webhook(hook.url, "my-run", notices.append, pause_s=0.0)
     webhook.send(alert())
     webhook.close()
-    assert (len(server.posted), notices) == (posts, said)
+    assert (len(hook.posted), notices) == (posts, said)
 
 
 @pytest.mark.parametrize("speaks", [False, True])
@@ -349,14 +340,14 @@ def test_a_server_that_is_gone_or_does_not_speak_http_is_noticed_once(speaks: bo
     assert len(notices) == 1
 
 
-def test_no_more_are_posted_per_minute_than_allowed_and_sending_never_waits(server: Server) -> None:
+def test_no_more_are_posted_per_minute_than_allowed_and_sending_never_waits(hook: Hook) -> None:
     notices: list[str] = []
-    webhook = Webhook(server.url, "my-run", notices.append, per_minute=2)
+    webhook = Webhook(hook.url, "my-run", notices.append, per_minute=2)
     for step in range(200):
         webhook.send(alert(step))
-    wait_until(lambda: len(server.posted) == 2, "two posts")
+    wait_until(lambda: len(hook.posted) == 2, "two posts")
     webhook.close(timeout=0.0)
-    assert [post["step"] for post in server.posted] == [0, 1]
+    assert [post["step"] for post in hook.posted] == [0, 1]
     (notice,) = notices
     assert "too many" in notice
 

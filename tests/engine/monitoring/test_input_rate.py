@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.engine.jobs.predicting import train
-from tests.helpers import all_of, run_forked, run_host, small_config, the
+from tests.helpers import all_of, epoch_ended, run_forked, run_host, small_config, the
 from tpu_console.engine.data.images.decode import untuned
 from tpu_console.engine.input.augment import Placement
 from tpu_console.engine.input.pipeline import Cache
@@ -176,7 +176,7 @@ class Story:
         self.recorder.emit(Progress(epoch, step, step, self.now - 100, {}))
 
     def end_epoch(self, epoch: int, step: int) -> None:
-        self.recorder.emit(EpochEnded(epoch, step, step, self.now - 100, 1.0, 0.0, 0.0, 1.0, None, None, {}))
+        self.recorder.emit(epoch_ended(epoch, step=step, elapsed_s=self.now - 100))
 
     @property
     def told(self) -> list[InputMeasured]:

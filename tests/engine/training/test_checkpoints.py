@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import pytest
 
-from tests.helpers import all_of, replace, small_config, the
+from tests.helpers import all_of, epoch_ended, small_config, the
 from tests.small_disk import small_disk
 from tpu_console.engine.runs.checkpoint import Header, SavedArray, newest_checkpoint, write_checkpoint
-from tpu_console.engine.runs.events import CheckpointSaved, EpochEnded, Noticed
+from tpu_console.engine.runs.events import CheckpointSaved, Noticed
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
@@ -25,18 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Data:
+def pipeline(steps_per_epoch: int = 4, global_batch: int = 8) -> Any:
     """What checkpoints need of a pipeline."""
-
-    def __init__(self, steps_per_epoch: int = 4, global_batch: int = 8) -> None:
-        self.steps_per_epoch, self.global_batch = steps_per_epoch, global_batch
-
-
-class Bridge:
-    """What checkpoints need of the bridge."""
-
-    def seconds(self) -> tuple[float, float]:
-        return 1.0, 0.5
+    return SimpleNamespace(steps_per_epoch=steps_per_epoch, global_batch=global_batch)
 
 
 class Training:
@@ -50,9 +42,8 @@ class Training:
         # `os.fsync` is looked up here, because a test replaces it.
         self.recorder = Recorder(run, JournalWriter(run.journal, sync=os.fsync))
         config = small_config(checkpoint={"monitor": "none", **options})
-        data: Any = Data()
-        bridge: Any = Bridge()
-        self.checkpoints = Checkpoints(self.recorder, config, data, bridge, stopping, saved, self.clock)
+        bridge: Any = SimpleNamespace(seconds=lambda: (1.0, 0.5))
+        self.checkpoints = Checkpoints(self.recorder, config, pipeline(), bridge, stopping, saved, self.clock)
         self.model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         self.model.compile(keras.optimizers.SGD(rate), "mse")
         self.model.optimizer.build(self.model.trainable_variables)
@@ -181,9 +172,8 @@ def test_of_equal_epochs_the_saved_model_is_that_with_the_lowest_loss(training: 
     run = training.recorder.run
     best = BestCheckpoint(training.recorder, "val_accuracy")
     best.set_model(training.model)
-    losses = [0.5, 0.4, 0.45, 0.4]
-    epochs = [EpochEnded(n, n, 1, 0.0, 0.0, 0.0, 0.0, None, None, None, {}) for n in range(1, 5)]
-    epochs = [replace(e, logs={"val_loss": loss, "val_accuracy": 0.9}) for e, loss in zip(epochs, losses, strict=True)]
+    losses = enumerate([0.5, 0.4, 0.45, 0.4], 1)
+    epochs = [epoch_ended(n, {"val_loss": loss, "val_accuracy": 0.9}) for n, loss in losses]
     for epoch in epochs:
         best.on_epoch_end(epoch.epoch - 1, epoch.logs)
     best.on_epoch_end(4, {"loss": np.nan, "val_loss": 0.1, "val_accuracy": 1.0})  # of the steps before
@@ -202,7 +192,7 @@ def test_the_journal_and_the_configuration_are_durable_before_the_checkpoint_tha
     run.config.touch()
     for epoch in range(2):
         training.epoch(epoch)
-        training.recorder.emit(EpochEnded(epoch + 1, 4, 4, 1.0, 1.0, 0.5, 0.0, None, None, None, {}))
+        training.recorder.emit(epoch_ended(epoch + 1))
     draft = next(name for name in synced if name.startswith(".draft-"))
     assert {"events.jsonl", "config.toml", run.run_id} <= {*synced[: synced.index(draft)]}
 
@@ -279,11 +269,13 @@ def header(**changes: Any) -> Header:
 
 
 @pytest.mark.parametrize(
-    ("data", "epoch_step", "batches"),
-    [(Data(4, 8), 2, 14), (Data(2, 16), 1, 7), (Data(8, 4), 4, 28), (Data(1, 32), 0, 3), (Data(4, 800), 0, 12)],
+    ("steps", "batch", "epoch_step", "batches"),
+    [(4, 8, 2, 14), (2, 16, 1, 7), (8, 4, 4, 28), (1, 32, 0, 3), (4, 800, 0, 12)],
 )
-def test_another_batch_size_goes_on_at_the_same_share_of_the_epoch(data: Any, epoch_step: int, batches: int) -> None:
-    at = placed(header(), data)
+def test_another_batch_size_goes_on_at_the_same_share_of_the_epoch(
+    steps: int, batch: int, epoch_step: int, batches: int
+) -> None:
+    at = placed(header(), pipeline(steps, batch))
     assert (at.epoch, at.epoch_step, at.batches, at.step) == (3, epoch_step, batches, 14)
 
 

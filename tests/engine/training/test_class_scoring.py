@@ -10,12 +10,12 @@ import pytest
 import tensorflow as tf
 
 from tests.engine.jobs.predicting import train
-from tests.helpers import all_of, has, report_of, small_config, the
+from tests.helpers import all_of, epoch_ended, has, report_of, small_config, the
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.models.outputs import ClassOutput, class_outputs, outputs_by_name
 from tpu_console.engine.runs.class_report import ClassReport, read_report
-from tpu_console.engine.runs.events import EpochEnded, Noticed, PhaseStarted, RunFinished
+from tpu_console.engine.runs.events import Noticed, PhaseStarted, RunFinished
 from tpu_console.engine.training.class_scoring import Confusion, report_classes, report_on
 from tpu_console.tui.text.confusion import headline
 
@@ -223,8 +223,7 @@ def test_a_report_says_which_model_it_judges(
     recorder: Recorder, restored: int, epoch: int, is_last: bool, is_best: bool
 ) -> None:
     for number, loss in enumerate((0.9, 0.1, 0.5), 1):
-        logs = {"loss": loss, "val_loss": loss}
-        recorder.emit(EpochEnded(number, 10 * number, 10, float(number), 1.0, 0.0, 0.1, None, None, None, logs))
+        recorder.emit(epoch_ended(number, {"loss": loss, "val_loss": loss}))
     given = examples([ONE, TWO, THREE], [0, 1, 1])
     report_classes(recorder, compiled(identity_model()), given.validation.batch(2), given, restored=restored)
     found = report_of(recorder.run)

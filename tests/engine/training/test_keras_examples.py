@@ -6,6 +6,7 @@ and regression, several inputs and outputs, segmentation, a GAN, and a text tran
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,10 @@ import numpy as np
 import pytest
 
 from tests.engine.jobs.predicting import Job, train
-from tests.helpers import ROOT, all_of, the
+from tests.helpers import ROOT, all_of, report_of, the
 from tpu_console import BridgeCallback
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.runs.events import EpochEnded, RunFinished
+from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFinished
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 
 if TYPE_CHECKING:
@@ -129,12 +130,18 @@ def run_of(folder: Path, data: str, model: str, **settings: Any) -> RunDirectory
     return train(parse_config(given), folder)
 
 
-def test_a_vision_transformer_trains_on_logits_with_a_custom_schedule(tmp_path: Path) -> None:
+def test_a_vision_transformer_trains_on_logits_with_a_custom_schedule_and_gives_probabilities(tmp_path: Path) -> None:
     optimizer = {"name": "adamw", "learning_rate": 0.03, "weight_decay": 1e-4, "schedule": "mine.py:WarmUp(share=0.25)"}
     run = run_of(tmp_path, "colors", "vision_transformer", epochs=3, optimizer=optimizer)
     last = all_of(run, EpochEnded)[-1]
     assert last.logs["val_accuracy"] > 0.6
     assert last.learning_rate == pytest.approx(0.03)
+    assert any("gives logits" in notice.message for notice in all_of(run, Noticed))
+    record = {"activation": "softmax", "class_outputs": [""], "class_count": 3}
+    assert json.loads(run.inputs.read_text(encoding="utf-8")) == record
+    assert report_of(run).accuracy == pytest.approx(last.logs["val_accuracy"])
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(20, 12, 12, 3)))
+    assert all(1 / 3 <= float(row["probability"]) <= 1 for row in Job(tmp_path)(run, tmp_path / "x.npy"))
 
 
 def test_a_recommender_learns_ratings_from_pairs_of_numbers(tmp_path: Path) -> None:
@@ -143,9 +150,7 @@ def test_a_recommender_learns_ratings_from_pairs_of_numbers(tmp_path: Path) -> N
     assert all_of(run, EpochEnded)[-1].logs["val_mean_absolute_error"] < 0.3
 
 
-class EmbeddingModel(keras.Model):  # type: ignore[misc]  # Keras is untyped
-    """A model of metric learning: an anchor is to be most similar to the positive of its class."""
-
+class EmbeddingModel(keras.Model):  # type: ignore[misc]
     def train_step(self, data: Any) -> dict[str, Any]:
         import tensorflow as tf
 
@@ -159,9 +164,7 @@ class EmbeddingModel(keras.Model):  # type: ignore[misc]  # Keras is untyped
         return {"loss": loss}
 
 
-class AnchorPositivePairs(keras.utils.PyDataset):  # type: ignore[misc]  # Keras is untyped
-    """Batches of an anchor and a positive of each of three classes, one array for both."""
-
+class AnchorPositivePairs(keras.utils.PyDataset):  # type: ignore[misc]
     def __len__(self) -> int:
         return 8
 
@@ -221,6 +224,8 @@ def test_every_program_of_the_page_trains(name: str, tmp_path: Path, monkeypatch
         run = train(parse_config({**tomllib.loads(settings[0]), **SETTINGS, "name": "own"}), tmp_path)
     assert len(all_of(run, EpochEnded)) == 2
     assert the(run, RunFinished).outcome == "completed"
+    is_told = any("compiled its model" in notice.message for notice in all_of(run, Noticed))
+    assert is_told == bool(settings and "model.compile(" in program)
     if "new_data" in program:
         rows = Job(tmp_path)(run, f"{name}.py:new_data")
         assert list(rows[0]) == ["index", "prediction"]

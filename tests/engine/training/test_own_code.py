@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from tests.engine.jobs.predicting import Job, train
@@ -85,36 +83,23 @@ def shapes():
 random = np.random.default_rng(0)
 AGE, CITY = random.normal(size=120).astype("float32"), np.array(["rome", "oslo"])[random.integers(0, 2, 120)]
 
-def houses(start=0, stop=120):
+def houses(start, stop):
     x = {"age": AGE[start:stop], "city": CITY[start:stop]}
     y = {"price": AGE[start:stop] * 2, "kind": (CITY[start:stop] == "rome").astype("int32")}
     return x, y
 
-def parts():
-    return houses(0, 96), tf.data.Dataset.from_tensor_slices(houses(96)).batch(8)
+def pictured(start, stop):
+    x, y = houses(start, stop)
+    return x, {**y, "picture": np.zeros((stop - start, 2, 2, 1))}
 
-def pictured():
-    x, y = houses()
-    return x, {**y, "picture": np.zeros((120, 2, 2, 1))}
+def parts():
+    return pictured(0, 96), tf.data.Dataset.from_tensor_slices(pictured(96, 120)).batch(8)
 
 def new_houses():
     return houses(0, 4)[0]
 
 def house_model(shapes, classes):
     assert (shapes, classes) == ({"age": (), "city": ()}, 0)
-    look, norm = keras.layers.StringLookup(output_mode="one_hot"), keras.layers.Normalization(axis=None)
-    look.adapt(CITY)
-    norm.adapt(AGE)
-    age, city = keras.Input((), name="age"), keras.Input((), dtype="string", name="city")
-    both = keras.layers.Concatenate()([keras.layers.Reshape((1,))(norm(age)), look(city)])
-    outputs = {"price": keras.layers.Dense(1, name="price")(both),
-               "kind": keras.layers.Dense(2, activation="softmax", name="kind")(both)}
-    model = keras.Model({"age": age, "city": city}, outputs)
-    model.compile(keras.optimizers.Adam(0.1), {"price": "mse", "kind": "sparse_categorical_crossentropy"},
-                  metrics={"kind": ["accuracy"]})
-    return model
-
-def plain_house_model(shapes, classes):
     age, city = keras.Input((), name="age"), keras.Input((), dtype="string", name="city")
     look = keras.layers.StringLookup(vocabulary=["rome", "oslo"], output_mode="one_hot", num_oov_indices=0)
     both = keras.layers.Concatenate()([keras.layers.Reshape((1,))(age), look(city)])
@@ -125,15 +110,8 @@ def plain_house_model(shapes, classes):
         "picture": picture,
     })
 
-class Scaled(keras.layers.Layer):
-    def call(self, x):
-        return x / 16.0
-
 def scans():
     return np.zeros((3, 8, 8, 1))
-
-def scaled(shape, classes):
-    return keras.Sequential([keras.Input(shape), Scaled(), logits(shape, classes)])
 
 def soft(y_true, y_pred, weight=1.0):
     return weight * keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
@@ -173,30 +151,26 @@ def notices(run: RunDirectory) -> str:
     return " ".join(event.message for event in all_of(run, Noticed))
 
 
-def test_logits_learn_with_the_default_loss_and_are_predicted_as_probabilities(tmp_path: Path) -> None:
-    run = run_of(tmp_path, model="mine.py:scaled", epochs=3, optimizer={"learning_rate": 0.2})
-    last = all_of(run, EpochEnded)[-1].logs
-    assert last["val_accuracy"] > 0.8
-    assert "logits" in notices(run)
-    record = {"activation": "softmax", "class_outputs": [""], "class_count": 10}
-    assert json.loads(run.inputs.read_text(encoding="utf-8")) == record
-    assert report_of(run).accuracy == pytest.approx(last["val_accuracy"])
-    job = Job(tmp_path)
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 17, (50, 8, 8)))
-    shares = [float(row["probability"]) for row in job(run, tmp_path / "x.npy")]
-    assert all(0.1 < share <= 1 for share in shares)
-
-
-def test_a_train_step_of_the_keras_guide_trains_and_its_weights_are_saved(tmp_path: Path) -> None:
-    run = run_of(tmp_path, model="mine.py:guide", steps_per_execution="auto", batch_size=128)
+def test_a_train_step_of_the_keras_guide_trains_and_another_model_starts_with_its_weights(tmp_path: Path) -> None:
+    guide = {"model": "mine.py:guide", "steps_per_execution": "auto", "batch_size": 128}
+    run = run_of(tmp_path, **guide, epochs=3, optimizer={"learning_rate": 0.02})
     assert the(run, FitStarted).steps_per_execution == 11
-    assert the(run, EpochEnded).logs["accuracy"] > 0
+    last = all_of(run, EpochEnded)[-1].logs
+    assert last["accuracy"] > 0
     assert the(run, ModelBuilt).parameters == 650
     assert the(run, RunFinished).outcome == "completed"
     assert "model.weights.h5" in notices(run)
     assert not run.model.exists()
     rows = Job(tmp_path)(run, "mine.py:scans")
     assert list(rows[0]) == ["index", "label", "probability"]
+
+    small = {"weights": str(run.model.with_suffix(".weights.h5")), "optimizer": {"learning_rate": 1e-6}}
+    second = run_of(tmp_path, **guide, **small)
+    assert the(second, EpochEnded).logs["val_loss"] == pytest.approx(last["val_loss"], rel=1e-2)
+    (tmp_path / "mine.py").write_text(MINE + "def wider(s, c): return guide(s, c + 1)", encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"model\.weights\.h5 has no weights of the model mine\.py:wider"):
+        run_of(tmp_path, **{**guide, **small, "model": "mine.py:wider"})
+
     foreign = run.config.read_text(encoding="utf-8").replace("mine.py:guide", "evil.py:guide")
     run.config.write_text(foreign, encoding="utf-8")
     with pytest.raises(UntrustedCodeError, match=r"evil\.py:guide, which none of your runs used"):
@@ -235,45 +209,31 @@ def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_
     assert "Stops (seen)" in notices(part)
 
 
-def test_several_inputs_and_outputs_of_a_compiled_model_train_and_are_predicted(tmp_path: Path) -> None:
-    data = {"model": "mine.py:house_model", "dataset": "mine.py:parts", "batch_size": 16}
-    run = run_of(tmp_path, epochs=5, steps_per_execution="auto", checkpoint={"monitor": "auto"}, **data)
-    last = all_of(run, EpochEnded)[-1].logs
-    assert last["val_kind_accuracy"] > 0.9
-    assert "compiled its model" in notices(run)
-    assert the(run, FitStarted).monitor == "val_loss"
-    job = Job(tmp_path)
-    rows = job(run, "mine.py:new_houses", checkpoint="best")
-    report = report_of(run)
-    assert (report.output, report.others) == ("kind", ())
-    assert report.accuracy == pytest.approx(last["val_kind_accuracy"])
-    assert list(rows[0]) == ["index", "price", "kind_label", "kind_probability"]
-    assert len(rows) == 4
-    assert all(0.5 <= float(row["kind_probability"]) <= 1 for row in rows)
-
-
-def test_several_outputs_train_with_losses_and_metrics_of_the_configuration_and_pictures_are_saved(
-    tmp_path: Path,
-) -> None:
+def test_several_inputs_and_outputs_train_with_losses_and_metrics_each_and_are_predicted(tmp_path: Path) -> None:
     run = run_of(
         tmp_path,
-        model="mine.py:plain_house_model",
-        dataset="mine.py:pictured",
+        model="mine.py:house_model",
+        dataset="mine.py:parts",
         batch_size=16,
-        epochs=4,
+        epochs=5,
         loss={"price": "mse", "kind": "sparse_categorical_crossentropy", "picture": "mae"},
         loss_weights={"kind": 2.0},
         metrics="accuracy, price=mean_absolute_error",
         optimizer={"learning_rate": 0.1},
+        checkpoint={"monitor": "auto"},
     )
     last = all_of(run, EpochEnded)[-1].logs
     assert {"kind_accuracy", "price_mean_absolute_error", "picture_loss"} <= {*last}
-    assert last["kind_accuracy"] > 0.9
-    assert the(run, FitStarted).monitor == "kind_accuracy"
+    assert last["val_kind_accuracy"] > 0.9
+    assert the(run, FitStarted).monitor == "val_kind_accuracy"
     assert "logits for kind" in notices(run)
+    report = report_of(run)
+    assert (report.output, report.others, report.examples) == ("kind", (), 24)
+    assert report.accuracy == pytest.approx(last["val_kind_accuracy"])
     job = Job(tmp_path)
     rows = job(run, "mine.py:new_houses")
     assert list(rows[0]) == ["index", "price", "kind_label", "kind_probability", "picture"]
+    assert len(rows) == 4
     assert all(0.5 <= float(row["kind_probability"]) <= 1 for row in rows)
     assert {row["picture"] for row in rows} == {"out.npz"}
     with pytest.raises(ConsoleError, match=r"out\.csv exists"):
@@ -295,15 +255,3 @@ def test_a_model_that_is_built_by_its_training_step_trains_and_is_resumed(tmp_pa
     resume(run, epochs=3)
     assert [epoch.step for epoch in all_of(run, EpochEnded)] == [8, 16, 24]
     assert "starts over" not in notices(run)
-
-
-def test_a_model_starts_with_the_weights_of_a_file_or_says_why_not(tmp_path: Path) -> None:
-    first = run_of(tmp_path, model="mine.py:guide", epochs=3, optimizer={"learning_rate": 0.02})
-    saved = first.model.with_suffix(".weights.h5")
-    before = all_of(first, EpochEnded)[-1].logs["val_loss"]
-    small = {"epochs": 1, "optimizer": {"learning_rate": 1e-6}, "model": "mine.py:guide"}
-    second = run_of(tmp_path, weights=str(saved), **small)
-    assert all_of(second, EpochEnded)[-1].logs["val_loss"] == pytest.approx(before, rel=1e-2)
-    (tmp_path / "mine.py").write_text(MINE + "def wider(s, c): return guide(s, c + 1)", encoding="utf-8")
-    with pytest.raises(AssertionError, match=r"model\.weights\.h5 has no weights of the model mine\.py:wider"):
-        run_of(tmp_path, weights=str(saved), **{**small, "model": "mine.py:wider"})

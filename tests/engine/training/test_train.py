@@ -117,14 +117,11 @@ def failure(run: RunDirectory) -> RunFailed:
     return failed
 
 
-def test_the_thread_trains_the_same_with_the_same_seed_and_reports_through_its_run(train: Train) -> None:
-    changes = {"model_options": {"hidden": [8], "dropout": 0.3}, "batch_size": 64, "epochs": 2}
-    first, again, other = (train(seed=seed, **changes) for seed in (4, 4, 5))
-    losses = [[epoch.logs["loss"] for epoch in all_of(run, EpochEnded)] for run in (first, again, other)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert losses[0] != pytest.approx(losses[2], rel=1e-2)
+# Runs with the same seed are compared in test_resume.py.
+def test_the_thread_trains_by_its_seed_and_reports_through_its_run(train: Train) -> None:
+    first, other = (train(seed=seed, batch_size=64) for seed in (4, 5))
+    assert the(first, EpochEnded).logs["loss"] != pytest.approx(the(other, EpochEnded).logs["loss"], rel=1e-2)
     assert the(first, events.RunStarted).source == "in-process"
-    assert [event.epoch for event in all_of(first, EpochEnded)] == [1, 2]
     assert the(first, RunFinished).outcome == "completed"
     assert keras.models.load_model(first.model).count_params() == the(first, events.ModelBuilt).parameters
 

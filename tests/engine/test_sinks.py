@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers import LIMIT_S, has, run_host, small_config, the, wait_until
 from tpu_console.engine.runs.events import EpochEnded, Event, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
-from tpu_console.engine.sinks.feed import start_sinks
+from tpu_console.engine.sinks import start_sinks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def write(recorder: Recorder) -> Callable[..., RunDirectory]:
 def feed(run: RunDirectory, name: str, **environment: str) -> str:
     """Feed a tracker with a whole run, as after the end of the process that trained it; return what it reported."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tpu_console.engine.sinks.feed", str(run.path), "pets", name],
+        [sys.executable, "-P", "-m", "tpu_console.engine.sinks", str(run.path), "pets", name],
         env=os.environ | {"WANDB_SILENT": "true"} | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -69,26 +69,15 @@ def logged(content: bytes, name: str) -> list[float]:
 
 
 @pytest.mark.slow
-def test_wandb_records_a_run_offline(write: Callable[..., RunDirectory]) -> None:
+def test_wandb_records_offline_what_follows_the_newest_start_of_a_run(write: Callable[..., RunDirectory]) -> None:
     pytest.importorskip("wandb")
-    run = write(STARTED, ended(1), ended(2), FINISHED)
+    resumed = RunResumed(1, 0, 1, 0.0, 1, "here", CONFIG)
+    run = write(STARTED, ended(5), resumed, ended(1), ended(2), FINISHED)
     assert feed(run, "wandb", WANDB_MODE="offline") == ""
     content = values_of(run.path / "wandb")
     for text in (b"val_loss", b"learning_rate", b"best_loss", b"optimizer", b"pets", run.run_id.encode()):
         assert text in content, text
     assert (logged(content, "epoch"), logged(content, "val_loss")) == ([1.0, 2.0], [2.0, 1.0])
-
-
-@pytest.mark.slow
-def test_a_resumed_run_records_what_follows_and_a_failed_one_its_error(write: Callable[..., RunDirectory]) -> None:
-    pytest.importorskip("wandb")
-    failed = RunFailed("The disk is full.", "", "", "console.log")
-    resumed = RunResumed(1, 0, 1, 0.0, 1, "here", CONFIG)
-    run = write(STARTED, ended(5), resumed, ended(2), failed)
-    assert feed(run, "wandb", WANDB_MODE="offline") == ""
-    content = values_of(run.path / "wandb")
-    assert b"The disk is full." in content
-    assert logged(content, "epoch") == [2.0]  # not epoch 5
 
 
 @pytest.mark.slow
@@ -101,15 +90,15 @@ def test_a_tracker_that_fails_says_so_in_one_line(write: Callable[..., RunDirect
 
 
 @pytest.mark.slow
-def test_mlflow_records_a_run_in_files(write: Callable[..., RunDirectory], tmp_path: Path) -> None:
+def test_mlflow_records_in_files_how_a_run_failed(write: Callable[..., RunDirectory], tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow", reason="the extra [mlflow] is not installed")
-    run = write(STARTED, ended(1), ended(2), FINISHED)
+    run = write(STARTED, ended(1), ended(2), RunFailed("The disk is full.", "", "", "console.log"))
     store = f"file://{tmp_path}/mlruns"
     assert feed(run, "mlflow", MLFLOW_TRACKING_URI=store) == ""
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     client = mlflow.MlflowClient(store)
     (found,) = client.search_runs([client.get_experiment_by_name("pets").experiment_id])
-    assert found.info.status == "FINISHED"
+    assert (found.info.status, found.data.tags["error"]) == ("FAILED", "The disk is full.")
     assert found.data.params["optimizer.name"] == "adam"
     assert [one.value for one in client.get_metric_history(found.info.run_id, "loss")] == [1.0, 0.5]
 

@@ -1,4 +1,4 @@
-"""Feeds experiment trackers, each from its own process: `python -m tpu_console.engine.sinks.feed RUN PROJECT NAME`.
+"""Feeds experiment trackers, each from its own process: `python -m tpu_console.engine.sinks RUN PROJECT NAME`.
 
 Such a process follows the run's journal, and prints a sentence if the tracker fails. It ends after the run's last
 event, or when its standard input ends because the process that trains is gone; a tracker that then needs too long is
@@ -17,22 +17,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.backend import is_installed
-from ..config.options import sink_project
-from ..config.run_config import RunConfig, flattened
-from ..errors import one_line
-from ..machine.install import install_line
-from ..messages import start_module
-from ..runs.events import EpochEnded, Event, RunFailed, RunFinished, RunResumed, RunStarted
-from ..runs.journal import JournalReader
-from ..runs.run_directory import RunDirectory
-from ..sanitize import printable
-from ..storage.files import open_private
+from .accelerators.backend import is_installed
+from .config.options import sink_project
+from .config.run_config import RunConfig, flattened
+from .errors import one_line
+from .machine.install import install_line
+from .messages import start_module
+from .runs.events import EpochEnded, Event, RunFailed, RunFinished, RunResumed, RunStarted
+from .runs.journal import JournalReader
+from .runs.run_directory import RunDirectory
+from .sanitize import printable
+from .storage.files import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ..runs.recorder import Recorder
+    from .runs.recorder import Recorder
 
 _LONGEST_PARAMETER = _LONGEST_NOTE = 500  # characters; MLflow takes no longer values
 _RUN_TAG = "tpu_console.run"
@@ -53,9 +53,7 @@ def start_sinks(recorder: Recorder, config: RunConfig, has: Callable[[str], bool
         try:
             # Its standard input ends when this process does, however that happens.
             with open(recorder.run.log, "ab", opener=open_private) as log:
-                process = start_module(
-                    "engine.sinks.feed", *arguments, stdin=pipe, stdout=pipe, stderr=log, env=environment
-                )
+                process = start_module("engine.sinks", *arguments, stdin=pipe, stdout=pipe, stderr=log, env=environment)
         except OSError as error:
             recorder.notice(f"The run is not recorded by {name}: {error.strerror}.")
             continue
