@@ -60,13 +60,12 @@ _NUMBERS = count()
 # The files that take longest, longest first, so that no worker is left with one of them in the end. They are shared out
 # whole (`--dist loadfile`), because their tests share trained runs.
 SLOWEST = (
+    "presets/test_trained_presets.py",
     "engine/training/test_resume.py",
     "tui/screens/test_terminal_runs.py",
-    "presets/test_jax_presets.py",
     "tui/commands/test_cli_process.py",
     "tui/commands/test_hostile_folders.py",
     "engine/preflight/test_compile.py",
-    "presets/test_trained_presets.py",
     "engine/training/test_profiling.py",
     "engine/training/test_train.py",
     "engine/export/test_script.py",
