@@ -5,8 +5,6 @@ as soon as it is there, and the table in ``docs/preflight.md`` is written from t
 compared again only with ``--again``.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

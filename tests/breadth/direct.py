@@ -3,8 +3,6 @@
 Nothing of the preflight is used.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,8 +1,6 @@
 """Models to compare: all of `keras.applications` at their default size, and some of other kinds."""
 
 # mypy: ignore-errors
-from __future__ import annotations
-
 import keras
 from keras import layers, ops
 

@@ -1,7 +1,5 @@
 """Whether the preflight agreed with the direct compiles that are kept, for which nothing is compiled here."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

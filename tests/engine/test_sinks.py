@@ -1,25 +1,19 @@
 """Experiment trackers record a run through its journal, in their own process; their failures are notices."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.helpers import LIMIT_S, has, run_host, small_config, the, wait_until
 from tpu_console.engine.runs.events import EpochEnded, Event, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
+from tpu_console.engine.runs.recorder import Recorder
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.sinks import start_sinks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tpu_console.engine.runs.recorder import Recorder
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 CONFIG = {"dataset": "digits", "optimizer": {"name": "adam"}}
 STARTED = RunStarted("small", "host", 1, "here", CONFIG)

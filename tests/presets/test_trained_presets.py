@@ -4,10 +4,9 @@ On TensorFlow, translations and ratings are in tests/engine/jobs/test_predict.py
 test_backends.py, the user's functions in test_script.py.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,13 +25,8 @@ from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.models.build import build_model, unfreeze
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs import events
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.presets.catalog import all_presets, find_preset
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -1,10 +1,9 @@
 """Two phases of one run: a frozen base, then its layers too; and layers that a custom model uses but does not own."""
 
-from __future__ import annotations
-
 import inspect
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,17 +14,13 @@ from keras import layers
 from tests import saved_models
 from tests.helpers import all_of, run_host, small_config, the
 from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import ConfigError, DataError, UserCodeError
 from tpu_console.engine.models.build import build_model, refuse_loose_weights, training_phases, unfreeze
 from tpu_console.engine.runs.events import CheckpointSaved, EpochEnded, FitStarted, Noticed, RunFinished
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.training.outputs import Patience
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
 
 SIGNATURE = Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 3)
 

@@ -1,8 +1,7 @@
 """How a model is compiled: optimizers, schedules and metrics by name, custom objects, and weights of a file."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,9 +17,6 @@ from tpu_console.engine.models.build import load_start
 from tpu_console.engine.models.compile import compile_model, custom_objects, make_optimizer, metrics_of
 from tpu_console.engine.runs.metrics import Metric
 from tpu_console.engine.training.outputs import Patience
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MINE = """
 import keras

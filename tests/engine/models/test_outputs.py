@@ -1,7 +1,5 @@
 """What a custom model gives to its loss, and whether its labels fit."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,12 +1,12 @@
 """Pretrained bases: models of keras.applications and SavedModels, their pixels, their weights, and files elsewhere."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -25,11 +25,6 @@ from tpu_console.engine.models.pretrained import (
     preprocessing_of,
     smallest_side,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 
 PIXELS = np.random.default_rng(2).uniform(0, 1, (9, 32, 32, 3)).astype(np.float32)
 SIDE = (32, 32, 3)

@@ -1,15 +1,14 @@
 """Code in saved models: what counts as code, who may run it, and files made to harm whoever predicts with them."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import re
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -26,10 +25,6 @@ from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.saved_code import Architecture, find_code, has_graph, read_architecture
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 OWN_MODEL = """
 import keras

@@ -1,7 +1,5 @@
 """What every built-in model does: it is built for the data that it is for, and refuses other data in a sentence."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,13 +1,12 @@
-from __future__ import annotations
-
 import json
 import math
 import re
 import socket
 import threading
+from collections.abc import Iterator, Sequence
 from functools import reduce as folded
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -32,12 +31,8 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.state import RunState, reduce
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tpu_console.engine.runs.recorder import Recorder
 
 FIT = FitStarted(50, 10, 32, 32, 1, monitor="val_loss")
 

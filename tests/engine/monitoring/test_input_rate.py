@@ -1,11 +1,10 @@
 """What limits a run: the stage that takes the time on real datasets, real trainings of both kinds, and the advice."""
 
-from __future__ import annotations
-
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +27,7 @@ from tpu_console.engine.runs.events import (
     RunFinished,
     Spent,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.runs.recorder import Recorder
+from tpu_console.engine.runs.recorder import Recorder
 
 SLOW = """
 import threading

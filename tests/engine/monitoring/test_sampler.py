@@ -3,18 +3,17 @@
 A TPU's runtime is a real gRPC server of the same protocol, which goes through all its troubles.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import mmap
 import os
 import socket
 import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -44,10 +43,7 @@ from tpu_console.engine.runs.events import HostSampled, MemorySampled, Progress,
 from tpu_console.engine.runs.journal import JournalWriter, encode
 from tpu_console.engine.training.notebook import NotebookRun
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    Serve = Callable[..., "Runtime"]
+Serve = Callable[..., "Runtime"]
 
 GIB = 1 << 30
 

@@ -3,8 +3,6 @@
 `test_profiling.py` reads real ones of CPUs.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 from pathlib import Path

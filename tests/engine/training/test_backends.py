@@ -1,9 +1,5 @@
 """The same configuration on one device and on several, with both of Keras's backends: the curves agree."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.helpers import all_of, report_of, run_host, small_config, the
@@ -15,9 +11,7 @@ from tpu_console.engine.runs.events import (
     MemorySampled,
     RunFinished,
 )
-
-if TYPE_CHECKING:
-    from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

@@ -1,15 +1,14 @@
 """`BridgeCallback` and `Run` wherever people put them: runs that are watched, stopped, and end whatever happens."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math
 import os
 import pickle
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import keras_tuner
@@ -26,13 +25,9 @@ from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFailed, RunFinished, RunStarted
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
+from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.training.outputs import EpochSummaries
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.runs.recorder import Recorder
 
 X, Y = np.random.default_rng(0).normal(size=(64, 4)).astype("float32"), np.arange(64) % 3
 

@@ -1,15 +1,14 @@
 """When checkpoints are saved, and what a full disk does to them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.helpers import all_of, epoch_ended, small_config, the
 from tests.small_disk import small_disk
@@ -21,9 +20,6 @@ from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.training.checkpoints import Checkpoints, OwnCallbacks, ValidatedEpochs, placed
 from tpu_console.engine.training.outputs import BestCheckpoint, Patience
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def pipeline(steps_per_epoch: int = 4, global_batch: int = 8) -> Any:

@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,13 +15,9 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.models.outputs import ClassOutput, class_outputs, outputs_by_name
 from tpu_console.engine.runs.class_report import ClassReport, read_report
 from tpu_console.engine.runs.events import Noticed, PhaseStarted, RunFinished
+from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.training.class_scoring import Confusion, report_classes, report_on
 from tpu_console.tui.text.confusion import headline
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.runs.recorder import Recorder
 
 
 def identity_model(width: int = 3, dtype: str = "float32") -> Any:

@@ -1,11 +1,9 @@
 """The embedded preset, trained for real: what it learns, what it reports, what it leaves behind."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,11 +14,7 @@ from tpu_console.engine.runs import events
 from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.facts import facts_of, summarized_facts
 from tpu_console.engine.runs.follower import RunFollower, StateReader
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

@@ -1,8 +1,7 @@
 """How many steps are in an execution, and that finding out changes nothing about the run."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,9 +11,6 @@ import tensorflow as tf
 from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.models.compile import build_ahead
 from tpu_console.engine.training.fitting import choose_execution, steps_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize("step_s", [1e-7, 1e-4, 0.002, 0.01, 0.1, 0.5, 2.0])

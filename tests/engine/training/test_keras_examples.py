@@ -4,12 +4,11 @@ These programs cover the other kinds: image classification with logits, time ser
 and regression, several inputs and outputs, segmentation, a GAN, and a text transformer.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -21,10 +20,6 @@ from tpu_console import BridgeCallback
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFinished
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.slow
 

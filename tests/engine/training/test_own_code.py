@@ -1,8 +1,7 @@
 """Runs of custom models as people write them for a plain `model.fit`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +12,8 @@ from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 from tpu_console.engine.runs.control import Control
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, ModelBuilt, Noticed, RunFinished, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.training.train import train_and_report
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

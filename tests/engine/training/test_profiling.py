@@ -1,18 +1,13 @@
 """Where the time of a step goes, in real traces of runs that are slow for a known reason; see also test_input_rate."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.helpers import all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.runs.events import Alerted, Compiled, EpochEnded, Profiled, RunFinished, Spent, Steered
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.slow
 

@@ -1,13 +1,12 @@
 """A run that was interrupted and resumed ends like one that was left alone."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
 import signal
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -35,10 +34,6 @@ from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.training.checkpoints import check_same
 from tpu_console.tui.cli import main
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

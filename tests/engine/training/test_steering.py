@@ -1,12 +1,13 @@
 """Steering in the training thread; `tests/tui/commands/test_steering.py` does it from the command line."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.engine.jobs.predicting import train
+from tests.forks import Forked
 from tests.helpers import LIMIT_S, Host, all_of, fork_host, has, small_config, the, wait_until
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.main import EngineThread
@@ -16,13 +17,7 @@ from tpu_console.engine.runs.control import Control, Request, ask
 from tpu_console.engine.runs.events import EpochEnded, RunFinished, Steered, Steering
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
-
-    from tests.forks import Forked
-    from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

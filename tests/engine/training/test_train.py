@@ -1,11 +1,11 @@
 """The engine's thread on real models in this process: outcomes, precisions, and everything that goes wrong."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import keras
 import pytest
@@ -18,16 +18,11 @@ from tpu_console.engine.runs import events
 from tpu_console.engine.runs.events import CheckpointSaved, EpochEnded, Noticed, RunFailed, RunFinished, RunResumed
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.recorder import Recorder
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.training.outputs import epoch_end_callbacks
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tpu_console.engine.runs.recorder import Recorder
-    from tpu_console.engine.runs.run_directory import RunDirectory
-
-    Train = Callable[..., RunDirectory]
+Train = Callable[..., RunDirectory]
 
 MINE = """
 import keras

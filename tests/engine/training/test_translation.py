@@ -1,8 +1,6 @@
 """The Transformer: what it may look at, that padding counts nowhere, and how it translates."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,10 +13,8 @@ from tpu_console.engine.data.vocabulary import SENTENCES, Vocabulary
 from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.compile import compile_model
 from tpu_console.engine.runs.events import Noticed, Sample, Translated
+from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.training.outputs import TranslationSamples, Translator
-
-if TYPE_CHECKING:
-    from tpu_console.engine.runs.recorder import Recorder
 
 LENGTH, SOURCE, TARGET = 6, 30, 40
 OPTIONS = {"width": 16, "heads": 2, "hidden": 32}

@@ -8,8 +8,6 @@ part of this repository; without it, its test is skipped.
 TPU compiler compiles it for a v5e chip, in float32 and in mixed_bfloat16.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import sys
