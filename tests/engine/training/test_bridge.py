@@ -90,8 +90,7 @@ def test_a_fit_that_is_left_by_an_exception_fails_its_run_and_raises_as_ever() -
         model_of().fit(X, Y, epochs=5, callbacks=[BridgeCallback("broken"), Breaks()], verbose=0)
     run = run_of("broken")
     wait_until(lambda: has(run, RunFailed), "the end")
-    assert events_of(run)[-1] == the(run, RunFailed)
-    assert len(all_of(run, EpochEnded)) == 2
+    assert (events_of(run)[-1], len(all_of(run, EpochEnded))) == (the(run, RunFailed), 2)
 
 
 ENDLESS = """
@@ -205,8 +204,8 @@ def test_each_trial_of_kerastuner_and_optuna_is_a_run(tmp_path: Path) -> None:
         hp.Choice("units", [2, 3])
         return model_of()
 
-    tuner = keras_tuner.GridSearch(build, "val_loss", directory=tmp_path)
     callback = BridgeCallback("tuned", config={"search": "grid"})
+    tuner = keras_tuner.GridSearch(build, "val_loss", directory=tmp_path)
     tuner.search(X, Y, epochs=1, validation_split=0.25, callbacks=[callback], verbose=0)
     assert [the(run, RunStarted).config for run in list_runs()] == [{"search": "grid"}] * 2
     assert all(the(run, RunFinished).outcome == "completed" for run in list_runs())

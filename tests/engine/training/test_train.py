@@ -204,9 +204,7 @@ def test_files_without_room_are_noticed_and_training_goes_on(train: Train) -> No
 
 def test_a_model_that_cannot_be_saved_fails_the_run_and_loses_no_epoch(train: Train) -> None:
     run = train(lambda run: run.model.mkdir())
-    failed = failure(run)
-    assert "model.keras" in failed.what
-    assert len(all_of(run, EpochEnded)) == 1
+    assert ("model.keras" in failure(run).what, len(all_of(run, EpochEnded))) == (True, 1)
 
 
 @pytest.mark.parametrize(
@@ -264,15 +262,11 @@ def test_without_tensorboard_a_notice_replaces_its_files(recorder: Recorder) -> 
 
 
 def test_a_recorder_reports_a_phase_and_a_stop_once(recorder: Recorder) -> None:
-    for phase, detail in (("training", ""), ("training", ""), ("loading data", "one"), ("loading data", "two")):
+    phases = [("training", ""), ("loading data", "one"), ("loading data", "two")]
+    for phase, detail in (phases[0], *phases):
         recorder.enter(events.Phase(phase), detail)
     assert not recorder.should_stop()
     recorder.control.stop("enough")
-    assert recorder.should_stop()
-    assert recorder.should_stop()
-    assert events_of(recorder.run) == [
-        events.PhaseStarted("training"),
-        events.PhaseStarted("loading data", "one"),
-        events.PhaseStarted("loading data", "two"),
-        events.StopRequested("enough"),
-    ]
+    assert [recorder.should_stop(), recorder.should_stop()] == [True, True]
+    told = [events.PhaseStarted(phase, detail) for phase, detail in phases]
+    assert events_of(recorder.run) == [*told, events.StopRequested("enough")]

@@ -25,13 +25,12 @@ SIGNATURE = Signature(
 )
 
 
-def built(options: dict[str, Any] | None = None) -> Any:
+def built() -> Any:
     keras.utils.set_random_seed(1)
-    return build_model(config("text-pairs", "x", model_options=OPTIONS | (options or {})), SIGNATURE)
+    return build_model(config("text-pairs", "x", model_options=OPTIONS), SIGNATURE)
 
 
 def sentences(count: int) -> tuple[dict[str, Any], Any, Any]:
-    """Random sentences of 1 to 5 words as a dataset gives them: inputs, labels, weights."""
     random = np.random.default_rng(0)
     source, said = np.zeros((2, count, LENGTH), np.int32)
     for row in range(count):
@@ -57,22 +56,17 @@ def test_no_place_sees_the_words_that_it_has_to_say() -> None:
         assert np.abs(after[:, place] - before[:, place]).max() > 1e-3
 
 
-def expected_figures(said: Any, label: Any) -> dict[str, float]:
-    """Loss and accuracy over the words alone, by NumPy."""
-    words = label != 0
-    chances = np.take_along_axis(said.astype(np.float64), label[..., np.newaxis], axis=-1)[..., 0]
-    return {"loss": -np.log(chances[words]).mean(), "accuracy": (said.argmax(axis=-1) == label)[words].mean()}
-
-
 def test_padding_counts_neither_in_the_loss_nor_in_the_accuracy() -> None:
     model = built()
     compile_model(model, config("text-pairs", "x"), SIGNATURE, 1, 8, allows_xla=False)  # as runs on the CPU do
-    x, y, weights = sentences(64)
-    said = model.predict(x, verbose=0)
-    measured = model.evaluate(x, y, sample_weight=weights, batch_size=64, return_dict=True, verbose=0)
-    expected = expected_figures(said, y)
-    assert 0 < expected["accuracy"] < 1
-    assert expected["accuracy"] != pytest.approx((said.argmax(axis=-1) == y).mean(), abs=1e-4)
+    x, label, weights = sentences(64)
+    measured = model.evaluate(x, label, sample_weight=weights, batch_size=64, return_dict=True, verbose=0)
+    said, words = model.predict(x, verbose=0).astype(np.float64), label != 0
+    chances = np.take_along_axis(said, label[..., np.newaxis], axis=-1)[..., 0]
+    is_right = said.argmax(axis=-1) == label
+    assert 0 < is_right[words].mean() < 1
+    assert is_right[words].mean() != pytest.approx(is_right.mean(), abs=1e-4)
+    expected = {"loss": -np.log(chances[words]).mean(), "accuracy": is_right[words].mean()}
     assert measured == pytest.approx(expected, rel=1e-4)
 
 
