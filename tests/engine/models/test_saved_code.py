@@ -17,11 +17,9 @@ import pytest
 from tests import hostile_models, saved_models
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
-from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.data.kinds.table import read_record
 from tpu_console.engine.errors import ConsoleError, DataError, UntrustedCodeError
 from tpu_console.engine.jobs.trained_run import open_trained
-from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.saved_code import Architecture, find_code, has_graph, read_architecture
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.run_directory import RunDirectory
@@ -53,31 +51,6 @@ def layer(class_name: str, module: str = "keras.layers", **config: Any) -> dict[
 
 def function(name: str, module: str) -> dict[str, Any]:
     return {"class_name": "function", "config": name, "module": module, "registered_name": name}
-
-
-IMAGES = Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 4)
-WORDS = {name: Input((40,), "int32") for name in ("source", "target")}
-SIZES = {"source_vocabulary": 50, "target_vocabulary": 50, "length": 40}
-
-
-@pytest.mark.parametrize(
-    ("model", "options", "signature"),
-    [
-        ("cnn", {}, IMAGES),
-        ("vgg", {}, IMAGES),
-        ("mlp", {}, IMAGES),
-        ("application", {"name": "ConvNeXtTiny", "weights": "none"}, IMAGES),
-        ("application", {"name": "MobileNetV3Small", "weights": "none"}, IMAGES),
-        ("text", {}, Signature(Task.CLASSES, {"text": Input((40,), "int32")}, 4, sizes={"vocabulary": 50})),
-        ("transformer", {}, Signature(Task.TRANSLATION, WORDS, sizes=SIZES)),
-    ],
-)
-def test_built_in_models_contain_no_code(model: str, options: dict[str, Any], signature: Signature) -> None:
-    config = small_config(model=model, model_options=options)
-    with keras.StatelessScope():
-        built = build_model(config, signature)
-    saved = json.loads(json.dumps(keras.saving.serialize_keras_object(built)))
-    assert find_code(Architecture(Path("model.keras"), saved, has_pickled_weights=False)) == ()
 
 
 @pytest.mark.parametrize(

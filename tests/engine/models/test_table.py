@@ -1,5 +1,7 @@
-"""What every built-in model does: it is built for the data that it is for, and refuses other data in a sentence."""
+"""What every built-in model does: it is built for its data, refuses other data in a sentence, and contains no code."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,6 +16,7 @@ from tpu_console.engine.errors import DataError
 from tpu_console.engine.export.keras_code import object_code
 from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.compile import compile_model
+from tpu_console.engine.models.saved_code import Architecture, find_code
 from tpu_console.engine.models.table import MODELS
 
 WORDS = Input((40,), "int32")
@@ -33,12 +36,18 @@ SIGNATURES = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "hub"])  # its layer comes from a file
-def test_a_model_is_built_for_its_data_and_refuses_other_data(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in MODELS if name != "hub"),  # its layer comes from a file
+        *(("application", {"name": name}) for name in ("ConvNeXtTiny", "MobileNetV3Small")),  # with layers of their own
+    ],
+)
+def test_a_model_is_built_for_its_data_and_refuses_other_data(name: str, options: dict[str, Any]) -> None:
     model, built = MODELS[name], {}
     assert model.title
     assert {*model.sizes} <= {*model.model_fields}
-    config = model.without_weights(small_config(model=name, model_options={}))
+    config = model.without_weights(small_config(model=name, model_options=options))
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         for what, signature in SIGNATURES.items():
@@ -52,6 +61,8 @@ def test_a_model_is_built_for_its_data_and_refuses_other_data(name: str) -> None
     assert built
     for made in built.values():
         assert all(tensor.dtype == "float32" for tensor in made.outputs)
+        saved = json.loads(json.dumps(keras.saving.serialize_keras_object(made)))
+        assert find_code(Architecture(Path("model.keras"), saved, has_pickled_weights=False)) == ()
         if model.has_code and isinstance(made, keras.Sequential):
             assert all(map(object_code, made.layers))
 

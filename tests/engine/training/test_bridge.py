@@ -13,7 +13,6 @@ from typing import Any
 import keras
 import keras_tuner
 import numpy as np
-import optuna
 import pytest
 
 from tests.forks import fork
@@ -199,7 +198,7 @@ def test_a_loop_that_raises_fails_its_run() -> None:
     assert the(run_of("broken"), RunFailed).what == "ValueError: oh"
 
 
-def test_each_trial_of_kerastuner_and_optuna_is_a_run(tmp_path: Path) -> None:
+def test_each_trial_of_kerastuner_is_a_run(tmp_path: Path) -> None:
     def build(hp: Any) -> Any:
         hp.Choice("units", [2, 3])
         return model_of()
@@ -209,20 +208,6 @@ def test_each_trial_of_kerastuner_and_optuna_is_a_run(tmp_path: Path) -> None:
     tuner.search(X, Y, epochs=1, validation_split=0.25, callbacks=[callback], verbose=0)
     assert [the(run, RunStarted).config for run in list_runs()] == [{"search": "grid"}] * 2
     assert all(the(run, RunFinished).outcome == "completed" for run in list_runs())
-
-    def prune(trial: optuna.Trial) -> None:
-        def report(epoch: int, logs: dict[str, float]) -> None:
-            trial.report(logs["loss"], step=epoch)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-
-        callbacks = [BridgeCallback("study"), keras.callbacks.LambdaCallback(on_epoch_end=report)]
-        model_of().fit(X, Y, epochs=3, callbacks=callbacks, verbose=0)
-
-    study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=1e-9))
-    study.optimize(prune, n_trials=1)
-    wait_until(lambda: all_of(run_of("study"), RunFailed), "the end of the pruned run")
-    assert len(all_of(run_of("study"), EpochEnded)) == 1
 
 
 def test_tensorboard_compares_runs_by_their_settings(recorder: Recorder) -> None:

@@ -1,6 +1,5 @@
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -8,13 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.engine.jobs.predicting import train
 from tests.helpers import all_of, epoch_ended, has, report_of, small_config, the
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.models.outputs import ClassOutput, class_outputs, outputs_by_name
 from tpu_console.engine.runs.class_report import ClassReport, read_report
-from tpu_console.engine.runs.events import Noticed, PhaseStarted, RunFinished
+from tpu_console.engine.runs.events import Noticed, PhaseStarted
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.training.class_scoring import Confusion, report_classes, report_on
 from tpu_console.tui.text.confusion import headline
@@ -172,16 +170,6 @@ def test_a_damaged_report_is_an_error_that_names_it(recorder: Recorder, text: st
     recorder.run.report.write_text(text)
     with pytest.raises(ConsoleError, match=r"report.json of .*damaged"):
         read_report(recorder.run)
-
-
-# Reports of runs on replicas are in test_backends.py.
-@pytest.mark.slow
-def test_the_report_of_a_run_agrees_with_its_validation(tmp_path: Path) -> None:
-    run = train(small_config(epochs=2, loss="categorical_crossentropy", batch_size=50), tmp_path)
-    found, end = report_of(run), the(run, RunFinished)
-    assert found.accuracy == pytest.approx(end.summary["final"]["val_accuracy"], abs=1e-6)
-    assert sum(map(sum, found.matrix)) == found.examples == end.summary["classes"]["examples"] == 360
-    assert json.loads(run.summary.read_text())["classes"] == json.loads(json.dumps(found.as_dict()))
 
 
 def test_the_counts_survive_half_precision() -> None:

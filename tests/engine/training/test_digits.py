@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.conftest import digits_config
-from tests.helpers import all_of, private_mode, run_forked, the, timed_events_of
+from tests.helpers import all_of, private_mode, report_of, run_forked, the, timed_events_of
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.events import EpochEnded
@@ -89,6 +89,10 @@ def test_the_summary_is_that_of_the_last_event(digits: RunDirectory) -> None:
     assert summarized_facts(digits) == facts_of(StateReader(digits).catch_up())
     assert [summary[key] for key in ("run", "outcome", "epochs", "steps")] == ["digits-cnn", "completed", 20, 1780]
     assert summary["best"]["val_accuracy"] >= 0.98
+    report = report_of(digits)
+    assert summary["classes"] == json.loads(json.dumps(report.as_dict()))
+    assert report.accuracy == pytest.approx(summary["final"]["val_accuracy"], abs=1e-6)
+    assert sum(map(sum, report.matrix)) == report.examples == 360
     assert summary["versions"].keys() >= {"tensorflow", "keras"}
 
 
