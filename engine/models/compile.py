@@ -106,19 +106,13 @@ def _metric(piece: Piece, activation: str) -> Any:
 
     def update_state(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Update the metric with probabilities, and with a value for each class if it compares those."""
-        labels = _value_per_class(y_true, y_pred) if by_class else y_true
-        return update(labels, apply_activation(activation, y_pred), sample_weight=sample_weight)
+        ops, classes = keras.ops, y_pred.shape[-1]
+        if by_class and len(y_true.shape) == len(y_pred.shape) - 1:
+            y_true = ops.expand_dims(y_true, -1) if classes == 1 else ops.one_hot(ops.cast(y_true, "int32"), classes)
+        return update(y_true, apply_activation(activation, y_pred), sample_weight=sample_weight)
 
     metric.update_state = update_state
     return metric
-
-
-def _value_per_class(y_true: Any, y_pred: Any) -> Any:
-    if len(y_true.shape) != len(y_pred.shape) - 1:
-        return y_true
-    if (classes := y_pred.shape[-1]) == 1:
-        return keras.ops.expand_dims(y_true, -1)
-    return keras.ops.one_hot(keras.ops.cast(y_true, "int32"), classes)
 
 
 def _of_own(piece: Piece, kind: type) -> Any:

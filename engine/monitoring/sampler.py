@@ -79,13 +79,17 @@ class RuntimeMetrics:
         except ImportError:
             return {}, "grpcio is not installed"
         figures: dict[int, float] = {}
-        request = messages()["MetricRequest"](metric_name=metric)
+        asked, answer = messages()["MetricRequest"], messages()["MetricResponse"]
         for port in self._ports:
             if self._clock() < self._silences.get((port, metric), (0.0, ""))[0]:
                 continue
+            if port not in self._channels:
+                credentials = grpc.local_channel_credentials()
+                self._channels[port] = grpc.secure_channel(f"localhost:{port}", credentials, _OPTIONS)
+            call = self._channels[port].unary_unary(METHOD, asked.SerializeToString, answer.FromString)
             why = "the TPU's runtime has no figures for it"
             try:
-                found = self._call(port)(request, timeout=self._deadline_s).metric.metrics
+                found = call(asked(metric_name=metric), timeout=self._deadline_s).metric.metrics
             except grpc.RpcError as error:
                 self._channels.pop(port).close()
                 found, why = [], f"no TPU runtime gives figures at localhost:{port} ({error.code().name})"
@@ -102,16 +106,6 @@ class RuntimeMetrics:
         """Close the connections."""
         for port in list(self._channels):
             self._channels.pop(port).close()
-
-    def _call(self, port: int) -> Callable[..., Any]:
-        import grpc
-
-        if port not in self._channels:
-            credentials = grpc.local_channel_credentials()
-            self._channels[port] = grpc.secure_channel(f"localhost:{port}", credentials, _OPTIONS)
-        write, read = messages()["MetricRequest"].SerializeToString, messages()["MetricResponse"].FromString
-        call: Callable[..., Any] = self._channels[port].unary_unary(METHOD, write, read)
-        return call
 
 
 def metric_ports(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]:

@@ -129,7 +129,6 @@ def train_presets(wanted: Iterable[tuple[str, str]], folder: Path, backend: str)
 
 @pytest.fixture(scope="module")
 def on_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
-    """The runs, by their presets' names."""
     home = tmp_path_factory.mktemp("keras")
     write_fashion_mnist(home)
     write_mnist(home)

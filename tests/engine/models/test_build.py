@@ -27,7 +27,6 @@ SIGNATURE = Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 3)
 
 @pytest.fixture
 def colors(tmp_path: Path) -> str:
-    """A dataset of one's own, of pictures that are large enough."""
     (tmp_path / "colors.py").write_text(saved_models.COLORS, encoding="utf-8")
     return f"{tmp_path / 'colors.py'}:colors"
 

@@ -31,14 +31,12 @@ SIDE = (32, 32, 3)
 
 
 def build(name: str, shape: tuple[int, ...] = SIDE, pixels: str = "unit", **options: Any) -> Any:
-    """A model of keras.applications."""
     chosen = {"name": name, "weights": "none"} | options
     config = small_config(model="application", model_options=chosen, data={"pixels": pixels})
     return build_model(config, Signature(Task.CLASSES, {"image": Input(shape)}, 4))
 
 
 def hub(path: str, folder: Path, pixels: str = "unit", **options: Any) -> Any:
-    """A model on a SavedModel."""
     config = small_config(model="hub", model_options={"path": path} | options, data={"pixels": pixels})
     return build_model(config, Signature(Task.CLASSES, {"image": Input(SIDE)}, 3), folder / "hub")
 

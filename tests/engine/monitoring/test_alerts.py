@@ -1,9 +1,8 @@
 import json
 import math
 import re
-import socket
-import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import reduce as folded
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -43,7 +42,6 @@ def epoch(number: int, loss: float, val_loss: float | None = None, seconds: floa
 
 
 def within(number: int, loss: float) -> Progress:
-    """The loss in the middle of an epoch."""
     return Progress(number, 5, 10 * number - 5, 5.0 * number, {"loss": loss})
 
 
@@ -65,7 +63,6 @@ SPIKE = "The loss jumped to {} in epoch {}; it was about 0.5 before."
 
 
 def slow(*seconds: float) -> list[EpochEnded]:
-    """Epochs that took so many seconds."""
     return [epoch(number, 1.0, seconds=one) for number, one in enumerate(seconds, 1)]
 
 
@@ -311,23 +308,22 @@ def test_a_failure_is_tried_again_and_then_noticed(hook: Hook, answers: list[int
     assert (len(hook.posted), notices) == (posts, said)
 
 
+class Ssh(BaseHTTPRequestHandler):
+    def handle(self) -> None:
+        self.connection.recv(1 << 16)
+        self.connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+
 @pytest.mark.parametrize("speaks", [False, True])
-def test_a_server_that_is_gone_or_does_not_speak_http_is_noticed_once(speaks: bool) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
-
-        def answer() -> None:
-            for _ in range(6):
-                connection, _address = server.accept()
-                with connection:
-                    connection.recv(1 << 16)
-                    connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
-
-        if speaks:
-            threading.Thread(target=answer, daemon=True).start()
-        else:
-            server.close()
-        notices: list[str] = []
+def test_a_server_that_is_gone_or_does_not_speak_http_is_noticed_once(
+    speaks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    notices: list[str] = []
+    with ExitStack() as stack:
+        url = stack.enter_context(local_server(Ssh))
+        if not speaks:
+            stack.close()
         webhook = Webhook(url, "my-run", notices.append, pause_s=0.0)
         webhook.send(alert())
         webhook.send(alert())

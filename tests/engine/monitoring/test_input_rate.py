@@ -47,7 +47,6 @@ def data(element_ms=10):
 
 
 def batches_of(count: int = 16) -> Any:
-    """Endless batches in an order that a seed draws."""
     x = np.arange(count * 3, dtype="float32").reshape(count, 3) / 10
     rows = tf.data.Dataset.from_tensor_slices((x, np.arange(count) % 2))
     endless = rows.shuffle(count, seed=1, reshuffle_each_iteration=True).repeat()

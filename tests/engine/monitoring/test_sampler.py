@@ -62,7 +62,6 @@ def put(root: Path, files: dict[str, str]) -> None:
 
 
 def machine(root: Path, files: dict[str, str], cpus: int = 8) -> Sources:
-    """A machine with so many processors, 64 GiB and some files."""
     put(root, {"proc/meminfo": f"MemTotal: {64 << 20} kB\n", **files})
     return replace(this_machine(), root=root, cpus=cpus)
 

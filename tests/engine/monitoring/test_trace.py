@@ -24,8 +24,6 @@ MATRIX_UNIT, HBM = 197.0, 819.0  # TFLOP/s and GB/s of a v5e chip
 
 
 class Plane:
-    """A plane of a trace, to which events are added."""
-
     def __init__(self, space: Any, name: str) -> None:
         self.plane = space.planes.add(name=name)
         self._ids: dict[str, int] = {}

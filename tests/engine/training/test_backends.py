@@ -45,7 +45,6 @@ def train(folder: pytest.TempPathFactory, backend: str, accelerator: str, replic
 # TensorFlow traces the model again for every replica.
 @pytest.fixture(scope="module", params=[("tensorflow", 2), ("jax", 8)], ids=lambda param: str(param[0]))
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, RunDirectory]:
-    """A run on one device, and one on several simulated replicas."""
     backend, replicas = request.param
     return train(tmp_path_factory, backend, "cpu", 1), train(tmp_path_factory, backend, f"sim:{replicas}", replicas)
 

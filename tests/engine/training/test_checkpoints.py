@@ -51,7 +51,6 @@ class Training:
         return self.now
 
     def epoch(self, epoch: int, seconds: float = 100.0) -> None:
-        """Four steps, as `fit` takes them; a checkpoint takes no time to write."""
         self.checkpoints.on_epoch_begin(epoch)
         self.checkpoints.close()
         for _ in range(4):
@@ -62,7 +61,6 @@ class Training:
 
     @property
     def saved(self) -> Header | None:
-        """The newest checkpoint, once it is written."""
         self.checkpoints.close()
         newest = newest_checkpoint(self.recorder.run)
         return None if newest is None else newest[1]

@@ -69,7 +69,6 @@ def chosen_for(model: Any, asked: int | str, steps: int) -> Any:
 
 
 def values_of(model: Any) -> list[Any]:
-    """Every variable, the optimizer's and the seeds included."""
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     return [v.numpy() for v in (*model.variables, *model.optimizer.variables, *inner.variables)]
 

@@ -42,7 +42,6 @@ CONFIG = chaos.chaos_config(epochs=5)
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A run that nothing interrupts."""
     return run_host(CONFIG, tmp_path_factory.mktemp("whole"))
 
 

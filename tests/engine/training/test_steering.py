@@ -51,7 +51,6 @@ def asked(*requests: tuple[Steering, str], folder: Path, **changes: Any) -> RunD
 
 
 def end(process: Forked | subprocess.Popen[bytes]) -> None:
-    """Wait until a run has ended well."""
     try:
         assert process.wait(LIMIT_S) == 0
     finally:
