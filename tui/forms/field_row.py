@@ -138,7 +138,7 @@ class FieldRow(Widget):
             case ControlKind.SWITCH:
                 return TickBox("", text == "true", compact=True, classes="control")
             case ControlKind.CHOICE | ControlKind.OPEN_CHOICE:
-                return Choice(self._options(), self._listed(text), classes="control")
+                return Choice(self._options(), self._listed(text))
         is_plain = spec.kind in {ControlKind.TEXT, ControlKind.NUMBER}
         empty, names = spec.default or ("" if is_plain else "none"), NameSuggester(spec.choices)
         return Input(text, placeholder=empty, compact=True, classes="control", suggester=names)
@@ -284,8 +284,8 @@ class Choice(Widget, can_focus=True):
     class Changed(Message):
         """Another value was chosen."""
 
-    def __init__(self, labels: Mapping[str, str], value: str, *, classes: str = "") -> None:
-        super().__init__(classes=classes)
+    def __init__(self, labels: Mapping[str, str], value: str) -> None:
+        super().__init__(classes="control")
         self.set_reactive(Choice.labels, labels)
         self.set_reactive(Choice.value, value)
 

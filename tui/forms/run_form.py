@@ -65,8 +65,8 @@ class RunForm(Vertical):
     class Edited(Message):
         """The draft changed."""
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__(id="form")
         self._draft: Draft | None = None
         self._found: set[FieldSpec] = set()  # shown although they are not essential
         self._labels: dict[str, Mapping[str, str]] = {}

@@ -17,13 +17,13 @@ from ..text.cells import BEST
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..widgets.basics import PaneTabs, ScrollingText, call_back
-from ..widgets.chart_grid import ComparedGrid, compared_curves, compared_reading, run_pen
+from ..widgets.chart_grid import ChartGrid, ChartPane, ComparedChart, compared_curves, compared_reading, run_pen
 from ..widgets.record_table import RecordTable
 from .live_charts import CHART_KEYS, CURSOR_KEYS, ChartedScreen
 from .parts import HELP, QUIT, KeysFooter, Title, console_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.text import Text as RichText
     from textual.app import ComposeResult
@@ -54,17 +54,10 @@ class CompareScreen(ChartedScreen):
 
     CSS = """
     CompareScreen {
-        overflow: hidden;
-        #charts { layout: grid; grid-rows: 1fr; width: 1fr; height: 1fr; min-height: 6; }
-        #charts > ChartPane { width: 1fr; height: 1fr; padding: 0 1; }
-        #between { height: auto; }
+        #charts { min-height: 6; }
+        #charts > ChartPane { padding: 0 1; }
         #verdict { height: auto; padding: 0 1; }
         &.-zoomed #verdict { display: none; }
-        #tabs { width: auto; }
-        #chart-bar.-blank { display: none; }
-        #filter { display: none; width: 1fr; &.-bad { color: $text-error; } }
-        &.-filtering #filter { display: block; }
-        &.-filtering #chart-bar, &.-filtering #tabs, &.-reading #tabs { display: none; }
         #tables { height: auto; max-height: 50%; }
         #results { width: 3fr; height: auto; max-height: 100%; }
         #differences { width: 2fr; height: auto; max-height: 100%; padding: 0 1; }
@@ -101,10 +94,11 @@ class CompareScreen(ChartedScreen):
         self._hidden: set[str] | None = None  # the marks of the runs without curves; None before the first look
         self._is_reading = False
         self._is_relative = False
+        self._labels: Mapping[str, str] = {}  # what to call the runs with curves, by letter
 
     def compose(self) -> ComposeResult:
         yield Title(f"comparing {len(self._runs)} runs")
-        yield ComparedGrid(self.dress)
+        yield ChartGrid(self.dress, ComparedChart)
         yield Static("", id="verdict", markup=False)
         yield from self.bar({"results": "results", "differences": "differences"})  # no numbers: 1 and 2 zoom charts
         with Horizontal(id="tables"):
@@ -115,6 +109,11 @@ class CompareScreen(ChartedScreen):
     def on_mount(self) -> None:
         self.call_after_refresh(self.action_reload)
         self.set_interval(_LOOK_S, self._look, name="look at runs to compare")
+
+    def dress(self, chart: ChartPane) -> None:
+        super().dress(chart)
+        if isinstance(chart, ComparedChart):
+            chart.labels, chart.is_relative = self._labels, self._is_relative
 
     @property
     def read_curves(self) -> list[Curve]:
@@ -146,9 +145,10 @@ class CompareScreen(ChartedScreen):
         more = f" {plural(unseen, 'run')} without curves; space shows one." if unseen else ""
         self.query_one("#verdict", Static).update((comparison.verdict + more).strip())
         self.curves = compared_curves(shown, comparison.metric, is_relative=self._is_relative)
-        grid = self.query_one(ComparedGrid)
-        grid.labels, grid.is_relative = {run.mark: comparison.label_of(run) for run in shown}, self._is_relative
-        grid.show(self.curves)
+        self._labels = {run.mark: comparison.label_of(run) for run in shown}
+        for chart in self.grid.on_page:
+            self.dress(chart)
+        self.grid.show(self.curves)
         columns = compared.columns_of(comparison)
 
         def color(run: compared.ComparedRun) -> Style | str:

@@ -100,6 +100,20 @@ VIEWS = KeyedStore[ChartView]("views.json", ChartView)  # by preset
 class ChartedScreen(Screen[None]):
     """Has a `ChartGrid` whose charts share one look, one window and one cursor."""
 
+    DEFAULT_CSS = """
+    ChartedScreen {
+        overflow: hidden;
+        #charts { layout: grid; grid-rows: 1fr; width: 1fr; height: 1fr; }
+        #charts > ChartPane { width: 1fr; height: 1fr; }
+        #between { height: auto; }
+        #tabs { width: auto; }
+        #chart-bar.-blank { display: none; }
+        #filter { display: none; width: 1fr; &.-bad { color: $text-error; } }
+        &.-filtering #filter { display: block; }
+        &.-filtering #chart-bar, &.-filtering #tabs, &.-reading #tabs { display: none; }
+    }
+    """
+
     smoothing: var[float] = var(0.0)
     log_scale: var[bool] = var(False)
     axis: var[Axis] = var(Axis.STEP)

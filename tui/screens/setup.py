@@ -93,10 +93,10 @@ class SetupScreen(Screen[None]):
         yield RunningLine()
         with Horizontal(id="body"):
             with Vertical(id="left"):
-                yield PresetList(id="presets")
+                yield PresetList()
                 yield PresetDetail(id="detail")
             with Vertical(id="right"):
-                yield (form := RunForm(id="form"))
+                yield (form := RunForm())
                 yield PlanPanel(id="plan")
         yield Static("This terminal is too small.\nThe form needs 60×18.", id="too-small")
         yield KeysFooter()

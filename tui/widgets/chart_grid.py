@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import chain, islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
@@ -54,17 +54,15 @@ class ChartPane(MetricChart, can_focus=True):
 class ChartGrid(Container):
     """Pages of charts. Only those on the current page get samples, so that the others cost nothing.
 
-    `dress` gives a chart the look that the user has chosen.
+    `dress` gives a chart, which is of `kind`, the look that the user has chosen.
     """
-
-    pane_type: ClassVar[type[ChartPane]] = ChartPane
 
     class Rearranged(Message):
         """Other charts are shown, or the charts have changed places."""
 
-    def __init__(self, dress: Callable[[ChartPane], None]) -> None:
+    def __init__(self, dress: Callable[[ChartPane], None], kind: type[ChartPane] = ChartPane) -> None:
         super().__init__(id="charts")
-        self._dress = dress
+        self._dress, self._kind = dress, kind
         self._curves: Mapping[str, Sequence[Curve]] = {}
         self._marks: Sequence[Mark] = ()
         self._charts: dict[str, ChartPane] = {}
@@ -177,7 +175,7 @@ class ChartGrid(Container):
         titles = self._page()
         for title in titles:
             if title not in self._charts:
-                self._charts[title] = self.pane_type(len(self._charts) + 1, title)
+                self._charts[title] = self._kind(len(self._charts) + 1, title)
                 self.mount(self._charts[title])
         page = [self._charts[title] for title in titles]
         for chart in self._charts.values():
@@ -350,16 +348,3 @@ class ComparedChart(ChartPane):
             spread = max(good[-1] - good[0], _LEAST_SPREAD * abs(good[-1]))
             is_far = sign * series.latest > good[-1] + _FAR * spread
         return replace(super()._trace(series, ends), is_followed=not is_far)
-
-
-class ComparedGrid(ChartGrid):
-    """Pages of charts of several runs."""
-
-    pane_type = ComparedChart
-    labels: Mapping[str, str] = {}  # what to call the runs, by letter
-    is_relative = False
-
-    def _feed(self) -> None:
-        for chart in self.query(ComparedChart):
-            chart.labels, chart.is_relative = self.labels, self.is_relative
-        super()._feed()

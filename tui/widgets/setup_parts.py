@@ -46,8 +46,8 @@ class PresetList(OptionList):
     BORDER_TITLE = "Presets · [@click=screen.find]your data… (/)[/]"
     BINDINGS = [bind("down", "cursor_down"), bind("up", "cursor_up"), bind("right", "select")]
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
-        super().__init__(id=id, markup=False)
+    def __init__(self) -> None:
+        super().__init__(id="presets", markup=False)
         self._entries: list[Preset | ConfigError] = []
         self._edited: set[str] = set()
 
