@@ -1,7 +1,5 @@
 """Reports of made-up models, for the tests of what draws them."""
 
-from __future__ import annotations
-
 from tpu_console.engine.runs.class_report import ClassReport, ClassScore, Mistake
 
 

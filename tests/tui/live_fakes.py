@@ -1,8 +1,5 @@
 """Writes runs as an engine would, so that screens are tested on real journals without training anything."""
 
-from __future__ import annotations
-
-import json
 import os
 import socket
 import subprocess
@@ -10,29 +7,24 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
+from textual.app import App
 from textual.events import Key
+from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tests.helpers import LIMIT_S
 from tpu_console.engine.runs import events
-from tpu_console.engine.runs.control import take_requests
+from tpu_console.engine.runs.control import Request, take_requests
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from textual.app import App
-    from textual.pilot import Pilot
-
-    from tpu_console.engine.runs.control import Request
-    from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.screens.live import LiveScreen
 
 S = TypeVar("S", bound=Screen[Any])
 
@@ -65,27 +57,33 @@ class FakeEngine:
             self.train(epoch)
 
     def prepare(self) -> None:
+        started, *ready = self.described()
+        self.write(started)
+        for seconds, phase in ((0, "importing"), (3, "connecting"), (1, "compiling")):
+            self.clock += seconds
+            self.write(events.PhaseStarted(phase))
+        self.write(*ready)
+
+    def described(self) -> tuple[events.Event, ...]:
+        """What it trains, and on what."""
         replicas = tuple(
             events.Replica(i, f"/device:CPU:{i}", "CPU, simulated", "tpu-vm-0") for i in range(self.replicas)
         )
         config = {"dataset": "digits", "model": "cnn", "accelerator": "auto", "precision": "float32"}
-        self.write(events.RunStarted("digits-cnn", "host", os.getpid(), socket.gethostname(), config))
-        for seconds, phase in ((0, "importing"), (3, "connecting"), (1, "compiling")):
-            self.clock += seconds
-            self.write(events.PhaseStarted(phase))
-        self.write(
+        return (
+            events.RunStarted("digits-cnn", "host", os.getpid(), socket.gethostname(), config),
             events.AcceleratorReady("cpu", "No GPU was found.", "one device", replicas, {"keras": "3.12.0"}),
             events.DataReady(1437, 360, (8, 8, 1), 10),
             events.ModelBuilt("cnn", 52_234, 52_234, 208_936, 7),
             events.FitStarted(EPOCHS, STEPS, 32 * self.replicas, 32, 4, "Four steps take 0.3 s.", "val_accuracy"),
         )
-        self.clock += 2
 
     def train(self, epoch: int, *, ends: bool = True, loss: float | None = None) -> None:
         """One epoch, or the first half of one; accuracy is best in epoch 3."""
         loss = 2.0 / epoch if loss is None else loss
         accuracy = max(0.0, 0.9 - 0.05 * abs(epoch - 3))
         if epoch == 1:
+            self.clock += 2
             self.write(events.PhaseStarted("training"))
         for step in range(4, (STEPS if ends else STEPS // 2) + 1, 4):
             self.clock += 0.04
@@ -106,9 +104,6 @@ class FakeEngine:
         """Write raw lines, such as a newer version's or garbage."""
         with self.run.journal.open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
-
-    def append_newer_event(self) -> None:
-        self.append(json.dumps({"v": 7, "t": self.clock, "type": "Teleported", "where": "Mars"}))
 
     def freeze(self, seconds: float) -> None:
         """Stop beating, some time ago; the process, which is the test's, stays."""
@@ -144,8 +139,12 @@ def send(app: App[Any], *keys: str) -> None:
         app.post_message(Key(key, key if len(key) == 1 else None))
 
 
-async def until(pilot: Pilot[Any], condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
-    """Let the app run until something holds."""
+async def until(
+    pilot: Pilot[Any], condition: Callable[[], object], limit_s: float = LIMIT_S, *, after: str | Sequence[str] = ()
+) -> None:
+    """Press a key, or several, and let the app run until something holds."""
+    if after:
+        await pilot.press(*([after] if isinstance(after, str) else after))
     deadline = time.monotonic() + limit_s
     pause_s = 0.02
     while not condition():
@@ -154,19 +153,20 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object], limit_s: flo
         pause_s = min(1.2 * pause_s, 0.1)  # to look takes time from what is waited for
 
 
-async def shows(pilot: Pilot[Any], *texts: str) -> None:
-    """Wait until all these texts stand on the screen at once."""
+async def shows(pilot: Pilot[Any], *texts: str, after: str | Sequence[str] = ()) -> None:
+    """Press a key, or several, and wait until all these texts stand on the screen at once, wherever its lines break."""
 
     def stand() -> bool:
         shown = screen_text(pilot)
-        return all(text in shown for text in texts)
+        words = " ".join(shown.replace("█", " ").replace("|", " ").split())
+        return all(text in shown or text in words for text in texts)
 
-    await until(pilot, stand)
+    await until(pilot, stand, after=after)
 
 
-async def opens(pilot: Pilot[Any], kind: type[S]) -> S:
-    """Wait until a screen of a kind is on top; return it."""
-    await until(pilot, lambda: isinstance(pilot.app.screen, kind))
+async def opens(pilot: Pilot[Any], kind: type[S], after: str | Sequence[str] = ()) -> S:
+    """Press a key, or several, and wait until a screen of a kind is on top; return it."""
+    await until(pilot, lambda: isinstance(pilot.app.screen, kind), after=after)
     screen = pilot.app.screen
     assert isinstance(screen, kind)
     return screen
@@ -194,8 +194,6 @@ async def each_size(pilot: Pilot[Any], *sizes: tuple[int, int]) -> AsyncIterator
 
 def live(pilot: Pilot[Any]) -> LiveScreen:
     """The live screen at the bottom of whatever is open."""
-    from tpu_console.tui.screens.live import LiveScreen
-
     return next(screen for screen in pilot.app.screen_stack if isinstance(screen, LiveScreen))
 
 

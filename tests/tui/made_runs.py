@@ -1,8 +1,7 @@
 """Makes finished, running and damaged runs in a moment, and curves."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +13,7 @@ from tpu_console.engine.runs.metrics import metric_called
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.presets.catalog import find_preset
-from tpu_console.tui.charts.curve import Curve
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tpu_console.tui.charts.curve import FloatArray
-
+from tpu_console.tui.charts.curve import Curve, FloatArray
 
 DONE = events.RunFinished("completed", "All epochs are done.", {})
 

@@ -1,16 +1,12 @@
 """Writes sweeps with finished runs in a moment, for tests of their tables and their screen."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tests.tui.made_runs import made_run
 from tpu_console.engine.sweeps.axes import cells_of, parse_axes
 from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep
 from tpu_console.presets.catalog import find_preset
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def made_sweep(

@@ -1,7 +1,5 @@
 """Drives the real program under a real pseudo-terminal: its bytes, the screen they draw, keys, sizes, hanging up."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
@@ -12,16 +10,14 @@ import sys
 import termios
 import threading
 import time
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyte
 
 from tests.helpers import LIMIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 KEYS = {
     "enter": "\r",

@@ -1,21 +1,16 @@
 """Writes the journals of TPU runs on one or many hosts, as an engine would, for screens and plain lines."""
 
-from __future__ import annotations
-
 import math
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.follower import StateReader
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tpu_console.engine.runs.state import RunState
+from tpu_console.engine.runs.state import RunState
 
 GIB = 1 << 30
 REMEDY = "Cache the decoded examples in memory (data.cache = memory)."
@@ -31,16 +26,13 @@ class FakeTpu(FakeEngine):
         self.hosts, self.chips = hosts, chips
         self._second = 0
 
-    def prepare(self) -> None:
+    def described(self) -> tuple[events.Event, ...]:
         config = {"dataset": "cifar10", "model": "vgg", "accelerator": "tpu", "precision": "mixed_bfloat16"}
-        self.write(events.RunStarted("cifar10-vgg", "host", os.getpid(), socket.gethostname(), config))
-        for seconds, phase in ((0, "importing"), (3, "connecting"), (1, "compiling")):
-            self.clock += seconds
-            self.write(events.PhaseStarted(phase))
         replicas = tuple(self._replica(index) for index in range(self.replicas))
         mesh = f"mesh 2×{self.chips // 2 * self.hosts}, {self.hosts} processes × {self.chips} devices"
         reason = "a TPU is here and JAX is ready for it"
-        self.write(
+        return (
+            events.RunStarted("cifar10-vgg", "host", os.getpid(), socket.gethostname(), config),
             events.AcceleratorReady(
                 "tpu", "auto: JAX found a TPU", "DataParallel", replicas, {"jax": "0.8.0"}, "jax", reason, mesh
             ),

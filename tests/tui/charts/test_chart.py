@@ -1,14 +1,14 @@
-from __future__ import annotations
-
 import math
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from textual import on
 from textual.app import App, ComposeResult
 from textual.events import MouseScrollUp
+from textual.pilot import Pilot
 from textual.widgets import Static
 
 from tests.record import of_each, same_text
@@ -18,17 +18,11 @@ from tpu_console.tui.charts.curve import Axis, Curve, FloatArray, Mode, Place, W
 from tpu_console.tui.charts.frame import Mark, MarkKind
 from tpu_console.tui.terminal.display import in_ascii
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from textual.pilot import Pilot
-
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
 
 
 class FakeClock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
+    now_s = 0.0
 
     def __call__(self) -> float:
         return self.now_s
@@ -144,10 +138,6 @@ async def texts() -> str:
     return of_each({name: [line.rstrip() for line in lines] for name, lines in rows.items()})
 
 
-def plot_of(chart: MetricChart) -> str:
-    return "\n".join(shown(chart)[1:])
-
-
 async def test_before_the_first_step_it_says_what_it_waits_for() -> None:
     async with drawn(made_curve("loss", [])) as (app, pilot):
         (strip,) = [strip for strip in app.chart.render_lines(app.chart.size.region) if "waiting" in strip.text]
@@ -178,7 +168,7 @@ async def test_the_ascii_pane_is_ascii(log_scale: bool) -> None:
         app.chart.log_scale, app.chart.title = log_scale, "précision"
         rows = await app.draw(pilot, with_value(250, math.nan), VAL, made_curve("mae", [1.0]))
         assert "?" not in in_ascii("".join(rows)).replace("pr?cision", ""), "every character has a lookalike"
-        glyphs = set(in_ascii(plot_of(app.chart)))
+        glyphs = set(in_ascii("".join(rows[1:])))
         assert {"*", ".", "!", "+", "|", "-"} <= glyphs
         assert "@" in glyphs, "the best epoch does not look like the curve"
 
@@ -204,8 +194,9 @@ async def test_without_color_the_curves_differ_by_glyph(monkeypatch: pytest.Monk
         styles = [segment.style for strip in strips for segment in strip if segment.style is not None]
         colors = [style.color.triplet for style in styles if style.color is not None and style.color.triplet]
         assert all(red == green == blue for red, green, blue in colors)
-        assert {"●", "★"} <= set(plot_of(app.chart))
-        assert BRAILLE & set(plot_of(app.chart))
+        glyphs = {*"".join(shown(app.chart)[1:])}
+        assert {"●", "★"} <= glyphs
+        assert BRAILLE & glyphs
 
 
 async def test_the_crosshair_is_drawn_over_the_same_picture_and_hides_no_curve() -> None:
@@ -261,16 +252,36 @@ async def test_a_moved_crosshair_leaves_nothing_behind_inside_a_border() -> None
 
 async def test_the_mouse_zooms_pans_and_shows_everything_again() -> None:
     async with drawn(LOSS) as (app, pilot):
+
+        async def drag(x: int, y: int) -> None:
+            await pilot.mouse_down(MetricChart, offset=(40, 10))
+            await pilot.hover(MetricChart, offset=(x, y))
+            await pilot.mouse_up(MetricChart, offset=(x, y))
+
         await app.wheel_up(pilot, 40, 10)
         zoomed = app.chart.window
         assert zoomed.mode is Mode.FIXED
         assert zoomed.right - zoomed.left == pytest.approx(499 / 1.25)
-        await pilot.mouse_down(MetricChart, offset=(40, 10))
-        await pilot.hover(MetricChart, offset=(45, 10))
-        await pilot.mouse_up(MetricChart, offset=(45, 10))
+        await drag(45, 10)
         assert app.chart.window.left < zoomed.left
         await pilot.double_click(MetricChart, offset=(40, 10))
         assert app.chart.window == Window()
+
+        await app.wheel_up(pilot, 1, 10)  # over the labels of the vertical axis
+        assert app.chart.window == Window()
+        assert app.chart.y_ends is not None
+        low, high = app.chart.y_ends
+        assert "y zoom" in shown(app.chart)[0]
+        await drag(40, 13)
+        moved = app.chart.y_ends
+        assert moved[0] > low
+        assert moved[1] - moved[0] == pytest.approx(high - low)
+        for _ in range(60):
+            app.chart.zoom_y(1.25, 1.0)
+        await pilot.pause()
+        assert "┤" in "".join(shown(app.chart)[1:])
+        await pilot.double_click(MetricChart, offset=(40, 10))
+        assert app.chart.y_ends is None
 
 
 async def test_the_crosshair_follows_the_pointer_until_a_click_puts_it_down() -> None:
@@ -288,27 +299,6 @@ async def test_the_crosshair_follows_the_pointer_until_a_click_puts_it_down() ->
         down = app.chart.cursor
         await pilot.hover(MetricChart, offset=(20, 10))
         assert app.chart.cursor == down is not None
-
-
-async def test_the_vertical_axis_is_zoomed_by_the_wheel_over_its_labels_and_dragged() -> None:
-    async with drawn(LOSS) as (app, pilot):
-        await app.wheel_up(pilot, 1, 10)
-        assert app.chart.window == Window()
-        assert app.chart.y_ends is not None
-        low, high = app.chart.y_ends
-        assert "y zoom" in shown(app.chart)[0]
-        await pilot.mouse_down(MetricChart, offset=(40, 10))
-        await pilot.hover(MetricChart, offset=(40, 13))
-        await pilot.mouse_up(MetricChart, offset=(40, 13))
-        moved = app.chart.y_ends
-        assert moved[0] > low
-        assert moved[1] - moved[0] == pytest.approx(high - low)
-        for _ in range(60):
-            app.chart.zoom_y(1.25, 1.0)
-        await pilot.pause()
-        assert "┤" in plot_of(app.chart)
-        await pilot.double_click(MetricChart, offset=(40, 10))
-        assert app.chart.y_ends is None
 
 
 async def test_the_legend_highlights_the_curve_under_the_pointer() -> None:

@@ -1,7 +1,5 @@
 """Curves, the cursor that reads them, the window that shows a part of them, and what is drawn of them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

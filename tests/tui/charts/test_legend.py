@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import itertools
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +12,17 @@ from textual.color import Color
 
 from tests.tui.made_runs import made_curve
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.charts.legend import ALARM, SLOTS, Entry, Tone, header_line, legends_of, pen_for, reading_line
-
-if TYPE_CHECKING:
-    from tpu_console.tui.charts.legend import Marker
+from tpu_console.tui.charts.legend import (
+    ALARM,
+    SLOTS,
+    Entry,
+    Marker,
+    Tone,
+    header_line,
+    legends_of,
+    pen_for,
+    reading_line,
+)
 
 ENTRIES = [
     Entry("loss", pen_for(0, "braille", "dark", is_validation=False), 0.1234),
@@ -27,7 +31,6 @@ ENTRIES = [
 
 
 def legend(title: str, width: int, *entries: Entry) -> str:
-    """The legend alone."""
     return header_line("", legends_of(entries, title), (), width).plain.rstrip()
 
 
@@ -153,12 +156,7 @@ def lab(rgb: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-def contrast(a: Color, b: Color) -> float:
+def contrast(*colors: Color) -> float:
     """The contrast ratio of WCAG 2."""
-    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    dark, light = sorted(float(np.dot((0.2126, 0.7152, 0.0722), linear(color.rgb))) for color in colors)
     return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(color: Color) -> float:
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color.normalized)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

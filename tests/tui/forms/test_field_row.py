@@ -1,7 +1,5 @@
 """The controls of a field: a choice, and a box as plain text."""
 
-from __future__ import annotations
-
 from textual.app import App, ComposeResult
 from textual.widgets import Input, OptionList, Select
 
@@ -33,8 +31,7 @@ async def test_a_choice_has_a_list_only_while_it_is_open() -> None:
         assert not app.choice.query(Select)
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.focused, OptionList) and "gpu (none found)" in screen_text(pilot))
-        await pilot.press("down", "enter")
-        await until(pilot, lambda: app.focused is app.choice and not app.choice.query(Select))
+        await until(pilot, lambda: app.focused is app.choice and not app.choice.query(Select), after=("down", "enter"))
         assert (app.choice.value, app.changes) == ("gpu", 1)
         assert "gpu (none found)" in screen_text(pilot)
         assert "cpu" not in screen_text(pilot)
@@ -45,8 +42,7 @@ async def test_closing_the_list_keeps_the_value_and_gives_back_the_focus() -> No
     async with app.run_test(size=(40, 12)) as pilot:
         await pilot.click(Choice)
         await until(pilot, lambda: isinstance(app.focused, OptionList))
-        await pilot.press("down", "escape")
-        await until(pilot, lambda: app.focused is app.choice and not app.choice.query(Select))
+        await until(pilot, lambda: app.focused is app.choice and not app.choice.query(Select), after=("down", "escape"))
         assert (app.choice.value, app.changes) == ("cpu", 0)
 
 

@@ -1,7 +1,5 @@
 """The form: one draft after the other."""
 
-from __future__ import annotations
-
 import asyncio
 
 from textual.app import App, ComposeResult

@@ -1,14 +1,12 @@
-from __future__ import annotations
-
 import sys
+from collections.abc import Iterator
 from subprocess import DEVNULL, Popen
-from typing import TYPE_CHECKING, Any
 
 import pytest
-from textual.widgets import Static
+from textual.pilot import Pilot
 
 from tests.helpers import wait_until
-from tests.tui.live_fakes import FakeEngine, live, screen_text, until
+from tests.tui.live_fakes import FakeEngine, opens, shows, until
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.main import EngineThread
@@ -23,11 +21,6 @@ from tpu_console.tui.screens.parts import console_of
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.setup_parts import PresetList
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from textual.pilot import Pilot
-
 CONFIG = RunConfig(name="digits-cnn", dataset="digits", model="cnn", batch_size=32, epochs=10)
 
 
@@ -40,13 +33,8 @@ def host() -> Iterator[Popen[bytes]]:
     process.wait()
 
 
-def is_on(pilot: Pilot[int], kind: type[Any]) -> bool:
-    return isinstance(pilot.app.screen, kind)
-
-
 async def start(pilot: Pilot[int]) -> None:
-    await until(pilot, lambda: is_on(pilot, SetupScreen))
-    console_of(pilot.app.screen).start_run(CONFIG)
+    console_of(await opens(pilot, SetupScreen)).start_run(CONFIG)
 
 
 async def test_start_opens_the_live_screen_and_quitting_names_the_attach_command(
@@ -64,8 +52,8 @@ async def test_start_opens_the_live_screen_and_quitting_names_the_attach_command
     async with app.run_test(size=(120, 40)) as pilot:
         await start(pilot)
         await start(pilot)  # a second press while it starts
-        await until(pilot, lambda: is_on(pilot, LiveScreen))
-        await until(pilot, lambda: "compiling" in screen_text(pilot))
+        await opens(pilot, LiveScreen)
+        await shows(pilot, "compiling")
         await pilot.press("d")
     assert asked == [(CONFIG, False)]
     assert app.return_code == 0
@@ -79,34 +67,27 @@ async def test_escape_goes_back_from_the_form_to_the_run_as_it_was(engine: FakeE
     engine.begin(1)
     app = ConsoleApp(run=engine.run, launcher=lambda config, in_process: HostedRun(engine.run, host))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: is_on(pilot, LiveScreen) and bool(live(pilot).curves))
-        first = live(pilot)
-        await pilot.press("left", "u")
-        await until(pilot, lambda: is_on(pilot, SetupScreen) and isinstance(app.focused, PresetList))
-        form = app.screen
-        assert isinstance(form, SetupScreen)
-        await pilot.press("escape")
-        await until(pilot, lambda: app.screen is first)
+        first = await opens(pilot, LiveScreen)
+        await until(pilot, lambda: bool(first.curves))
+        form = await opens(pilot, SetupScreen, after=("left", "u"))
+        await until(pilot, lambda: isinstance(app.focused, PresetList))
+        await until(pilot, lambda: app.screen is first, after="escape")
         assert first.cursor is not None
         form.action_back()  # a key that waited while the form was busy
-        assert not is_on(pilot, SetupScreen)
+        assert app.screen is first
         await pilot.press("u")
         await start(pilot)
-        await until(pilot, lambda: is_on(pilot, LiveScreen) and app.screen is not first)
-        second = app.screen
+        second = await opens(pilot, LiveScreen)
+        assert second is not first
         await pilot.press("u")
-        await until(pilot, lambda: is_on(pilot, SetupScreen))
         await start(pilot)  # the form stands in the stack once again
-        await until(pilot, lambda: is_on(pilot, LiveScreen) and app.screen is not second)
+        assert await opens(pilot, LiveScreen) not in {first, second}
         assert len(app.screen_stack) == 3
         assert not second.is_attached
-        await pilot.press("escape")
-        await until(pilot, lambda: is_on(pilot, SetupScreen))
+        assert await opens(pilot, SetupScreen, after="escape") is form
         assert len(app.screen_stack) == 2
-        assert app.screen is form
         await until(pilot, lambda: isinstance(app.focused, PresetList))
-        await pilot.press("escape")
-        await until(pilot, lambda: app.screen is first)
+        await until(pilot, lambda: app.screen is first, after="escape")
 
 
 async def test_a_failed_start_says_why_and_keeps_the_form() -> None:
@@ -114,13 +95,10 @@ async def test_a_failed_start_says_why_and_keeps_the_form() -> None:
         raise ConsoleError("The run folder [x] cannot be written.", why="Disk full.", remedy="Free space.")
 
     async with ConsoleApp(launcher=launcher).run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: is_on(pilot, SetupScreen))
-        form = pilot.app.screen
+        form = await opens(pilot, SetupScreen)
         await start(pilot)
-        for text in ("The run folder [x] cannot be written.", "Why: Disk full.", "What to do: Free space."):
-            await until(pilot, lambda text=text: text in screen_text(pilot))  # type: ignore[misc]  # lambda
-        await pilot.press("escape")
-        await until(pilot, lambda: pilot.app.screen is form)
+        await shows(pilot, "The run folder [x] cannot be written.", "Why: Disk full.", "What to do: Free space.")
+        await until(pilot, lambda: pilot.app.screen is form, after="escape")
 
 
 async def test_an_ended_training_process_is_reaped(engine: FakeEngine, host: Popen[bytes]) -> None:
@@ -129,9 +107,9 @@ async def test_an_ended_training_process_is_reaped(engine: FakeEngine, host: Pop
     app = ConsoleApp(launcher=lambda config, in_process: HostedRun(engine.run, host))
     async with app.run_test(size=(80, 24)) as pilot:
         await start(pilot)
-        await until(pilot, lambda: is_on(pilot, LiveScreen))
+        await opens(pilot, LiveScreen)
         host.kill()
-        await until(pilot, lambda: "crashed" in screen_text(pilot))
+        await shows(pilot, "crashed")
         await until(pilot, lambda: host.returncode is not None)
 
 
@@ -158,14 +136,11 @@ async def test_quitting_with_a_run_in_process_asks_and_stops_it_first(engine: Fa
     app = ConsoleApp(in_process=True, launcher=launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await start(pilot)
-        await until(pilot, lambda: is_on(pilot, LiveScreen))
-        await pilot.press("d")
-        await until(pilot, lambda: "Stop it?" in screen_text(pilot))
-        await pilot.press("n")
-        await until(pilot, lambda: is_on(pilot, LiveScreen))
+        await opens(pilot, LiveScreen)
+        await shows(pilot, "Stop it?", after="d")
+        await opens(pilot, LiveScreen, after="n")
         assert thread.is_alive()
-        await pilot.press("d", "y")
-        await until(pilot, lambda: "Stopped on request after 1 epoch" in screen_text(pilot))
+        await shows(pilot, "Stopped on request after 1 epoch", after=("d", "y"))
         await until(pilot, lambda: not heartbeat.is_alive())
         await pilot.press("d")
     assert app.return_code == 0
@@ -174,9 +149,8 @@ async def test_quitting_with_a_run_in_process_asks_and_stops_it_first(engine: Fa
 
 async def test_a_terminal_theme_can_be_chosen(engine: FakeEngine) -> None:
     async with ConsoleApp(run=engine.run, theme_name="console-light").run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: is_on(pilot, LiveScreen))
+        await opens(pilot, LiveScreen)
         assert not pilot.app.current_theme.dark
-        assert pilot.app.screen.query(Static)
         assert ConsoleApp().theme == "console-dark"  # it was given for once
         pilot.app.theme = "dracula"
         await until(pilot, lambda: ConsoleApp().theme == "dracula")

@@ -1,20 +1,22 @@
 """The screens that check, the preflight with a real process that says what the job says."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.app import App
 from textual.containers import VerticalScroll
+from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from tests.engine.machine.recorded import lay_out
 from tests.helpers import LIMIT_S, replace
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, speaking, telling
-from tests.tui.live_fakes import screen_text, until
+from tests.tui.live_fakes import each_size, opens, screen_text, shows, until
 from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.engine.preflight.result import Outcome
 from tpu_console.presets.catalog import find_preset
@@ -22,17 +24,8 @@ from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.forms.field_row import FieldRow
 from tpu_console.tui.jobs.job_process import log_file
 from tpu_console.tui.screens.checks import DoctorScreen, PreflightScreen, VerdictTable
+from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.setup_parts import PlanPanel
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from textual.pilot import Pilot
-    from textual.screen import Screen
-
-    from tpu_console.tui.jobs.job_process import Start
-
 
 pytestmark = pytest.mark.usefixtures("compiler")
 
@@ -41,7 +34,7 @@ ENDLESS = "import signal\nreporter.progress('compiling for v5e-8', 0, 2, 'choice
 
 
 class Host(App[None]):
-    def __init__(self, start: Start, dataset: str = "cifar10") -> None:
+    def __init__(self, start: Any, dataset: str = "cifar10") -> None:
         super().__init__()
         config = find_preset("cifar10-vgg-augmented").config.model_copy(update={"dataset": dataset})
         self.shown = PreflightScreen(config, "cifar10-vgg-augmented", start)
@@ -52,9 +45,6 @@ class Host(App[None]):
 
     def take(self, choice: tuple[int, str] | None) -> None:
         self.taken = choice
-
-    def action_help(self) -> None:
-        pass
 
     @property
     def status(self) -> str:
@@ -70,32 +60,26 @@ class Host(App[None]):
 
 
 @asynccontextmanager
-async def opened(
-    start: Start, dataset: str = "cifar10", *, size: tuple[int, int] = (80, 24)
-) -> AsyncIterator[tuple[Pilot[None], Host]]:
+async def opened(start: Any, dataset: str = "cifar10") -> AsyncIterator[tuple[Pilot[None], Host]]:
     """The preflight, ready for keys."""
     app = Host(start, dataset)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.screen is app.shown and bool(app.shown.query(Input)) and app.focused is not None)
         yield pilot, app
 
 
 async def test_a_dataset_function_of_unknown_shapes_is_called_first(tmp_path: Path) -> None:
     async with opened(telling([FITS]), f"{tmp_path / 'mine.py'}:data") as (pilot, app):
-        await pilot.press("enter")
-        await until(pilot, lambda: app.table.row_count == 1)
+        await until(pilot, lambda: app.table.row_count == 1, after="enter")
     assert log_file("call").exists()
 
 
 async def test_verdicts_are_listed_and_one_is_applied() -> None:
     async with opened(telling([FITS, TOO_LARGE, REFUSED, FASTER])) as (pilot, app):
-        await pilot.press("enter")
-        await until(pilot, lambda: app.table.row_count == 4)
+        await until(pilot, lambda: app.table.row_count == 4, after="enter")
         await until(pilot, lambda: "fits         The train step" in app.words)
-        outcomes = (Outcome.FITS, Outcome.DOES_NOT_FIT, Outcome.DOES_NOT_COMPILE)
-        await until(pilot, lambda: all(text in screen_text(pilot) for text in (*outcomes, "2.32")))
-        await pilot.press("down")
-        await until(pilot, lambda: "too large    A step needs 36.52 GiB" in app.words)
+        await shows(pilot, Outcome.FITS, Outcome.DOES_NOT_FIT, Outcome.DOES_NOT_COMPILE, "2.32")
+        await until(pilot, lambda: "too large    A step needs 36.52 GiB" in app.words, after="down")
         await pilot.press("down", "down")
         app.table.action_select_cursor()
         app.table.action_select_cursor()  # a second answer would close the screen below, too
@@ -104,75 +88,69 @@ async def test_verdicts_are_listed_and_one_is_applied() -> None:
     assert app.taken == (256, "mixed_bfloat16")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_columns_are_dropped_and_no_unit_is_cut(size: tuple[int, int]) -> None:
+async def test_columns_are_dropped_and_no_unit_is_cut() -> None:
     assert FITS.bound is not None
     quick = replace(FITS, bound=replace(FITS.bound, step_s=0.000229, epoch_s=0.229, run_s=123.4))
-    async with opened(telling([quick, TOO_LARGE, REFUSED]), size=size) as (pilot, app):
-        await pilot.press("enter")
-        await until(pilot, lambda: app.table.row_count == 3)
-        await until(pilot, lambda: "Whole run" in screen_text(pilot) and app.table.virtual_size.height == 4)
-        for row in range(3):
-            assert all(str(cell).strip() in screen_text(pilot) for cell in app.table.get_row_at(row))
-        assert app.table.virtual_size.width <= size[0]
-        assert ("Step (at best)" in screen_text(pilot)) == (size[0] > 80)
+    async with opened(telling([quick, TOO_LARGE, REFUSED])) as (pilot, app):
+        await until(pilot, lambda: app.table.row_count == 3, after="enter")
+        async for size in each_size(pilot, (80, 24), (120, 40)):
+            await shows(pilot, "Whole run")
+            await until(pilot, lambda: ("Step (at best)" in screen_text(pilot)) == (size[0] > 80))  # noqa: B023
+            await until(pilot, lambda: app.table.virtual_size.height == 4)
+            cells = [str(cell).strip() for row in range(3) for cell in app.table.get_row_at(row)]
+            await shows(pilot, *cells)
+            assert app.table.virtual_size.width <= size[0]
 
 
 async def test_wrong_choices_are_marked_and_start_nothing() -> None:
     async with opened(telling([FITS])) as (pilot, app):
         app.shown.query_one("#tpus", Input).value = "v5f-8"
-        await until(pilot, lambda: "did you mean 'v5p-8'?" in screen_text(pilot))
+        await shows(pilot, "did you mean 'v5p-8'?")
         await pilot.press("enter")
         app.shown.query_one("#tpus", Input).value = "v5e-8"
         app.shown.query_one("#batches", Input).value = "32, many"
-        await until(pilot, lambda: "positive whole numbers" in screen_text(pilot))
+        await shows(pilot, "positive whole numbers")
         await pilot.press("ctrl+r")
         await pilot.pause()
         assert not log_file("preflight").exists()
         app.shown.query_one("#batches", Input).value = "32, 64,32"
         await until(pilot, lambda: "positive whole" not in screen_text(pilot))
-        await pilot.press("ctrl+r")
-        await until(pilot, lambda: app.table.row_count == 1)
+        await until(pilot, lambda: app.table.row_count == 1, after="ctrl+r")
         assert '"batches": [32, 64]' in log_file("preflight").read_text()
 
 
 async def test_progress_shows_the_time_and_can_be_cancelled() -> None:
     async with opened(speaking(ENDLESS)) as (pilot, app):
-        await pilot.press("ctrl+r")
-        await until(pilot, lambda: "compiling for v5e-8  0 of 2 choices" in screen_text(pilot))
-        await until(pilot, lambda: "s so far" in screen_text(pilot))
+        await shows(pilot, "compiling for v5e-8  0 of 2 choices", "s so far", after="ctrl+r")
         first = screen_text(pilot)
         await until(pilot, lambda: screen_text(pilot) != first)  # the time goes on while the job is silent
-        await pilot.press("escape")
-        await until(pilot, lambda: app.status.startswith("cancelled"))
-        await pilot.press("escape")
-        await until(pilot, lambda: app.taken is None)
+        await until(pilot, lambda: app.status.startswith("cancelled"), after="escape")
+        await until(pilot, lambda: app.taken is None, after="escape")
 
 
 async def test_a_failure_is_shown_with_its_remedy() -> None:
-    async with opened(
-        speaking("reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'jax[tpu]'\")")
-    ) as (pilot, app):
-        await pilot.press("ctrl+r")
-        await until(pilot, lambda: app.status == "There is no compiler. No libtpu.")
+    failure = "reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'jax[tpu]'\")"
+    async with opened(speaking(failure)) as (pilot, app):
+        await until(pilot, lambda: app.status == "There is no compiler. No libtpu.", after="ctrl+r")
         assert "'jax[tpu]'" in app.words
 
 
-async def test_a_choice_is_applied_to_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_of_the_form_check_the_machine_and_apply_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", telling([FASTER]))
     app = ConsoleApp()
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: bool(app.screen.query(PlanPanel)) and app.screen.query_one(PlanPanel).command != "")
-        await pilot.press("f9")
-        await until(pilot, lambda: isinstance(app.screen, PreflightScreen) and bool(app.screen.query(VerdictTable)))
-        await pilot.press("ctrl+r")
-        await until(pilot, lambda: any(table.row_count for table in app.screen.query(VerdictTable)))
-        await pilot.press("enter")
-        await until(pilot, lambda: not isinstance(app.screen, PreflightScreen))
+        form = await opens(pilot, SetupScreen)
+        await until(pilot, lambda: any(panel.command for panel in form.query(PlanPanel)))
+        doctor = await opens(pilot, DoctorScreen, after="f8")
+        await until(pilot, lambda: "ok  " in text_of(doctor, "#report Static"))
+        await opens(pilot, SetupScreen, after="escape")
+        check = await opens(pilot, PreflightScreen, after="f9")
+        await until(pilot, lambda: bool(check.query(VerdictTable)))
+        await until(pilot, lambda: check.query_one(VerdictTable).row_count, after="ctrl+r")
+        await opens(pilot, SetupScreen, after="enter")
         command = "tpu-console run digits-cnn --batch-size 256 --set precision=mixed_bfloat16"
-        await until(pilot, lambda: app.screen.query_one(PlanPanel).command == command)
-        rows = {row.spec.key: row.text for row in app.screen.query(FieldRow)}
-        assert rows["batch_size"] == "256"
+        await until(pilot, lambda: form.query_one(PlanPanel).command == command)
+        assert {row.spec.key: row.text for row in form.query(FieldRow)}["batch_size"] == "256"
 
 
 def text_of(screen: Screen[Any], selector: str) -> str:
@@ -199,25 +177,11 @@ async def test_the_report_is_shown_and_scrolls_and_the_screen_stays_usable_durin
         assert [line[:17] for line in texts.splitlines() if line.startswith("problem")] == ["problem  TPU free"]
         box = screen.query_one("#report", VerticalScroll)
         await until(pilot, lambda: box.max_scroll_y > 0 and box.max_scroll_x == 0)  # once it is laid out
-        await pilot.press("end")
-        await until(pilot, lambda: box.scroll_y == box.max_scroll_y > 0)
-        await pilot.press("f5")
-        await until(pilot, lambda: "checking" in text_of(screen, "#title"))
+        await until(pilot, lambda: box.scroll_y == box.max_scroll_y > 0, after="end")
+        await until(pilot, lambda: "checking" in text_of(screen, "#title"), after="f5")
         go.set()
         await until(pilot, lambda: text_of(screen, "#title").endswith("2 notes, 12 ok."))
         assert "Process 4242" not in text_of(screen, "#report Static")
         go.clear()
-        await pilot.press("f5", "escape")
-        await until(pilot, lambda: not isinstance(app.screen, DoctorScreen))
+        await until(pilot, lambda: not isinstance(app.screen, DoctorScreen), after=("f5", "escape"))
         go.set()
-
-
-async def test_a_key_of_the_setup_screen_opens_it() -> None:
-    app = ConsoleApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: bool(app.screen.query("PresetList")))
-        await pilot.press("f8")
-        await until(pilot, lambda: isinstance(app.screen, DoctorScreen))
-        await until(pilot, lambda: "ok  " in text_of(app.screen, "#report Static"))
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, DoctorScreen))

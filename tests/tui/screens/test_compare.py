@@ -1,29 +1,24 @@
 """The screen that compares runs."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import Static
 
 from tests.hostile_runs import UNSAFE, make_all
-from tests.tui.live_fakes import FakeEngine, each_size, screen_text, shows, until
+from tests.tui.live_fakes import FakeEngine, each_size, opens, screen_text, shows, until
 from tests.tui.made_runs import made_run
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.following.comparison import as_csv, as_json, as_markdown, as_text, read_comparison
+from tpu_console.tui.following.overview import Overview
 from tpu_console.tui.screens.compare import CompareScreen, ResultTable
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.chart_grid import run_pen
-
-if TYPE_CHECKING:
-    from textual.pilot import Pilot
-
-    from tpu_console.tui.following.overview import Overview
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
 
@@ -36,21 +31,15 @@ def two_runs() -> list[RunDirectory]:
     return [made_run(rising(0.8)), made_run(rising(0.9, 8), batch_size=64)]
 
 
-def screen_of(pilot: Pilot[Any]) -> CompareScreen:
-    screen = pilot.app.screen
-    assert isinstance(screen, CompareScreen)
-    return screen
-
-
 def overviews(screen: CompareScreen) -> list[Overview]:
     assert screen.comparison is not None
     return [run.overview for run in screen.comparison.runs]
 
 
 async def shown(pilot: Pilot[Any]) -> CompareScreen:
-    await until(pilot, lambda: isinstance(pilot.app.screen, CompareScreen))
-    await until(pilot, lambda: screen_of(pilot).query_one(ResultTable).row_count > 0)
-    return screen_of(pilot)
+    screen = await opens(pilot, CompareScreen)
+    await until(pilot, lambda: screen.query_one(ResultTable).row_count > 0)
+    return screen
 
 
 async def test_curves_results_and_differences_are_shown() -> None:
@@ -62,64 +51,47 @@ async def test_curves_results_and_differences_are_shown() -> None:
             assert [chart.title for chart in screen.grid.on_page][:2] == ["val_accuracy", "loss"]
             if size[0] < 150:
                 await shows(pilot, "  results  differences  ")  # without numbers: 1 and 2 zoom charts
-                await pilot.press("p")
-            await shows(pilot, "batch_size")
+                await shows(pilot, "batch_size", after="p")
             if size[0] < 150:
                 await pilot.press("p")
 
 
-async def test_one_cursor_reads_all_runs_on_every_axis() -> None:
+async def test_one_cursor_reads_all_runs_on_every_axis_which_may_begin_where_each_run_does() -> None:
     async with ConsoleApp(compared=two_runs()).run_test(size=(120, 40)) as pilot:
         screen = await shown(pilot)
-        await pilot.press("left", "home")
-        await until(pilot, lambda: "val_accuracy A n/a B n/a" in screen_text(pilot))
-        await pilot.press("end")
-        await until(pilot, lambda: "step 80   val_accuracy A 0.800 B 0.900" in screen_text(pilot))
+        await shows(pilot, "val_accuracy A n/a B n/a", after=("left", "home"))
+        await shows(pilot, "step 80   val_accuracy A 0.800 B 0.900", after="end")
         await pilot.press("x", "end")
         assert screen.axis is Axis.EPOCH
-        await until(pilot, lambda: "epoch 8   val_accuracy A 0.800 B 0.900" in screen_text(pilot))
+        await shows(pilot, "epoch 8   val_accuracy A 0.800 B 0.900")
         await pilot.press("escape")
         assert screen.cursor is None
 
-
-async def test_all_runs_start_at_0_if_the_axis_is_relative() -> None:
-    async with ConsoleApp(compared=two_runs()).run_test(size=(120, 40)) as pilot:
-        screen = await shown(pilot)
         before = [curve for curve in screen.read_curves if curve.name.endswith("loss")]
-        await pilot.press("|")
-        await shows(pilot, "since start")
+        await shows(pilot, "since start", after="|")
+        after = [curve for curve in screen.read_curves if curve.name.endswith("loss")]
         for axis in Axis:
-            after = [curve.along(axis) for curve in screen.read_curves if curve.name.endswith("loss")]
-            assert [float(x[0]) for x in after] == [0.0, 0.0]
-            assert all(
-                (old.along(axis) - old.along(axis)[0] == new).all() for old, new in zip(before, after, strict=True)
-            )
-        await pilot.press("|")
-        await until(pilot, lambda: "since start" not in screen_text(pilot))
+            for old, new in zip(before, after, strict=True):
+                assert (new.along(axis) == old.along(axis) - old.along(axis)[0]).all()
+        await until(pilot, lambda: "since start" not in screen_text(pilot), after="|")
 
 
 async def test_a_run_is_compared_with_those_of_its_preset_or_those_selected_in_the_list() -> None:
     runs = [made_run(rising(0.8 + n / 50), label=label) for n, label in enumerate(("one", "two", "one"))]
     async with ConsoleApp().run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
-        await pilot.press("ctrl+l")
-        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen) and "val_accuracy" in screen_text(pilot))
+        await opens(pilot, SetupScreen)
+        await opens(pilot, RunsScreen, after="ctrl+l")
+        await shows(pilot, "val_accuracy")
         for keys, compared in ((), runs[::-2]), (("down", "space", "home"), runs[:0:-1]):  # the one in the middle
             await pilot.press(*keys, "enter")
-            await until(pilot, lambda: isinstance(live := pilot.app.screen, LiveScreen) and live.is_over)
+            live = await opens(pilot, LiveScreen)
+            await until(pilot, lambda: live.is_over)  # noqa: B023  called at once
             await pilot.press("c")
             screen = await shown(pilot)
             assert [one.run for one in overviews(screen)] == compared
-            await pilot.press("down", "enter")
-            await until(pilot, lambda: is_live_on(pilot, compared[1]))  # noqa: B023  called at once
-            await pilot.press("escape")
-            await until(pilot, lambda: isinstance(pilot.app.screen, CompareScreen))
-            await pilot.press("escape", "escape")
-            await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
-
-
-def is_live_on(pilot: Pilot[Any], run: RunDirectory) -> bool:
-    return isinstance(screen := pilot.app.screen, LiveScreen) and screen.run_directory == run
+            assert (await opens(pilot, LiveScreen, after=("down", "enter"))).run_directory == compared[1]
+            await opens(pilot, CompareScreen, after="escape")
+            await opens(pilot, RunsScreen, after=("escape", "escape"))
 
 
 async def test_a_running_run_grows_and_a_damaged_one_takes_part() -> None:
@@ -128,7 +100,7 @@ async def test_a_running_run_grows_and_a_damaged_one_takes_part() -> None:
     engine.begin(1)
     async with ConsoleApp(compared=[engine.run, damaged]).run_test(size=(120, 40)) as pilot:
         screen = await shown(pilot)
-        await until(pilot, lambda: "running" in screen_text(pilot) and "not started" in screen_text(pilot))
+        await shows(pilot, "running", "not started")
         engine.train(2)
         screen.action_reload()
         await until(pilot, lambda: overviews(screen)[0].facts.epochs_done == 2)
@@ -156,7 +128,7 @@ async def test_the_range_follows_the_good_runs_and_the_bad_one_is_marked_at_the_
     runs = [made_run([{"val_accuracy": value} for value in curve]) for curve in curves]
     async with ConsoleApp(compared=runs).run_test(size=(120, 40)) as pilot:
         screen = await shown(pilot)
-        await until(pilot, lambda: "▼ 0.100" in screen_text(pilot))
+        await shows(pilot, "▼ 0.100")
         scene = screen.grid.on_page[0]._scene
         assert scene is not None
         assert scene.y.ends[0] > 0.8

@@ -1,24 +1,19 @@
 """The console as a process: where native output goes, and what a bug leaves behind."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.helpers import has, private_mode, the, wait_until
+from tests.tui.live_fakes import FakeEngine
+from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.runs.events import PhaseStarted, RunFailed
 from tpu_console.engine.runs.run_directory import list_runs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+Opener = Callable[..., Terminal]
 
-    from tests.tui.live_fakes import FakeEngine
-    from tests.tui.terminal_driver import Terminal
-
-    Opener = Callable[..., Terminal]
 
 NOISY = """
 import os, sys, threading

@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 import math
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.helpers import replace
 from tests.tui.live_fakes import (
@@ -17,6 +16,7 @@ from tests.tui.live_fakes import (
     resize,
     says,
     screen_text,
+    send,
     shows,
     until,
 )
@@ -49,9 +49,6 @@ from tpu_console.tui.widgets.basics import PaneTabs
 from tpu_console.tui.widgets.epoch_table import EpochTable
 from tpu_console.tui.widgets.run_header import OutcomeBox
 
-if TYPE_CHECKING:
-    import pytest
-
 SIZES = [(80, 24), (120, 40), (200, 50)]
 SHORT = [(80, 20), (120, 18), (200, 18), (200, 23)]
 
@@ -80,12 +77,9 @@ async def test_without_room_one_lower_pane_at_a_time(engine: FakeEngine) -> None
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "val_", "0.20 s")
         assert "CPU:0" not in screen_text(pilot)
-        await pilot.press("p")
-        await shows(pilot, "CPU:0", "tpu-vm-0")
-        await pilot.press("p")
-        await shows(pilot, "a line of the log")
-        await pilot.press("p")
-        await shows(pilot, "0.20 s")
+        await shows(pilot, "CPU:0", "tpu-vm-0", after="p")
+        await shows(pilot, "a line of the log", after="p")
+        await shows(pilot, "0.20 s", after="p")
         await pilot.click("#tabs", offset=(14, 0))
         await shows(pilot, "CPU:0")
         tabs = live(pilot).query_one(PaneTabs)
@@ -99,8 +93,7 @@ async def test_news_arrive_while_one_watches(engine: FakeEngine) -> None:
         await shows(pilot, "starting", "connecting")
         engine.begin()
         await shows(pilot, "✓ importing      3.00 s", "· loading data", "Compiling for the", "one row per epoch")
-        await pilot.press("K")
-        await shows(pilot, "Nothing has been trained yet", "It is compiling")
+        await shows(pilot, "Nothing has been trained yet", "It is compiling", after="K")
         await pilot.press("n")
         engine.train(1)
         await shows(pilot, "1/10", "★     1")
@@ -128,19 +121,16 @@ async def test_keys_change_the_look_of_all_charts_and_zoom_every_pane(engine: Fa
             assert [key for key, pane in panes.items() if pane.region.area and pane.is_on_screen] == [name]
 
         for number, name in enumerate(("loss", "accuracy", "epochs", "replicas", "log"), 1):
-            await pilot.press(str(number))
+            send(pilot.app, str(number))
             await is_zoomed(name)
-        await pilot.press("5")
-        await until(pilot, lambda: panes["loss"].region.area)
+        await until(pilot, lambda: panes["loss"].region.area, after="5")
         await pilot.press("z")  # the pane that was zoomed has the focus
         await is_zoomed("log")
-        await pilot.press("escape")
-        await until(pilot, lambda: 0 < panes["loss"].region.width < 118)
+        await until(pilot, lambda: 0 < panes["loss"].region.width < 118, after="escape")
         panes["accuracy"].focus()
         await pilot.press("z")
         await is_zoomed("accuracy")
-        await pilot.press("escape")
-        await until(pilot, lambda: 0 < panes["accuracy"].region.width < 118)
+        await until(pilot, lambda: 0 < panes["accuracy"].region.width < 118, after="escape")
 
 
 async def test_a_chart_is_whole_in_the_smallest_terminals(engine: FakeEngine) -> None:
@@ -151,12 +141,10 @@ async def test_a_chart_is_whole_in_the_smallest_terminals(engine: FakeEngine) ->
         engine.finish(reason="Many words that wrap. " * 8)
         async for size in each_size(pilot, (60, 18), (40, 12)):
             await shows(pilot, "Finished", "└", "Cursor")
-            await pilot.press("right")
-            await shows(pilot, "└", " ep ", "Cursor")
+            await shows(pilot, "└", " ep ", "Cursor", after="right")
             assert live(pilot).grid.on_page[0].region.bottom < size[1]
             await pilot.press("escape")
-        await pilot.press("3")
-        await until(pilot, lambda: live(pilot).query_one(EpochTable).is_on_screen)
+        await until(pilot, lambda: live(pilot).query_one(EpochTable).is_on_screen, after="3")
 
 
 async def test_a_stop_is_requested_after_a_question_that_says_what_killing_loses(engine: FakeEngine) -> None:
@@ -165,18 +153,15 @@ async def test_a_stop_is_requested_after_a_question_that_says_what_killing_loses
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
         await shows(pilot, "1/10")
         for no, lost in (("n", "all of its work"), ("escape", "last checkpoint,")):
-            await pilot.press("K")
-            await shows(pilot, "Stop training?", "tpu-console resume", lost)
-            await pilot.press(no)
-            await opens(pilot, LiveScreen)
+            await shows(pilot, "Stop training?", "tpu-console resume", lost, after="K")
+            await opens(pilot, LiveScreen, after=no)
             engine.run.checkpoints.mkdir(exist_ok=True)
             (engine.run.checkpoints / "state-000001.ckpt").touch()
         assert not any(control.iterdir())
 
         control.rmdir()
         control.write_text("a file where a folder belongs")
-        await pilot.press("K", "y")
-        await until(pilot, says(pilot, "Cannot write the request"))
+        await until(pilot, says(pilot, "Cannot write the request"), after=("K", "y"))
         assert "stopping" not in screen_text(pilot)
 
         control.unlink()
@@ -185,8 +170,7 @@ async def test_a_stop_is_requested_after_a_question_that_says_what_killing_loses
         assert (await asked_of(pilot, engine.run)).action == "stop_after_epoch"
         engine.write(StopRequested("asked from the console", "epoch"))
         await shows(pilot, "stopping after this epoch")
-        await pilot.press("K", "enter")
-        await until(pilot, lambda: is_waiting(engine.run, STOP))
+        await until(pilot, lambda: is_waiting(engine.run, STOP), after=("K", "enter"))
         assert "in the console" in (control / "stop.json").read_text()
         engine.write(StopRequested("asked from the console"))
         engine.finish("stopped", "asked from the console")
@@ -214,8 +198,7 @@ async def test_keys_ask_the_run_after_a_question_and_its_answers_are_shown(engin
         for phase, key, question, typed, asked in ASKED:
             engine.write(PhaseStarted(phase))
             await shows(pilot, "1/10", phase)
-            await pilot.press(key)
-            await shows(pilot, question)
+            await shows(pilot, question, after=key)
             await pilot.press(*typed)
             request = await asked_of(pilot, engine.run)
             assert (request.action, request.value) == asked
@@ -228,8 +211,7 @@ async def test_keys_ask_the_run_after_a_question_and_its_answers_are_shown(engin
         ):
             engine.write(replace(event, request=numbers[event.action]))
             await until(pilot, says(pilot, answer))
-        await pilot.press("T")
-        await shows(pilot, "A new one takes effect")
+        await shows(pilot, "A new one takes effect", after="T")
         engine.finish()
         await until(pilot, lambda: live(pilot).is_over)
         await pilot.press(*"1e-4", "enter")
@@ -250,8 +232,7 @@ async def test_traced_steps_are_asked_for_and_shown_beside_those_of_the_run_befo
     async with app_on(engine).run_test(size=(120, 40), notifications=True) as pilot:
         await shows(pilot, "1/10")
         assert "profile" not in live(pilot).panes
-        await pilot.press("T")
-        await shows(pilot, "follows a schedule")
+        await shows(pilot, "follows a schedule", after="T")
         await pilot.press("S", "y")
         request = await asked_of(pilot, engine.run)
         assert request.action == "profile"
@@ -262,10 +243,8 @@ async def test_traced_steps_are_asked_for_and_shown_beside_those_of_the_run_befo
             engine.write(replace(traced, request=request.number))
             await shows(pilot, said)
             if part is Spent.INPUT:
-                await pilot.press("8")
-                await shows(pilot, "dense_7", "75%", "50% less", "16.0")
-        await pilot.press("enter")
-        form = await opens(pilot, SetupScreen)
+                await shows(pilot, "dense_7", "75%", "50% less", "16.0", after="8")
+        form = await opens(pilot, SetupScreen, after="enter")
         changes = [("batch_size", 64), ("profile.before", engine.run.run_id)]
         await until(pilot, lambda: form.config == with_changes(config, changes))
 
@@ -288,8 +267,7 @@ async def test_a_stop_of_the_users_code_promises_neither_a_model_nor_a_resume(en
     engine.train(1)
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "from your code")
-        await pilot.press("K")
-        await shows(pilot, "your code goes on")
+        await shows(pilot, "your code goes on", after="K")
         assert not any(word in screen_text(pilot) for word in ("resume", "Kill"))
 
 
@@ -310,13 +288,11 @@ async def test_a_stop_that_waits_for_compilation_says_so_and_offers_to_kill(
     write_heartbeat(engine.run, process.pid)  # a process that cannot end itself now
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "stopping after compiling", "To kill it instead, press K.")
-        await pilot.press("K")
-        await shows(pilot, "Kill training?", "it is compiling (1m 2", "Kill now")
+        await shows(pilot, "Kill training?", "it is compiling (1m 2", "Kill now", after="K")
         await pilot.press("enter")  # on the harmless answer
         await until(pilot, lambda: pilot.app.screen is live(pilot))
         assert process.poll() is None
-        await pilot.press("K", "y")
-        await until(pilot, lambda: process.poll() is not None)
+        await until(pilot, lambda: process.poll() is not None, after=("K", "y"))
     assert process.returncode == -signal.SIGKILL
     process.communicate()
 
@@ -370,13 +346,11 @@ async def test_charts_have_room_below_a_notice_on_a_short_terminal(engine: FakeE
 async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:
     engine.begin()
     engine.write(Noticed("Each epoch leaves out 29 examples."), Alerted("disk", "The disk is nearly full.", 1, 4))
-    engine.append_newer_event()
-    engine.append("}{")
+    engine.append('{"v": 7, "t": 1.0, "type": "Teleported", "where": "Mars"}', "}{")
     engine.train(1)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "newer tpu-console", "i: 3 more", "★     1")
-        await pilot.press("i")
-        text = (await opens(pilot, TextDialog)).text.plain
+        text = (await opens(pilot, TextDialog, after="i")).text.plain
         parts = ("journal version 7", "2 records of", "The disk is", "29 examples", "keras 3.12.0")
         order = [text.index(part) for part in parts]  # an alert comes before the notices
         assert order == sorted(order)
@@ -401,13 +375,11 @@ async def test_a_thousand_epochs_stay_quick_and_follow_the_newest(engine: FakeEn
         await shows(pilot, "  1001 ")
         assert 0 < len(drawn) < 200, "only rows that are seen are drawn"
         table.focus()
-        await pilot.press("home")
-        await shows(pilot, "     1 2.0000")
+        await shows(pilot, "     1 2.0000", after="home")
         engine.train(1002)
         await until(pilot, lambda: len(live(pilot).snapshot.state.epochs) == 1002)
         assert "     1 2.0000" in screen_text(pilot), "it does not run away from whoever reads"
-        await pilot.press("end")
-        await shows(pilot, "  1002 ")
+        await shows(pilot, "  1002 ", after="end")
 
 
 async def test_help_palette_and_footer_have_the_keys_of_the_screen(engine: FakeEngine) -> None:
@@ -417,8 +389,7 @@ async def test_help_palette_and_footer_have_the_keys_of_the_screen(engine: FakeE
         titles = [command.title for command in pilot.app.get_system_commands(live(pilot))]
         assert {"Smooth", "Log", "Axis", "Dots", "Zoom", "Pane", "Stop", "Detach", "New", "Info", "Help"} <= {*titles}
         tooltips = [entry.binding.tooltip for entry in live(pilot).active_bindings.values() if entry.binding.show]
-        await pilot.press("question_mark")
-        dialog = await opens(pilot, TextDialog)
+        dialog = await opens(pilot, TextDialog, after="question_mark")
         flat = " ".join(dialog.text.plain.split())
         assert [tip for tip in tooltips if tip and " ".join(tip.split()) not in flat] == []
         assert "global batch" in flat
@@ -459,8 +430,7 @@ async def test_settings_details_and_a_new_run_with_the_same(engine: FakeEngine) 
         await resize(pilot, (120, 60))
         await until(pilot, lambda: "as in the preset" not in screen_text(pilot))
         assert "Again" not in screen_text(pilot)
-        await pilot.press("i")
-        await shows(pilot, "Changed from the preset", "epochs", "7 (preset: 60)", "cpu (No GPU was found)")
+        await shows(pilot, "Changed from the preset", "epochs", "7 (preset: 60)", "cpu (No GPU was found)", after="i")
         details = await opens(pilot, TextDialog)
         order = ["Changed from the preset", "optimizer.learning_rate", "Run", "Files", "As in the preset", "batch_size"]
         at = [details.text.plain.index(part) for part in order]
@@ -472,6 +442,5 @@ async def test_settings_details_and_a_new_run_with_the_same(engine: FakeEngine) 
         engine.finish()
         await shows(pilot, "Finished", "Again")
         assert "Stop" not in screen_text(pilot)
-        await pilot.press("r")
-        form = await opens(pilot, SetupScreen)
+        form = await opens(pilot, SetupScreen, after="r")
         await until(pilot, lambda: form.config == config)

@@ -1,13 +1,14 @@
 """The charts of the live screen: pages, filter, cursor, window, and what is remembered."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
 from textual._compositor import Compositor, LayoutUpdate
+from textual.pilot import Pilot
 
-from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, until
+from tests.tui.live_fakes import FakeEngine, each_size, live, opens, screen_text, shows, until
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Progress
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.app import ConsoleApp
@@ -18,13 +19,6 @@ from tpu_console.tui.screens.live_charts import VIEWS, ChartView
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.basics import PaneTabs
 from tpu_console.tui.widgets.chart_grid import curves_of, read_curves
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from textual.pilot import Pilot
 
 ALL_TITLES = ["loss", "accuracy", "learning rate", "speed", "step time"]
 
@@ -42,6 +36,10 @@ def shown(pilot: Pilot[int]) -> list[str]:
 
 def opened(engine: FakeEngine, size: tuple[int, int] = (80, 24)) -> AbstractAsyncContextManager[Pilot[int]]:
     return ConsoleApp(run=engine.run).run_test(size=size)
+
+
+def kept() -> ChartView:
+    return VIEWS.get("digits-cnn") or ChartView()
 
 
 async def until_read(pilot: Pilot[int]) -> None:
@@ -87,11 +85,10 @@ async def test_as_many_charts_as_fit_and_pages_of_the_others(engine: FakeEngine)
             count = counts[size]
             await until(pilot, lambda count=count: shown(pilot) == ALL_TITLES[:count])  # type: ignore[misc]  # lambda
             await until(pilot, lambda: all(chart.region.area for chart in live(pilot).grid.on_page))
-            await until(pilot, lambda: "of 5 · PgUp PgDn" in screen_text(pilot))
+            await shows(pilot, "of 5 · PgUp PgDn")
             await pilot.press("pagedown")
             await until(pilot, lambda count=count: shown(pilot) == ALL_TITLES[count : 2 * count])  # type: ignore[misc]  # lambda
-            await pilot.press(*["pagedown"] * (5 // count))
-            await until(pilot, lambda: shown(pilot)[-1] == "step time")
+            await until(pilot, lambda: shown(pilot)[-1] == "step time", after=["pagedown"] * (5 // count))
             await pilot.press(*["pageup"] * (5 // count + 1))
             await until(pilot, lambda count=count: shown(pilot) == ALL_TITLES[:count])  # type: ignore[misc]  # lambda
 
@@ -100,13 +97,11 @@ async def test_charts_on_other_pages_get_no_samples(engine: FakeEngine) -> None:
     async with opened(engine) as pilot:
         await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"])
         loss = live(pilot).grid.on_page[0]
-        await pilot.press("pagedown")
-        await until(pilot, lambda: shown(pilot)[0] == "learning rate")
+        await until(pilot, lambda: shown(pilot)[0] == "learning rate", after="pagedown")
         engine.train(5)
         await until(pilot, lambda: len(live(pilot).snapshot.state.epochs) == 5)
         assert len(loss._curves[1].value) == 4
-        await pilot.press("pageup")
-        await until(pilot, lambda: len(loss._curves[1].value) == 5)
+        await until(pilot, lambda: len(loss._curves[1].value) == 5, after="pageup")
 
 
 async def test_filter(engine: FakeEngine) -> None:
@@ -116,53 +111,19 @@ async def test_filter(engine: FakeEngine) -> None:
         await until(pilot, lambda: shown(pilot) == ["learning rate"])
         await pilot.press("escape", "slash", *"acc|rate")
         await until(pilot, lambda: shown(pilot) == ["accuracy", "learning rate"])
-        await pilot.press("enter")
-        await until(pilot, lambda: "2 of 5 charts match acc|rate" in screen_text(pilot))
+        await shows(pilot, "2 of 5 charts match acc|rate", after="enter")
         await pilot.press("slash", "left_parenthesis")
         await until(pilot, lambda: live(pilot).query_one("#filter").has_class("-bad"))
         assert shown(pilot) == ["accuracy", "learning rate"]
-        await pilot.press("escape")
-        await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"])
-        await pilot.press("slash", *"nothing", "enter")
-        await until(pilot, lambda: "no chart matches nothing" in screen_text(pilot))
+        await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"], after="escape")
+        await shows(pilot, "no chart matches nothing", after=("slash", *"nothing", "enter"))
         await pilot.press("left", "z", "1", "plus", "f")  # nothing to act on, and nothing breaks
         assert shown(pilot) == []
         await pilot.press("escape", "0", "escape")
         await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"] and "matches" not in screen_text(pilot))
 
 
-async def test_one_cursor_for_all_charts_and_the_values_there(engine: FakeEngine) -> None:
-    async with opened(engine, (120, 40)) as pilot:
-        await until_read(pilot)
-        await pilot.press("left")
-        await until(pilot, lambda: "step 80 · epoch 4" in screen_text(pilot))
-        await until(pilot, lambda: "0.5000" in screen_text(pilot) and "lr 0.002" in screen_text(pilot))
-        assert {chart.cursor for chart in live(pilot).grid.on_page} == {live(pilot).cursor}
-        await pilot.press("home")
-        await until(pilot, lambda: "step 4 · epoch" in screen_text(pilot))
-        await pilot.press("right")
-        await until(pilot, lambda: "step 8 · epoch" in screen_text(pilot))
-        await pilot.press("shift+right")  # by a tenth of 76 steps
-        await until(pilot, lambda: "step 16 · epoch" in screen_text(pilot))
-        await pilot.press("g")
-        await until(pilot, lambda: live(pilot).cursor == 60.0, limit_s=5)
-        await pilot.press("g", "g")
-        await until(pilot, lambda: live(pilot).cursor == 60.0, limit_s=5)
-        await pilot.press("colon")
-        await until(pilot, lambda: "Go to step" in screen_text(pilot))
-        await pilot.press(*"x", "enter")
-        await until(pilot, lambda: "Enter a number" in screen_text(pilot))
-        await pilot.press("backspace", *"39", "enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, LiveScreen) and live(pilot).cursor == 40.0)
-        await pilot.press("g")
-        await until(pilot, lambda: live(pilot).cursor == 60.0, limit_s=5)
-        await pilot.press("x")
-        await until(pilot, lambda: live(pilot).axis is Axis.EPOCH and "step 60 · epoch 3" in screen_text(pilot))
-        await pilot.press("end", "escape")
-        await until(pilot, lambda: "step 80 ·" not in screen_text(pilot))
-
-
-async def test_moving_the_cursor_does_not_draw_the_whole_screen_again(
+async def test_one_cursor_for_all_charts_and_the_values_there(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole: list[Compositor] = []
@@ -175,13 +136,28 @@ async def test_moving_the_cursor_does_not_draw_the_whole_screen_again(
     monkeypatch.setattr(Compositor, "render_full_update", render_and_note)
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
-        await pilot.press("left")
-        await until(pilot, lambda: "step 80 · epoch 4" in screen_text(pilot))
+        await shows(pilot, "step 80 · epoch 4", "0.5000", "lr 0.002", after="left")
+        assert {chart.cursor for chart in live(pilot).grid.on_page} == {live(pilot).cursor}
         assert whole
         whole.clear()
         await pilot.press(*["left"] * 5)
-        await until(pilot, lambda: "step 60 · epoch 3" in screen_text(pilot))
-        assert not whole
+        await shows(pilot, "step 60 · epoch 3")
+        assert not whole, "moving the cursor does not draw the whole screen again"
+        await shows(pilot, "step 4 · epoch", after="home")
+        await shows(pilot, "step 8 · epoch", after="right")
+        await pilot.press("shift+right")  # by a tenth of 76 steps
+        await shows(pilot, "step 16 · epoch")
+        for keys in (["g"], ["g", "g"]):  # to the star, and around to it
+            await until(pilot, lambda: live(pilot).cursor == 60.0, limit_s=5, after=keys)
+        await shows(pilot, "Go to step", after="colon")
+        await pilot.press(*"x", "enter")
+        await shows(pilot, "Enter a number")
+        await opens(pilot, LiveScreen, after=("backspace", *"39", "enter"))
+        await until(pilot, lambda: live(pilot).cursor == 40.0)
+        await until(pilot, lambda: live(pilot).cursor == 60.0, limit_s=5, after="g")
+        await shows(pilot, "step 60 · epoch 3", after="x")
+        assert live(pilot).axis is Axis.EPOCH
+        await until(pilot, lambda: "step 80 ·" not in screen_text(pilot), after=("end", "escape"))
 
 
 async def test_the_mouse_moves_one_cursor_and_one_window_for_all_charts(engine: FakeEngine) -> None:
@@ -204,22 +180,26 @@ async def test_keys_zoom_pan_follow_and_choose_the_range(engine: FakeEngine) -> 
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
         screen = live(pilot)
-        await pilot.press("f")
-        await until(pilot, lambda: screen.window == Window(Mode.FOLLOW, 42.0, 80.0))
-        await pilot.press("comma")
-        await until(pilot, lambda: screen.window.mode is Mode.FIXED)
+        await until(pilot, lambda: screen.window == Window(Mode.FOLLOW, 42.0, 80.0), after="f")
+        await until(pilot, lambda: screen.window.mode is Mode.FIXED, after="comma")
         assert {chart.window for chart in screen.grid.on_page} == {screen.window}
         before = screen.window
-        await pilot.press("plus")
-        await until(pilot, lambda: screen.window.right - screen.window.left < before.right - before.left)
-        await pilot.press("minus", "full_stop", "0")
-        await until(pilot, lambda: screen.window == Window())
-        await pilot.press("v")
-        await until(pilot, lambda: all(chart.is_full for chart in screen.grid.on_page))
+        await until(pilot, lambda: screen.window.right - screen.window.left < before.right - before.left, after="plus")
+        await until(pilot, lambda: screen.window == Window(), after=("minus", "full_stop", "0"))
+        await until(pilot, lambda: all(chart.is_full for chart in screen.grid.on_page), after="v")
         await pilot.press("f", "home", "shift+left")  # the window goes with the cursor
         await until(pilot, lambda: screen.window.mode is Mode.FIXED)
         assert screen.cursor is not None
         assert screen.window.left <= screen.cursor <= screen.window.right
+        await pilot.press("escape", "escape")
+
+        chart = screen.grid.on_page[0]
+        await shows(pilot, "┤")  # a chart that was never drawn has no axis to zoom
+        await until(pilot, lambda: chart.y_ends is not None, after="shift+up")
+        low, high = chart.y_ends or (0.0, 0.0)
+        await pilot.press("ctrl+up")
+        await until(pilot, lambda: chart.y_ends == pytest.approx((low + (high - low) / 10, high + (high - low) / 10)))
+        await until(pilot, lambda: chart.y_ends is None, after="escape")
 
 
 async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(engine: FakeEngine) -> None:
@@ -228,18 +208,13 @@ async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(en
         screen = live(pilot)
         await pilot.press("2", "f", "left")
         await until(pilot, lambda: (shown(pilot), screen.cursor is not None) == (["accuracy"], True))
-        await pilot.press("pagedown")
-        await until(pilot, lambda: shown(pilot) == ["learning rate"])
+        await until(pilot, lambda: shown(pilot) == ["learning rate"], after="pagedown")
         assert screen.focused is screen.grid.on_page[0]
-        await pilot.press("escape")
-        await until(pilot, lambda: "chart 3 of 5 · PgUp PgDn" in screen_text(pilot))
+        await shows(pilot, "chart 3 of 5 · PgUp PgDn", after="escape")
         await until(pilot, lambda: screen.cursor is None and screen.window != Window())
-        await pilot.press("escape")
-        await until(pilot, lambda: screen.window == Window() and len(shown(pilot)) == 1)
-        await pilot.press("escape")
-        await until(pilot, lambda: shown(pilot) == ["learning rate", "speed"])
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
+        await until(pilot, lambda: screen.window == Window() and len(shown(pilot)) == 1, after="escape")
+        await until(pilot, lambda: shown(pilot) == ["learning rate", "speed"], after="escape")
+        await opens(pilot, RunsScreen, after="escape")
 
 
 async def test_order_axis_and_pane_are_kept_for_the_next_run_of_the_preset_but_not_smoothing(
@@ -253,8 +228,7 @@ async def test_order_axis_and_pane_are_kept_for_the_next_run_of_the_preset_but_n
         await until(pilot, lambda: shown(pilot) == ["learning rate", "accuracy"])
         await pilot.press("greater_than_sign", "greater_than_sign")
         await until(pilot, lambda: shown(pilot) == ["learning rate", "speed"])
-    assert (kept := VIEWS.get("digits-cnn")) is not None
-    assert kept.marker == "block"
+    assert kept().marker == "block"
     other = FakeEngine(tmp_path / "more")
     other.begin(1)
     async with opened(other, (120, 40)) as pilot:
@@ -270,42 +244,24 @@ async def test_a_view_of_another_version_is_not_used(engine: FakeEngine) -> None
     async with opened(engine) as pilot:
         await until_read(pilot)
         assert shown(pilot)[0] == "loss"
-        await pilot.press("x")
-        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
+        await until(pilot, lambda: kept().axis == "epoch", after="x")
 
 
 async def test_a_terminal_that_needs_ascii_does_not_change_the_remembered_marker(engine: FakeEngine) -> None:
     VIEWS.put("digits-cnn", ChartView(marker="block"))
     async with ConsoleApp(run=engine.run, marker="ascii").run_test(size=(120, 40)) as pilot:
         await until_read(pilot)
-        await pilot.press("x")
-        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
+        await until(pilot, lambda: kept().axis == "epoch", after="x")
         assert live(pilot).marker == "ascii"
-    assert (kept := VIEWS.get("digits-cnn")) is not None
-    assert kept.marker == "block"
+    assert kept().marker == "block"
 
 
 async def test_a_key_before_the_remembered_view_is_read_changes_only_its_own_part(tmp_path: Path) -> None:
     VIEWS.put("digits-cnn", ChartView(marker="block", order=("accuracy",), pane="replicas"))
     engine = FakeEngine(tmp_path / "more")
     async with ConsoleApp(run=engine.run).run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
-        await pilot.press("x")
-        await until(pilot, lambda: live(pilot).axis is Axis.EPOCH)
+        await opens(pilot, LiveScreen)
+        await until(pilot, lambda: live(pilot).axis is Axis.EPOCH, after="x")
         engine.begin(1)
-        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "epoch")
-        assert VIEWS.get("digits-cnn") == ChartView("epoch", "block", ("accuracy",), "replicas")
-
-
-async def test_keys_zoom_and_pan_the_vertical_axis_in_small_steps(engine: FakeEngine) -> None:
-    async with opened(engine) as pilot:
-        await until_read(pilot)
-        chart = live(pilot).grid.on_page[0]
-        await until(pilot, lambda: "┤" in screen_text(pilot))  # a chart that was never drawn has no axis to zoom
-        await pilot.press("shift+up")
-        await until(pilot, lambda: chart.y_ends is not None)
-        low, high = chart.y_ends or (0.0, 0.0)
-        await pilot.press("ctrl+up")
-        await until(pilot, lambda: chart.y_ends == pytest.approx((low + (high - low) / 10, high + (high - low) / 10)))
-        await pilot.press("escape")
-        await until(pilot, lambda: chart.y_ends is None)
+        await until(pilot, lambda: kept().axis == "epoch")
+        assert kept() == ChartView("epoch", "block", ("accuracy",), "replicas")

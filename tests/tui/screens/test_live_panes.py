@@ -1,7 +1,5 @@
 """Panes beside the charts: translations, which come with the first ones, and settings."""
 
-from __future__ import annotations
-
 from tests.tui.live_fakes import FakeEngine, each_size, live, screen_text, shows, until
 from tpu_console.engine.runs.events import Sample, Translated
 from tpu_console.tui.app import ConsoleApp
@@ -40,10 +38,8 @@ async def test_the_newest_translations_are_shown_and_wrong_ones_beside_what_was_
         await shows(pilot, "I read [bold]books[/bold].", "▸ yo como [UNK]", "expected: Yo leo libros.", "▸ …")
         assert screen_text(pilot).count("expected:") == 2, "a right translation needs no second one"
         assert "CPU:0" not in screen_text(pilot)
-        await pilot.press("p")
-        await until(pilot, lambda: live(pilot).zoomed == "charts")
-        await pilot.press("escape")
-        await shows(pilot, "3,200/s", "translations after epoch 2")
+        await until(pilot, lambda: live(pilot).zoomed == "charts", after="p")
+        await shows(pilot, "3,200/s", "translations after epoch 2", after="escape")
 
 
 def test_a_setting_without_a_name_and_a_value_takes_a_row() -> None:

@@ -1,17 +1,17 @@
 """The same keys do the same on every screen and in every dialog."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.dom import DOMNode
-from textual.screen import ModalScreen
+from textual.pilot import Pilot
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, OptionList
 from textual.widgets._toast import Toast
 
@@ -19,7 +19,7 @@ import tpu_console.tui
 from tests.engine.machine.recorded import lay_out
 from tests.made_verdicts import telling
 from tests.tui.class_reports import even_report
-from tests.tui.live_fakes import FakeEngine, resize, screen_text, send, until
+from tests.tui.live_fakes import FakeEngine, opens, resize, screen_text, send, shows, until
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.errors import ConsoleError
@@ -34,6 +34,7 @@ from tpu_console.tui.screens.dialogs import (
     Confirmation,
     QuestionBox,
     SavePreset,
+    TextDialog,
     ValueDialog,
     error_dialog,
 )
@@ -48,13 +49,6 @@ from tpu_console.tui.text.keys import KEYS
 from tpu_console.tui.text.steering import epochs_problem
 from tpu_console.tui.widgets.basics import RowsPane
 from tpu_console.tui.widgets.record_table import RecordTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from textual.pilot import Pilot
-    from textual.screen import Screen
 
 
 def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
@@ -91,11 +85,15 @@ async def arrive(pilot: Pilot[Any], screen: Screen[Any]) -> None:
     await until(pilot, is_ready)
 
 
+FILTERS = {"runs": "runs that contain some words", "live": "charts whose names match", "compare": "charts whose names"}
+
+
 @pytest.mark.usefixtures("compiler")
 async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.focused is not None)
+        assert "Find a preset" in await help_of(pilot, "f1", "escape")
         for name, make in screens(tmp_path).items():
             base, screen = app.screen, make()
             app.push_screen(screen)
@@ -106,19 +104,27 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
             entries = [command.help for command in app.get_system_commands(screen)]
             assert len(entries) == len({*entries}), "the palette has each entry once"
             takes_letters = isinstance(app.focused, Input)
-            opens, closes = ("f1", "escape") if takes_letters else ("question_mark", "f1")
-            await pilot.press(opens)
-            await until(pilot, lambda: app.screen.has_class("-help") and "escape: close" in screen_text(pilot))
-            await pilot.press(closes)
-            await arrive(pilot, screen)
+            said = await help_of(pilot, *(("f1", "escape") if takes_letters else ("question_mark", "f1")))
+            assert (FILTERS.get(name, "charts whose names") in said) == (name in FILTERS)
             if not takes_letters and not screen.query(QuestionBox):  # that is to be answered first
-                await pilot.press("q")
-                await until(pilot, lambda: "Quit tpu-console?" in screen_text(pilot))
-                await pilot.press("n")
+                send(app, "q")
+                await shows(pilot, "Quit tpu-console?")
+                send(app, "n")
                 await arrive(pilot, screen)
             assert isinstance(screen, ModalScreen) or len(screen.query(KeysFooter)) == 1, name
-            await pilot.press("escape")
+            send(app, "escape")
             await arrive(pilot, base)
+
+
+async def help_of(pilot: Pilot[int], opening: str, closing: str) -> str:
+    """Open the help with a key and close it with another; return its words."""
+    screen = pilot.app.screen
+    send(pilot.app, opening)
+    await until(pilot, lambda: pilot.app.screen.has_class("-help") and "escape: close" in screen_text(pilot))
+    dialog = await opens(pilot, TextDialog)
+    send(pilot.app, closing)
+    await arrive(pilot, screen)
+    return " ".join(dialog.text.plain.split())
 
 
 def test_every_key_has_one_meaning_and_every_binding_is_in_the_table() -> None:
@@ -135,23 +141,6 @@ def test_every_key_has_one_meaning_and_every_binding_is_in_the_table() -> None:
     assert bound > len(KEYS)
 
 
-def is_shown(pilot: Pilot[int], text: str) -> bool:
-    return text in screen_text(pilot)
-
-
-async def test_the_help_says_what_a_key_does_on_the_screen(engine: FakeEngine) -> None:
-    engine.begin(1)
-    for app, said, unsaid in (
-        (ConsoleApp(run=engine.run), "charts whose names match", "Find a preset"),
-        (ConsoleApp(), "Find a preset", "charts whose names match"),
-    ):
-        async with app.run_test(size=(120, 50)) as pilot:
-            await until(pilot, lambda: "f1 Help" in screen_text(pilot))
-            await pilot.press("f1")
-            await until(pilot, partial(is_shown, pilot, said))
-            assert unsaid not in screen_text(pilot)
-
-
 def kinds_of(kind: type[DOMNode]) -> Iterator[type[DOMNode]]:
     for one in kind.__subclasses__():
         yield from (one, *kinds_of(one))
@@ -164,7 +153,7 @@ async def test_no_key_of_the_live_screen_asks_the_run_for_something_without_a_qu
     engine.begin(1)
     app = ConsoleApp(run=engine.run)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "1/10" in screen_text(pilot))
+        await shows(pilot, "1/10")
         live = app.screen
         acting = [one.binding.key for one in live.active_bindings.values() if one.binding.action.startswith("steer")]
         assert len(acting) >= len(STEERING)
@@ -241,10 +230,9 @@ async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(engine:
         runs = RunsScreen()
         app.push_screen(runs)
         await until(pilot, lambda: isinstance(app.focused, RecordTable) and app.focused.row_count == 2)
-        await pilot.press("j")
-        assert runs.query_one(RecordTable).cursor_row == 1
-        await pilot.press("k")
-        assert runs.query_one(RecordTable).cursor_row == 0
+        for key, row in (("j", 1), ("k", 0)):
+            await pilot.press(key)
+            assert runs.query_one(RecordTable).cursor_row == row
         app.push_screen(LiveScreen(engine.run))
         await until(pilot, lambda: "epoch 30" in screen_text(pilot) or "30/" in screen_text(pilot))
         await pilot.press("3")
@@ -252,46 +240,33 @@ async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(engine:
         assert isinstance(pane, RowsPane)
         await until(pilot, lambda: pane.scroll_y > 0)
         newest = pane.scroll_y
-        await pilot.press("k")
-        await until(pilot, lambda: pane.scroll_y < newest)
-        await pilot.press("j")
-        await until(pilot, lambda: pane.scroll_y == newest)
+        await until(pilot, lambda: pane.scroll_y < newest, after="k")
+        await until(pilot, lambda: pane.scroll_y == newest, after="j")
 
 
 async def test_escape_goes_from_an_attached_run_to_the_runs_and_from_there_to_the_form() -> None:
-    app = ConsoleApp(run=made_run())
-    async with app.run_test(size=(100, 30)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, LiveScreen))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, RunsScreen))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, SetupScreen))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, RunsScreen))
+    async with ConsoleApp(run=made_run()).run_test(size=(100, 30)) as pilot:
+        await opens(pilot, LiveScreen)
+        for kind in (RunsScreen, SetupScreen, RunsScreen):
+            await opens(pilot, kind, after="escape")
 
 
-async def test_ctrl_c_says_how_to_leave_in_the_row_of_the_keys() -> None:
-    app = ConsoleApp(run=made_run())
-    async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, LiveScreen))
-        await pilot.press("ctrl+c")
-        await until(pilot, lambda: bool(app.screen.query(Toast)))
-        await until(pilot, lambda: app.screen.query_one(Toast).region.height > 0)
-        assert "Ctrl+Q" in app.screen.query_one(Toast).render().plain
-        assert app.screen.query_one(Toast).region.y == 23
-
-
-async def test_ctrl_z_suspends_the_console() -> None:
+async def test_ctrl_z_suspends_and_ctrl_c_says_how_to_leave_in_the_row_of_the_keys() -> None:
     class Suspended(ConsoleApp):
         times = 0
 
         def action_suspend_process(self) -> None:
             self.times += 1
 
-    app = Suspended()
-    async with app.run_test(size=(100, 30)) as pilot:
-        await pilot.press("ctrl+z")
-        await until(pilot, lambda: app.times == 1)
+    app = Suspended(run=made_run())
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await opens(pilot, LiveScreen)
+        await pilot.press("ctrl+z", "ctrl+c")
+        await until(pilot, lambda: any(toast.region.height for toast in app.screen.query(Toast)))
+        toast = app.screen.query_one(Toast)
+        assert "Ctrl+Q" in toast.render().plain
+        assert toast.region.y == 23
+        assert app.times == 1
 
 
 async def test_the_footer_of_a_closed_screen_asks_for_no_keys() -> None:

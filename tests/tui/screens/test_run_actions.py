@@ -1,23 +1,19 @@
 """From a finished run to predictions and an export, without leaving the console."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.helpers import ROOT, run_host, small_config
-from tests.tui.live_fakes import screen_text, until
+from tests.tui.live_fakes import screen_text, shows, until
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.run_actions import JobDialog
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.slow
@@ -27,11 +23,10 @@ async def test_keys_predict_new_data_and_export_a_run(tmp_path: Path, monkeypatc
     np.save("new.npy", np.zeros((3, 8, 8, 1), "float32"))
     run = run_host(small_config(), runs_folder())
     async with ConsoleApp(run=run).run_test(size=(120, 40), notifications=True) as pilot:
-        await until(pilot, lambda: "Finished" in screen_text(pilot) and "N Predict" in screen_text(pilot))
-        await pilot.press("N")
-        await until(pilot, lambda: "Predict what?" in screen_text(pilot) and "8, 1)" in screen_text(pilot))
+        await shows(pilot, "Finished", "N Predict")
+        await shows(pilot, "Predict what?", "8, 1)", after="N")
         await pilot.press(*"old.npy", "enter")
-        await until(pilot, lambda: "There is no old.npy" in screen_text(pilot))
+        await shows(pilot, "There is no old.npy")
         await pilot.press("ctrl+u", *"new.n")
         await until(pilot, lambda: "There is no" not in screen_text(pilot) and "new.npy" in screen_text(pilot))
         await pilot.press("right", "enter")
@@ -40,8 +35,7 @@ async def test_keys_predict_new_data_and_export_a_run(tmp_path: Path, monkeypatc
         with written.open(newline="") as file:
             assert [row["index"] for row in csv.DictReader(file)] == ["0", "1", "2"]
         for moves, ending in ((0, ".ipynb"), (1, ".py"), (2, "-savedmodel/saved_model.pb")):
-            await pilot.press("percent_sign")
-            await until(pilot, lambda: "Export as what?" in screen_text(pilot))
+            await shows(pilot, "Export as what?", after="percent_sign")
             await pilot.press(*["down"] * moves, "enter")
             path = tmp_path / f"{run.run_id}{ending}"
             await until(pilot, lambda: path.exists() and not isinstance(pilot.app.screen, JobDialog))  # noqa: B023
@@ -74,8 +68,7 @@ async def test_a_cancelled_job_keeps_what_it_has_done_and_no_other_begins(jobs: 
     async with app.run_test(size=(80, 24)) as pilot:
         dialog = JobDialog("Predicting", "Will be saved.", [("predict", {})] * jobs, start=start)
         app.push_screen(dialog, outcomes.append)
-        await until(pilot, lambda: "7 of 100 examples" in screen_text(pilot))
+        await shows(pilot, "7 of 100 examples")
         await pilot.press("f1")  # over it, the end of the job is not lost
-        await pilot.press("escape", "escape")
-        await until(pilot, lambda: outcomes)
+        await until(pilot, lambda: outcomes, after=("escape", "escape"))
         assert (outcomes, started) == ([outcome], ["predict"])

@@ -1,25 +1,22 @@
-from __future__ import annotations
-
 import json
 import os
-import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from textual.app import App
+from textual.pilot import Pilot
 from textual.widgets import Static
 
-from tests.helpers import leave_dead
 from tests.hostile_runs import HOSTILE, UNSAFE
-from tests.tui.live_fakes import FakeEngine, screen_text, until
+from tests.tui.live_fakes import FakeEngine, screen_text, shows, until
 from tests.tui.made_runs import made_run
 from tpu_console.engine.process.trash import deleted_runs
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, RunFailed, RunFinished, RunStarted
+from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import (
     Annotations,
     RunDirectory,
-    create_run,
     list_runs,
     read_annotations,
     write_annotations,
@@ -34,24 +31,12 @@ class Host(App[None]):
         super().__init__()
         self.opened: list[RunDirectory] = []
         self.posted: list[object] = []
+        self.open_run, self.new_run_like = self.opened.append, self.posted.append
+        self.compare_runs = lambda runs: self.posted.append([run.run_id for run in runs])
+        self.resume_run = lambda run, is_finished: self.posted.append((run, is_finished))
 
     def on_mount(self) -> None:
         self.push_screen(RunsScreen(look_s=0.2))
-
-    def action_help(self) -> None:
-        pass
-
-    def open_run(self, run: RunDirectory) -> None:
-        self.opened.append(run)
-
-    def compare_runs(self, runs: list[RunDirectory]) -> None:
-        self.posted.append([run.run_id for run in runs])
-
-    def resume_run(self, run: RunDirectory, *, is_finished: bool) -> None:
-        self.posted.append(run)
-
-    def new_run_like(self, run: RunDirectory) -> None:
-        self.posted.append(run)
 
     @property
     def table(self) -> RecordTable:
@@ -69,34 +54,28 @@ class Host(App[None]):
         return bool(self.cells()) and "reading" not in str(self.screen.query_one(Title).content)
 
 
-def make_run(label: str, *, epochs: int, end: RunFinished | RunFailed | None, is_alive: bool = False) -> RunDirectory:
-    run = create_run(label)
-    at = iter(range(1000, 2000, 10))
-    journal = JournalWriter(run.journal, clock=lambda: float(next(at)))
-    journal.write(RunStarted(label, "host", os.getpid(), socket.gethostname()))
-    journal.write(FitStarted(5, 10, 8, 8, 1, "", "val_accuracy"))
-    for epoch in range(1, epochs + 1):
-        logs = {"loss": 1 / epoch, "val_accuracy": 0.5 + epoch / 100}
-        journal.write(EpochEnded(epoch, epoch * 10, 10, epoch, 1, 0, 0, 1, 1, 0.1, logs))
-    if end is not None:
-        journal.write(end)
-    journal.close()
-    if is_alive:
-        write_heartbeat(run, os.getpid())
-    else:
-        leave_dead(run)
+@asynccontextmanager
+async def listed(size: tuple[int, int] = (120, 40)) -> AsyncIterator[tuple[Pilot[None], Host]]:
+    """The screen, once it has read all runs."""
+    app = Host()
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, app.is_read)
+        yield pilot, app
+
+
+def training_run() -> RunDirectory:
+    run = made_run(end=None, label="going")
+    write_heartbeat(run, os.getpid())
     return run
 
 
 async def test_runs_are_listed_with_their_state() -> None:
-    make_run("done", epochs=5, end=RunFinished("completed", "", {}))
-    make_run("halted", epochs=2, end=RunFinished("stopped", "", {}))
-    make_run("broken", epochs=0, end=RunFailed("a", "b", "c", "d"))
-    make_run("gone", epochs=1, end=None)
-    make_run("going", epochs=3, end=None, is_alive=True)
-    app = Host()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: len(app.cells()) == 5 and app.is_read())
+    made_run(label="done")
+    made_run(label="halted", end=RunFinished("stopped", "", {}))
+    made_run([], label="broken", end=RunFailed("a", "b", "c", "d"))
+    made_run(label="gone", end=None)
+    training_run()
+    async with listed() as (pilot, app):
         shown = dict(zip(app.labels(), app.cells(), strict=True))
         states = {label: row[1].split()[1] for label, row in shown.items()}
         assert states == {
@@ -106,11 +85,10 @@ async def test_runs_are_listed_with_their_state() -> None:
             "gone": "crashed",
             "going": "running",
         }
-        assert {"0.5500 val_accuracy", "5/5", "1m 10s"} <= {*shown["done"]}
-        assert {"–", "0/5"} <= {*shown["broken"]}
+        assert {"0.9000 val_accuracy", "2/2", "1m 10s"} <= {*shown["done"]}
+        assert "–" in shown["broken"]
         await until(pilot, lambda: app.table.chosen in str(app.screen.query_one("#chosen", Static).render()))
-        await pilot.press("enter")
-        await until(pilot, lambda: [run.run_id for run in app.opened] == [app.table.chosen])
+        await until(pilot, lambda: [run.run_id for run in app.opened] == [app.table.chosen], after="enter")
 
 
 async def test_an_empty_list_names_the_folder_of_runs() -> None:
@@ -118,8 +96,7 @@ async def test_an_empty_list_names_the_folder_of_runs() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         chosen = app.screen.query_one("#chosen", Static)
         await until(pilot, lambda: "No runs in" in str(chosen.render()))
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, RunsScreen))
+        await until(pilot, lambda: not isinstance(app.screen, RunsScreen), after="escape")
 
 
 async def test_a_running_run_moves_on_and_a_new_one_appears(engine: FakeEngine) -> None:
@@ -138,16 +115,13 @@ async def test_a_running_run_moves_on_and_a_new_one_appears(engine: FakeEngine) 
 async def test_runs_are_sorted_and_filtered_and_the_cursor_stays_on_its_run() -> None:
     for label, accuracy in (("one", 0.5), ("two", 0.9), ("three", 0.7)):
         made_run([{"val_accuracy": accuracy}], label=label)
-    app = Host()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, app.is_read)
+    async with listed() as (pilot, app):
         assert app.labels() == ["three", "two", "one"]
         for _ in ("name", "preset", "state", "best"):
             await pilot.press("o")
         assert app.labels() == ["two", "three", "one"]
         assert app.table.chosen.endswith("three")
-        await pilot.press("slash", *"0.0", "enter")
-        await until(pilot, lambda: "No run matches." in screen_text(pilot))
+        await shows(pilot, "No run matches.", after=("slash", *"0.0", "enter"))
         await pilot.press("R", "t", "w", "e", "D")
         assert not app.has_class("-entering")
         assert app.posted == []
@@ -160,32 +134,27 @@ async def test_runs_are_sorted_and_filtered_and_the_cursor_stays_on_its_run() ->
 
 async def test_a_run_is_tagged_renamed_noted_and_archived() -> None:
     run = made_run()
-    app = Host()
-    async with app.run_test(size=(200, 50)) as pilot:
-        await until(pilot, app.is_read)
+    async with listed((200, 50)) as (pilot, app):
         await pilot.press("number_sign", *"a b", "enter", "t", *"best", "enter", "w", *"hm", "enter")
         assert read_annotations(run.path) == Annotations("best", ("a", "b"), "hm")
         assert app.cells()[0][0] == "best"
         assert "a b" in app.cells()[0]
-        await until(pilot, lambda: "#a · #b · hm" in screen_text(pilot))
+        await shows(pilot, "#a · #b · hm")
         await pilot.press("e")
         assert read_annotations(run.path).archived
         assert app.cells() == []
-        await pilot.press("a")
-        await until(pilot, lambda: "archived · #a · #b · hm" in screen_text(pilot))
+        await shows(pilot, "archived · #a · #b · hm", after="a")
         await pilot.press("e")
         assert not read_annotations(run.path).archived
-        for is_archived in (True, False):
-            await pilot.press("U" if not is_archived else "e")
+        for key, is_archived in (("e", True), ("U", False)):
+            await pilot.press(key)
             assert read_annotations(run.path).archived is is_archived
 
 
 @pytest.mark.parametrize("width", [80, 120])
 async def test_start_and_tags_are_listed_at_every_width_and_the_best_where_there_is_room(width: int) -> None:
     run = made_run()
-    app = Host()
-    async with app.run_test(size=(width, 24)) as pilot:
-        await until(pilot, app.is_read)
+    async with listed((width, 24)) as (pilot, app):
 
         def titles() -> set[str]:
             return {str(column.label).strip() for column in app.table.ordered_columns}
@@ -193,8 +162,7 @@ async def test_start_and_tags_are_listed_at_every_width_and_the_best_where_there
         assert {"started", "state", "best"} <= titles()
         assert "tags" not in titles()
         write_annotations(run.path, Annotations(tags=("first", "second")))
-        await pilot.press("f5")
-        await until(pilot, lambda: "first second" in app.cells()[0])
+        await until(pilot, lambda: "first second" in app.cells()[0], after="f5")
         assert {"started", "state"} <= titles()
         assert width == 80 or "best" in titles()
 
@@ -203,9 +171,7 @@ async def test_one_selected_run_is_tagged_whichever_is_under_the_cursor() -> Non
     other, selected = made_run(), made_run()
     write_annotations(other.path, Annotations(tags=("other",)))
     write_annotations(selected.path, Annotations(tags=("mine",)))
-    app = Host()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, app.is_read)
+    async with listed() as (pilot, app):
         assert app.table.chosen == selected.run_id
         await pilot.press("space")
         assert app.table.chosen == other.run_id
@@ -220,47 +186,37 @@ async def test_one_selected_run_is_tagged_whichever_is_under_the_cursor() -> Non
 
 async def test_selected_runs_are_compared_and_one_alone_with_those_of_its_preset() -> None:
     runs = [made_run(label=label) for label in ("one", "two", "one")]
-    app = Host()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, app.is_read)
-        await pilot.press("c")
-        await until(pilot, lambda: app.posted == [[runs[2].run_id, runs[0].run_id]])
-        await pilot.press("space", "space", "c")
-        await until(pilot, lambda: app.posted[1:] == [[runs[2].run_id, runs[1].run_id]])
+    async with listed() as (pilot, app):
+        await until(pilot, lambda: app.posted == [[runs[2].run_id, runs[0].run_id]], after="c")
+        await until(pilot, lambda: app.posted[1:] == [[runs[2].run_id, runs[1].run_id]], after=("space", "space", "c"))
 
 
 async def test_a_run_is_deleted_after_a_question_and_restored() -> None:
     run, other = made_run(label="one"), made_run(label="two")
-    app = Host()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, app.is_read)
+    async with listed() as (pilot, app):
         await pilot.press("down", "D", "n")
         assert {*list_runs()} == {run, other}
-        await pilot.press("D", "y")
-        await until(pilot, lambda: app.labels() == ["two"])
+        await until(pilot, lambda: app.labels() == ["two"], after=("D", "y"))
         assert [kept.run_id for kept in deleted_runs()] == [run.run_id]
-        await pilot.press("U")
-        await until(pilot, lambda: app.labels() == ["two", "one"])
+        await until(pilot, lambda: app.labels() == ["two", "one"], after="U")
 
 
 async def test_a_run_that_trains_is_not_deleted() -> None:
-    run = make_run("going", epochs=1, end=None, is_alive=True)
-    app = Host()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, app.is_read)
-        await pilot.press("D", "y")
-        await until(pilot, lambda: f"{run.run_id} is still training." in screen_text(pilot))
+    run = training_run()
+    async with listed() as (pilot, _):
+        await shows(pilot, f"{run.run_id} is still training.", after=("D", "y"))
         assert list_runs() == [run]
 
 
 async def test_runs_are_repeated_and_go_on_whether_they_were_interrupted_or_finished() -> None:
     crashed, done = made_run(end=None, epochs=7, label="crashed"), made_run(epochs=9)
-    app = Host()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, app.is_read)
+    async with listed() as (pilot, app):
         assert app.table.chosen == done.run_id
-        await pilot.press("R", "r", "down", "r", "R")
-        await until(pilot, lambda: app.posted == [done, done, crashed, crashed])
+        await until(
+            pilot,
+            lambda: app.posted == [(done, True), done, crashed, (crashed, False)],
+            after=("R", "r", "down", "r", "R"),
+        )
 
 
 async def test_hostile_annotations_are_harmless() -> None:
@@ -269,5 +225,5 @@ async def test_hostile_annotations_are_harmless() -> None:
     run.annotations.write_text(json.dumps({"title": HOSTILE, "tags": [HOSTILE], "note": HOSTILE}))
     app = Host()
     async with app.run_test(size=(200, 50)) as pilot:
-        await until(pilot, lambda: "[red]" in screen_text(pilot))
+        await shows(pilot, "[red]")
         assert not UNSAFE & {*screen_text(pilot)}

@@ -1,18 +1,21 @@
-from __future__ import annotations
-
 import shlex
 import threading
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.app import App
+from textual.pilot import Pilot
 from textual.widgets import Checkbox, Input, OptionList, Static
 
 from tests.images import write_image_folder
 from tests.tui.live_fakes import FakeEngine, each_size, opens, screen_text, send, shows, told, until
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.storage.keyed_store import KeyedStore
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.presets.catalog import all_presets, find_preset, load_preset
@@ -23,15 +26,6 @@ from tpu_console.tui.screens.find import Find, PathSuggester
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.setup_parts import PlanPanel, PresetList
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
-
-    from textual.pilot import Pilot
-
-    from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.run_directory import RunDirectory
-
 DIGITS = find_preset("digits-cnn").config
 
 
@@ -41,18 +35,10 @@ class Host(App[None]):
         self.setup = SetupScreen(preset_files, detect=lambda: hardware or Hardware())
         self.started: list[RunConfig] = []
         self.opened: list[RunDirectory] = []
+        self.start_run, self.open_run = self.started.append, self.opened.append
 
     def get_default_screen(self) -> SetupScreen:
         return self.setup
-
-    def action_help(self) -> None:
-        pass
-
-    def start_run(self, config: RunConfig) -> None:
-        self.started.append(config)
-
-    def open_run(self, run: RunDirectory) -> None:
-        self.opened.append(run)
 
     def warm_up(self, config: RunConfig, hardware: Hardware) -> None:
         pass
@@ -145,12 +131,10 @@ async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
         assert "last valid plan" in str(app.panel.query_one("#plan-trouble", Static).render())
         assert f"3 epochs × {1437 // DIGITS.batch_size}" in app.figures()
 
-        await pilot.press("tab", "ctrl+r")
-        await until(pilot, lambda: app.focused is row.query_one(Input))
+        await until(pilot, lambda: app.focused is row.query_one(Input), after=("tab", "ctrl+r"))
         assert app.started == []
         assert "Batch size" in told(app)[0]
-        await pilot.press("f3")
-        await until(pilot, lambda: any(text.startswith("Not copied") for text in told(app)))
+        await until(pilot, lambda: any(text.startswith("Not copied") for text in told(app)), after="f3")
         assert app.clipboard == ""
 
         await type_into(pilot, app, "batch_size", "24")
@@ -160,17 +144,14 @@ async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
 
         await type_into(pilot, app, "batch_size", "99999")
         assert "larger than the" in row.problem
-        await pilot.press("tab", "ctrl+r")
-        await until(pilot, lambda: app.focused is row.query_one(Input))
+        await until(pilot, lambda: app.focused is row.query_one(Input), after=("tab", "ctrl+r"))
         assert app.started == []
 
 
 async def test_a_run_starts_with_all_that_was_typed_before() -> None:
     async with opened((120, 40)) as (pilot, app):
-        await pilot.press("ctrl+y")
-        await until(pilot, lambda: app.clipboard == "tpu-console run digits-cnn")
-        await pilot.press("tab")
-        await until(pilot, lambda: app.focused is app.row("dataset").query_one(Choice))
+        await until(pilot, lambda: app.clipboard == "tpu-console run digits-cnn", after="ctrl+y")
+        await until(pilot, lambda: app.focused is app.row("dataset").query_one(Choice), after="tab")
         await pilot.press("shift+tab")
         send(app, "down", "ctrl+r")
         await until(pilot, lambda: len(app.started) == 1)
@@ -190,8 +171,7 @@ async def test_keys_move_between_presets_and_fields() -> None:
         await pilot.press("down", "down", "up", "down", "up", "up", "down", "down")
         await until(pilot, lambda: app.panel.command == f"tpu-console run {last.name}")
         assert app.row("batch_size").text == str(last.config.batch_size)
-        await pilot.press("up", "up")
-        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn", after=("up", "up"))
         for keys, key in (("enter",), "dataset"), (("down", "down"), "batch_size"), (("up",) * 3, "dataset"):
             await pilot.press(*keys)
             await until(pilot, lambda key=key: app.row(key).has_focus_within)  # type: ignore[misc]  # lambda
@@ -219,12 +199,10 @@ async def test_a_field_with_a_problem_is_shown_and_stays_when_the_others_are_hid
         draft = app.setup.draft
         assert draft is not None
         draft.set(next(spec for spec in draft.fields() if spec.key == "checkpoint.monitor"), "speed")
-        await pilot.press("ctrl+r")
-        await until(pilot, lambda: "checkpoint.monitor" in app.keys)
+        await until(pilot, lambda: "checkpoint.monitor" in app.keys, after="ctrl+r")
         await until(pilot, lambda: app.focused is app.row("checkpoint.monitor").query_one(Input))
         await type_into(pilot, app, "checkpoint.monitor", "val_loss")
-        await pilot.press("ctrl+o")
-        await until(pilot, lambda: "name" in app.keys)
+        await until(pilot, lambda: "name" in app.keys, after="ctrl+o")
         app.row("loss").focus_control()
         await shows(pilot, *app.row("loss").spec.help.split())
         fields = app.setup.query_one(FieldList)
@@ -236,21 +214,18 @@ async def test_a_field_with_a_problem_is_shown_and_stays_when_the_others_are_hid
         await until(pilot, lambda: "model_options.filters" in app.keys and "model" not in app.panel.command)
         box = app.row("optimizer.scale_with_replicas").query_one(Checkbox)
         box.focus()
-        await pilot.press("space")
-        await until(pilot, lambda: "optimizer.scale_with_replicas=true" in app.panel.command)
+        await until(pilot, lambda: "optimizer.scale_with_replicas=true" in app.panel.command, after="space")
         assert str(box.label) == "on"
 
         await type_into(pilot, app, "seed", "x")
         app.row("name").query_one(Input).focus()
-        await pilot.press("ctrl+o")
-        await until(pilot, lambda: not app.row("name").display)
+        await until(pilot, lambda: not app.row("name").display, after="ctrl+o")
         assert app.row("seed").display
         assert app.row("epochs").display
         await until(pilot, lambda: any(row.has_focus_within and row.display for row in app.setup.query(FieldRow)))
         await pilot.press("escape")
         assert app.setup.query_one(PresetList).has_focus
-        await pilot.press("j", "right")
-        await until(pilot, lambda: app.row("dataset").has_focus_within)
+        await until(pilot, lambda: app.row("dataset").has_focus_within, after=("j", "right"))
 
 
 async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Path) -> None:
@@ -279,11 +254,9 @@ async def test_simulated_replicas_are_counted_and_devices_are_named() -> None:
         await shows(pilot, "auto (GPU here)")
         assert "2 × NVIDIA H200 (auto)" in app.figures()
         choice.focus()
-        await pilot.press("enter", "end", "enter")
-        await until(pilot, lambda: app.focused is row.query_one("Input.own"))
+        await until(pilot, lambda: app.focused is row.query_one("Input.own"), after=("enter", "end", "enter"))
         await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn --accelerator sim:2")
-        await pilot.press("backspace")
-        await until(pilot, lambda: row.problem == "needs a number, such as 2")
+        await until(pilot, lambda: row.problem == "needs a number, such as 2", after="backspace")
         await pilot.press("8")
         batch = DIGITS.batch_size
         await until(pilot, lambda: f"{batch} per replica × 8 = global batch of {8 * batch} images" in app.figures())
@@ -300,8 +273,7 @@ async def test_a_running_run_is_named_and_one_key_opens_it() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await shows(pilot, f"{going.run.run_id} running, epoch 1/10", "Watch")
         assert done.run.run_id not in screen_text(pilot)
-        await pilot.press("ctrl+g")
-        await until(pilot, lambda: app.opened == [going.run])
+        await until(pilot, lambda: app.opened == [going.run], after="ctrl+g")
 
 
 async def test_each_preset_keeps_its_edits_and_while_a_broken_file_is_highlighted_nothing_is_chosen(
@@ -314,8 +286,7 @@ async def test_each_preset_keeps_its_edits_and_while_a_broken_file_is_highlighte
         presets = app.setup.query_one(PresetList)
         await type_into(pilot, app, "batch_size", "24")
         presets.focus()
-        await pilot.press("down")
-        await until(pilot, lambda: app.row("batch_size").text == str(other.batch_size))
+        await until(pilot, lambda: app.row("batch_size").text == str(other.batch_size), after="down")
         await pilot.press("end")
         form = app.setup.query_one(RunForm)
         await until(pilot, lambda: form.border_title == "Nothing chosen: bad.toml has errors")
@@ -323,8 +294,7 @@ async def test_each_preset_keeps_its_edits_and_while_a_broken_file_is_highlighte
         assert "mean 'digits'?" in " ".join(str(detail.render()).split())
         for key in ("ctrl+r", "ctrl+s", "ctrl+y", "f9", "enter"):
             app.clear_notifications()
-            await pilot.press(key)
-            await until(pilot, lambda: ["bad.toml" in text for text in told(app)] == [True])
+            await until(pilot, lambda: ["bad.toml" in text for text in told(app)] == [True], after=key)
             assert app.screen is app.setup
         assert app.focused is presets
         assert (app.started, app.clipboard, app.figures()) == ([], "", "")
@@ -335,24 +305,19 @@ async def test_each_preset_keeps_its_edits_and_while_a_broken_file_is_highlighte
         presets.choose(next(preset for preset in presets.presets if preset.name == "digits-cnn"))
         await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn --batch-size 24")
         await shows(pilot, "Batch size")
-        await pilot.press("ctrl+r")
-        await until(pilot, lambda: [config.batch_size for config in app.started] == [24])
-        await pilot.press("end")
-        await until(pilot, lambda: app.panel.command == "")
+        await until(pilot, lambda: [config.batch_size for config in app.started] == [24], after="ctrl+r")
+        await until(pilot, lambda: app.panel.command == "", after="end")
         app.setup.begin_like(DIGITS.model_copy(update={"batch_size": 32}))
         await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn --batch-size 32")
-        await pilot.press("f6")
-        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn", after="f6")
 
 
 async def find(pilot: Pilot[None], app: Host, words: str, offered: str) -> None:
     """Type words into the dialog that finds, and choose what is offered first."""
-    await pilot.press("slash")
-    listed = (await opens(pilot, Find)).query_one(OptionList)
-    await pilot.press(*words)
+    listed = (await opens(pilot, Find, after="slash")).query_one(OptionList)
+    send(app, *words)
     await until(pilot, lambda: listed.display and str(listed.options[0].prompt).startswith(offered))
-    await pilot.press("enter")
-    await until(pilot, lambda: app.screen is app.setup)
+    await until(pilot, lambda: app.screen is app.setup, after="enter")
 
 
 @pytest.mark.usefixtures("known_names")
@@ -372,8 +337,7 @@ async def test_presets_and_fields_are_found_by_words_and_stay() -> None:
         await find(pilot, app, "early patience", "Early stopping: Patience")
         await until(pilot, lambda: app.row("early_stopping.patience").has_focus_within)
         assert {*shown()} == {*before, "early_stopping.patience"}
-        await pilot.press("ctrl+u", *"7")
-        await until(pilot, lambda: "early_stopping.patience=7" in app.panel.command)
+        await until(pilot, lambda: "early_stopping.patience=7" in app.panel.command, after=("ctrl+u", *"7"))
 
 
 @pytest.fixture
@@ -390,8 +354,7 @@ async def test_what_lies_here_and_names_are_offered(tmp_path: Path, monkeypatch:
     write_image_folder(tmp_path / "photos", per_class=2)
     monkeypatch.chdir(tmp_path)
     async with opened((80, 24)) as (pilot, _app):
-        await pilot.press("slash")
-        dialog = await opens(pilot, Find)
+        dialog = await opens(pilot, Find, after="slash")
         line, listed = dialog.query_one(Input), dialog.query_one(OptionList)
 
         async def offers(*names: str) -> None:
@@ -415,18 +378,14 @@ async def test_your_data_is_looked_at_asked_about_listed_and_saved_as_a_preset(t
     table = tmp_path / "digits-cnn.csv"  # the name of a preset, too
     table.write_text("rooms,price\n" + "".join(f"{n % 7},{n * 1.5}\n" for n in range(60)))
     async with opened((80, 24)) as (pilot, app):
-        await pilot.press("slash")
-        dialog = await opens(pilot, Find)
+        dialog = await opens(pilot, Find, after="slash")
         line, found, answers = dialog.query_one(Input), dialog.query_one("#found", Static), dialog.query_one(OptionList)
         line.value = str(tmp_path / "nothing")
-        await pilot.press("enter")
-        await until(pilot, lambda: found.has_class("-failed"))
+        await until(pilot, lambda: found.has_class("-failed"), after="enter")
         line.value = str(table)
-        await pilot.press("enter")
-        await until(pilot, lambda: answers.display and answers.has_focus)
+        await until(pilot, lambda: answers.display and answers.has_focus, after="enter")
         assert [str(option.prompt) for option in answers.options] == ["price", "rooms"]
-        await pilot.press("enter")
-        await until(pilot, lambda: line.has_focus and "label=price" in str(found.render()))
+        await until(pilot, lambda: line.has_focus and "label=price" in str(found.render()), after="enter")
         assert "rooms 3, price 88.5" in str(found.render())  # the last row
         await pilot.press("enter")
         answer = "--set data.options.label=price --set name=my-digits-cnn"
@@ -434,20 +393,16 @@ async def test_your_data_is_looked_at_asked_about_listed_and_saved_as_a_preset(t
         assert app.row("data.options.path").text == str(table)
         await type_into(pilot, app, "batch_size", "16")
 
-        await pilot.press("ctrl+s")
-        save = await opens(pilot, SavePreset)
+        save = await opens(pilot, SavePreset, after="ctrl+s")
         name, problem = save.query_one("#save-name", Input), save.query_one(".problem", Static)
         name.value = "mnist-mlp"
-        await pilot.press("tab", *"Prices", "enter")
-        await until(pilot, lambda: "already" in str(problem.render()))
+        await until(pilot, lambda: "already" in str(problem.render()), after=("tab", *"Prices", "enter"))
         name.value = "prices"
-        await pilot.press("enter")
-        await until(pilot, lambda: app.panel.command == "tpu-console run prices")
+        await until(pilot, lambda: app.panel.command == "tpu-console run prices", after="enter")
         saved = load_preset(tmp_path / "home" / "presets" / "prices.toml")
         assert (saved.about.title, saved.config.dataset) == ("Prices", "table-csv")
         assert (saved.config.batch_size, saved.config.data.options["path"]) == (16, str(table))
-        await pilot.press("ctrl+r")
-        await until(pilot, lambda: app.started == [saved.config])
+        await until(pilot, lambda: app.started == [saved.config], after="ctrl+r")
 
 
 async def test_a_path_is_completed(tmp_path: Path) -> None:

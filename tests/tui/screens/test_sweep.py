@@ -1,18 +1,20 @@
 """The screen of a sweep."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from tests.tui.live_fakes import each_size, says, screen_text, shows, until
+from tests.tui.live_fakes import each_size, opens, says, screen_text, shows, until
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.runs.events import DataReady
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.sweeps.folder import Sweep
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.dialogs import Confirmation, TextDialog
 from tpu_console.tui.screens.live import LiveScreen
@@ -21,13 +23,6 @@ from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.screens.sweep import SweepScreen
 from tpu_console.tui.widgets.record_table import RecordTable
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from textual.pilot import Pilot
-
-    from tpu_console.engine.sweeps.folder import Sweep
-
 SIZES = [(80, 24), (120, 40), (200, 50)]
 SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0}
 
@@ -35,14 +30,12 @@ SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0}
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Screens look for news five times a second, instead of once in several seconds."""
-    for module in ("screens.runs", "screens.sweep", "widgets.setup_parts"):
+    for module in ("screens.sweep", "widgets.setup_parts"):
         monkeypatch.setattr(f"tpu_console.tui.{module}._LOOK_S", 0.2)
 
 
 async def shown(pilot: Pilot[Any]) -> SweepScreen:
-    await until(pilot, lambda: isinstance(pilot.app.screen, SweepScreen))
-    screen = pilot.app.screen
-    assert isinstance(screen, SweepScreen)
+    screen = await opens(pilot, SweepScreen)
     await until(pilot, lambda: screen.query_one(RecordTable).row_count > 0)
     return screen
 
@@ -53,8 +46,15 @@ def offered(pilot: Pilot[Any]) -> set[str]:
     return {"stop", "retry", "export"} & {action.removeprefix("screen.") for action in actions}
 
 
-async def test_combinations_results_and_the_conclusion_are_shown() -> None:
-    async with ConsoleApp(sweep=made_sweep(speeds=SPEEDS)).run_test(size=SIZES[0]) as pilot:
+async def test_combinations_results_and_the_conclusion_are_shown_once_the_sweep_can_be_read() -> None:
+    sweep = made_sweep(speeds=SPEEDS)
+    definition = sweep.path / "sweep.toml"
+    content = definition.read_bytes()
+    definition.unlink()
+    async with ConsoleApp(sweep=sweep).run_test(size=SIZES[0]) as pilot:
+        await opens(pilot, TextDialog)
+        await pilot.press("escape")
+        definition.write_bytes(content)
         screen = await shown(pilot)
         async for _ in each_size(pilot, *SIZES):
             stands = ("stopped", "3 of 4 done", "sim:8", "3.00×", "waiting")
@@ -65,32 +65,16 @@ async def test_combinations_results_and_the_conclusion_are_shown() -> None:
         assert "examples/s" in results
 
 
-async def test_a_sweep_that_can_be_read_again_is_shown() -> None:
-    sweep = made_sweep(speeds=SPEEDS)
-    definition = sweep.path / "sweep.toml"
-    content = definition.read_bytes()
-    definition.unlink()
-    async with ConsoleApp(sweep=sweep).run_test(size=SIZES[0]) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog))
-        await pilot.press("escape")
-        definition.write_bytes(content)
-        await shown(pilot)
-
-
 async def test_enter_opens_the_run_and_escape_comes_back() -> None:
     sweep = made_sweep(speeds=SPEEDS)
     async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
         await shown(pilot)
-        await pilot.press("down", "enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
-        assert isinstance(live := pilot.app.screen, LiveScreen)
-        assert live.run_directory == sweep.runs()[2]
+        assert (await opens(pilot, LiveScreen, after=("down", "enter"))).run_directory == sweep.runs()[2]
         await pilot.press("escape")
         screen = await shown(pilot)
         await pilot.press("escape")  # it is the first screen
         assert pilot.app.screen is screen
-        await pilot.press("down", "down", "enter")
-        await until(pilot, says(pilot, "This run has not started yet."))
+        await until(pilot, says(pilot, "This run has not started yet."), after=("down", "down", "enter"))
 
 
 @pytest.mark.usefixtures("forked_jobs")
@@ -103,8 +87,7 @@ async def test_a_key_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypat
     async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
         await shown(pilot)
         await shows(pilot, "★ 0.9500", "% Export")
-        await pilot.press("percent_sign", "enter")
-        await until(pilot, says(pilot, "Saved to "))
+        await until(pilot, says(pilot, "Saved to "), after=("percent_sign", "enter"))
         (notebook,) = tmp_path.glob("*.ipynb")
         assert notebook.stem == sweep.runs()[2].run_id
 
@@ -118,30 +101,22 @@ async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
     app = ConsoleApp()
     async with app.run_test(size=(120, 40)) as pilot:
         await shows(pilot, f"▶ sweep {sweep.name[9:]}", "^g Watch")
-        await pilot.press("ctrl+g")
-        await until(pilot, lambda: isinstance(app.screen, SweepScreen))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, SetupScreen))
-        await pilot.press("ctrl+l")
-        await shows(pilot, "b Sweeps")
-        await pilot.press("b")
-        await shows(pilot, "complete", "2/2", "running", "3/4", "unreadable", "accelerator=cpu,sim:8")
-        await pilot.press("down")
-        await shows(pilot, "1 waiting", "The best val_accuracy is 0.9500")
+        await opens(pilot, SweepScreen, after="ctrl+g")
+        await opens(pilot, SetupScreen, after="escape")
+        await shows(pilot, "b Sweeps", after="ctrl+l")
+        await shows(pilot, "complete", "2/2", "running", "3/4", "unreadable", "accelerator=cpu,sim:8", after="b")
+        await shows(pilot, "1 waiting", "The best val_accuracy is 0.9500", after="down")
         os.close(lock)
         await shows(pilot, "stopped")
         await pilot.press("enter")
         await shown(pilot)
         assert f"sweep {sweep.name}" in screen_text(pilot)
-        await pilot.press("escape", "escape")
-        await until(pilot, lambda: isinstance(app.screen, RunsScreen))
-        await pilot.press("escape")
-        await until(pilot, lambda: "▶ sweep" not in screen_text(pilot))
+        await opens(pilot, RunsScreen, after=("escape", "escape"))
+        await until(pilot, lambda: "▶ sweep" not in screen_text(pilot), after="escape")
 
 
 async def asked(pilot: Pilot[Any], key: str) -> None:
-    await pilot.press(key)
-    await until(pilot, lambda: isinstance(pilot.app.screen, Confirmation))
+    await opens(pilot, Confirmation, after=key)
     await pilot.press("y")
     await shown(pilot)
 
@@ -179,13 +154,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Sweep]:
     """The sweeps whose processes were started, which do nothing."""
     found: list[Sweep] = []
 
-    class Process:
-        def poll(self) -> int:
-            return 0
-
-    def start(sweep: Sweep) -> Process:
+    def start(sweep: Sweep) -> SimpleNamespace:
         found.append(sweep)
-        return Process()
+        return SimpleNamespace(poll=lambda: 0)
 
     monkeypatch.setattr("tpu_console.tui.screens.sweep.start_driver", start)
     return found
@@ -200,8 +171,7 @@ async def test_a_key_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_
     async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
         await shown(pilot)
         await shows(pilot, "crashed", "running")
-        await pilot.press("R")
-        await until(pilot, says(pilot, "Only runs that stopped or failed can be tried again"))
+        await until(pilot, says(pilot, "Only runs that stopped or failed can be tried again"), after="R")
         await pilot.press("down")
         await asked(pilot, "R")
         await until(pilot, lambda: sweep.requested("retry-0002"))
@@ -213,20 +183,16 @@ async def test_a_key_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_
 
 async def test_the_list_starts_a_sweep_after_a_question(started: list[Sweep]) -> None:
     async with ConsoleApp().run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
-        await pilot.press("b")
-        await shows(pilot, "There is no sweep yet.", "Press u")
-        await pilot.press("u")
-        await shows(pilot, "New sweep")
+        await opens(pilot, SetupScreen)
+        await shows(pilot, "There is no sweep yet.", "Press u", after="b")
+        await shows(pilot, "New sweep", after="u")
         field = pilot.app.screen.query_one(Input)
         for wrong, why in (("digits-cnn", "several values"), ("digit seed=1,2", "digits-cnn"), ("'", "preset")):
             field.value = wrong
-            await pilot.press("enter")
-            await shows(pilot, why)
+            await shows(pilot, why, after="enter")
         field.value = "digits-cnn batch_size=16,32 epochs=2"
         await until(pilot, lambda: "preset: " not in screen_text(pilot))
-        await pilot.press("enter")
-        await shows(pilot, "Start the sweep?", "2 batch_size")
+        await shows(pilot, "Start the sweep?", "2 batch_size", after="enter")
         assert not started
         await pilot.press("y")
         await shown(pilot)

@@ -1,18 +1,17 @@
 """The real program in a real terminal, from the form to the end of a run: watched, left, hung up on, killed."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.helpers import LIMIT_S, all_of, events_of, the
 from tests.tui.forked_program import FORKED, forking
-from tests.tui.terminal_driver import SLOW
+from tests.tui.terminal_driver import SLOW, Terminal
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished
@@ -20,12 +19,6 @@ from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.presets.catalog import find_preset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.tui.terminal_driver import Terminal
 
 pytestmark = pytest.mark.slow
 

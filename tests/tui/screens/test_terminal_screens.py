@@ -1,11 +1,10 @@
 """What a real terminal shows of one run that goes on: sizes, resizing, themes, no color, ASCII."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,15 +14,11 @@ from tests.tui.terminal_driver import PROGRAM, SLOW, Terminal
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.presets.catalog import find_preset
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+Opener = Callable[..., Terminal]
 
-    from tpu_console.engine.runs.run_directory import RunDirectory
-
-    Opener = Callable[..., Terminal]
 
 pytestmark = pytest.mark.slow
 

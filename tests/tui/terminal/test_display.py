@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tpu_console.tui.terminal.display import attention
 
 

@@ -1,7 +1,5 @@
 """The width of standard output."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpu_console.tui.terminal.output import width_of_output

@@ -1,21 +1,16 @@
 """Results that arrive while their screen is being closed."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 from textual.widgets import Static
 
 from tests.helpers import ROOT
+from tests.tui.live_fakes import FakeEngine
 from tpu_console.engine.runs.follower import Snapshot, StateReader
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.widgets.basics import call_back, is_closing
-
-if TYPE_CHECKING:
-    from tests.tui.live_fakes import FakeEngine
 
 
 class Late(Screen[None]):

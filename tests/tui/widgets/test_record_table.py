@@ -1,7 +1,5 @@
 """A table that drops its least important columns."""
 
-from __future__ import annotations
-
 from operator import itemgetter
 
 from textual.app import App, ComposeResult

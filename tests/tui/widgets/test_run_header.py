@@ -1,9 +1,8 @@
 """What stands above the charts; most of it is recorded in `tests/record/texts/header.txt`."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.content import Content
@@ -18,9 +17,6 @@ from tpu_console.engine.runs.timing import Stall, pace
 from tpu_console.tui.text.outcome import Ending
 from tpu_console.tui.widgets.run_header import HeaderView, bar_text, header_rows, notices_of, outcome_content, status
 from tpu_console.tui.widgets.side_panes import waiting_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Timed = tuple[float, events.Event]
 

@@ -1,7 +1,5 @@
 """The list of presets."""
 
-from __future__ import annotations
-
 from textual.app import App, ComposeResult
 
 from tests.tui.live_fakes import resize, until
@@ -28,5 +26,4 @@ async def test_page_keys_do_no_harm_in_a_terminal_without_room_for_the_list() ->
         assert presets.highlighted == 1
         await resize(pilot, (80, 24))
         await until(pilot, lambda: presets.scrollable_content_region)
-        await pilot.press("pagedown")
-        await until(pilot, lambda: presets.highlighted == 2)
+        await until(pilot, lambda: presets.highlighted == 2, after="pagedown")
