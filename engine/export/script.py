@@ -19,6 +19,7 @@ from ..code import Code, call, docstring, is_class, listed, literal, literals, w
 from ..config.catalog import is_user_reference
 from ..config.options import CALLBACKS, LARGEST_SHUFFLE
 from ..config.pieces import parse_piece
+from ..data.data_code import DataCode
 from ..data.kinds.kind import not_exportable
 from ..data.kinds.table import kind_of
 from ..errors import ConsoleError, DataError
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from ..code import Imports
     from ..config.pieces import Piece
     from ..config.run_config import RunConfig
-    from ..data.data_code import DataCode
     from ..models.build import TrainingPhase
     from ..runs.state import RunState
 
@@ -151,7 +151,8 @@ def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports:
     kind = kind_of(config.dataset)
     if missing := [name for name in kind.code_needs if not record.get(name)]:
         raise DataError(f"The run's inputs.json does not contain its {' and '.join(missing)}.")
-    code = kind.code(config, held_out, record, imports)
+    code = DataCode(config, held_out, record, imports)
+    kind.write_code(code)
     if any(sum(pair) == 1 for pair in zip(*record.get("class_counts", {}).values(), strict=False)):
         code.marks.append("A class has only one example: the run used it for training, but the split here will fail.")
     return code

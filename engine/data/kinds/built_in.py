@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...code import Imports
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
@@ -82,8 +81,8 @@ class BuiltIn(DatasetKind[Section]):
         """Read files that are here; raise `DataError` if they are damaged."""
 
     @abstractmethod
-    def array_lines(self, config: RunConfig, imports: Imports) -> list[str]:
-        """Return code that makes ``x_train``, ``y_train``, ``x_val`` and ``y_val``."""
+    def write_arrays(self, code: DataCode) -> None:
+        """Write code that makes ``x_train``, ``y_train``, ``x_val`` and ``y_val``."""
 
     def has_images(self, config: RunConfig) -> bool:
         return True
@@ -147,13 +146,11 @@ class BuiltIn(DatasetKind[Section]):
         rows = pd.DataFrame({"index": map(str, range(len(images)))})
         return predicted(trained, rows, images, "label", reporter)
 
-    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        from ..data_code import DataCode, datasets
-
-        lines = self.array_lines(config, imports)
-        if limit := config.data.train_limit:
-            lines.append(f"x_train, y_train = x_train[:{limit}], y_train[:{limit}]")
-        return DataCode([*lines, *datasets("x", "y")], "y_train", self.largest_pixel)
+    def write_code(self, code: DataCode) -> None:
+        self.write_arrays(code)
+        if limit := code.config.data.train_limit:
+            code.add(f"x_train, y_train = x_train[:{limit}], y_train[:{limit}]")
+        code.datasets("x", "y_train", self.largest_pixel)
 
 
 class Digits(BuiltIn):
@@ -184,18 +181,12 @@ class Digits(BuiltIn):
             raise DataError(what, why=str(error)) from error
         return x_train, y_train.astype(np.int32), x_val, y_val.astype(np.int32)
 
-    def array_lines(self, config: RunConfig, imports: Imports) -> list[str]:
-        from ...code import call, literal, write
-
-        imports.add("load_digits", "sklearn.datasets")
-        imports.add("train_test_split", "sklearn.model_selection")
-        share, shape = literal(config.data.validation_fraction), ", ".join(map(str, self.info.input_shape))
-        halves = call("train_test_split", "images", "labels", test_size=share, random_state="SEED", stratify="labels")
-        return [
-            "images, labels = load_digits(return_X_y=True)",
-            f"images = images.reshape(-1, {shape})",
-            write(halves, 0, "x_train, x_val, y_train, y_val = "),
-        ]
+    def write_arrays(self, code: DataCode) -> None:
+        share, shape = code.literal(code.config.data.validation_fraction), ", ".join(map(str, self.info.input_shape))
+        given = {"test_size": share, "random_state": "SEED", "stratify": "labels"}
+        code.needs(load_digits="sklearn.datasets", train_test_split="sklearn.model_selection")
+        code.add("images, labels = load_digits(return_X_y=True)", f"images = images.reshape(-1, {shape})")
+        code.call("x_train, x_val, y_train, y_val", "train_test_split", "images", "labels", **given)
 
 
 class KerasDataset(BuiltIn):
@@ -220,12 +211,13 @@ class KerasDataset(BuiltIn):
         y_train, y_val = (part.reshape(-1).astype(np.int32) for part in (y_train, y_val))
         return x_train, y_train, x_val, y_val
 
-    def array_lines(self, config: RunConfig, imports: Imports) -> list[str]:
-        loaded = f"(x_train, y_train), (x_val, y_val) = keras.datasets.{self.name.replace('-', '_')}.load_data()"
+    def write_arrays(self, code: DataCode) -> None:
+        code.add(f"(x_train, y_train), (x_val, y_val) = keras.datasets.{self.name.replace('-', '_')}.load_data()")
         if self.info.input_shape[2] > 1:
-            return [loaded, "y_train, y_val = y_train.flatten(), y_val.flatten()"]
-        shape = ", ".join(map(str, self.info.input_shape))
-        return [loaded, *(f"{part} = {part}.reshape(-1, {shape})" for part in ("x_train", "x_val"))]
+            code.add("y_train, y_val = y_train.flatten(), y_val.flatten()")
+        else:
+            shape = ", ".join(map(str, self.info.input_shape))
+            code.add(*(f"{part} = {part}.reshape(-1, {shape})" for part in ("x_train", "x_val")))
 
 
 BUILT_IN: dict[str, BuiltIn] = {

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from ...code import Imports
     from ...config.run_config import RunConfig
+    from ..data_code import DataCode
     from ..download import OnFetch
     from .kind import Start
     from .skimming import Survey
@@ -235,19 +235,18 @@ class Hf(NamedKind[HfOptions]):
         rows = builder.as_dataset()[part.split].select_columns([*names])
         return rows.shuffle(seed=_SEED).select(part.rows)
 
-    def part_lines(self, options: HfOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
-        from ...code import call, literal, write
-
-        imports.add("load_dataset", "datasets")
-        config = [literal(options.config)] if options.config and not options.data_dir else []
+    def write_parts(self, code: DataCode, options: HfOptions, parts: tuple[Slice, Slice]) -> None:
+        code.needs(load_dataset="datasets")
+        names = [options.data_dir or options.name]
+        names += [options.config] if options.config and not options.data_dir else []
         given = {"streaming": "True"} if options.streaming else {}
-        lines = [write(call("load_dataset", literal(options.data_dir or options.name), *config, **given), 0, "data = ")]
-        lines.append("parts = [")
+        code.call("data", "load_dataset", *map(code.literal, names), **given)
         mixed = f"seed={_SEED}" + (f", buffer_size={_MIXED}" if options.streaming else "")
+        code.add("parts = [")
         for split, rows in parts:
             chosen = f"skip({rows.start}).take({len(rows)})" if options.streaming else f"select({rows})"
-            lines.append(f"    data[{literal(split)}].shuffle({mixed}).{chosen},")
-        return [*lines, "]"]
+            code.add(f"    data[{code.literal(split)}].shuffle({mixed}).{chosen},")
+        code.add("]")
 
 
 def _cache() -> Path:

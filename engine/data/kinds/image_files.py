@@ -21,7 +21,7 @@ from ..images.files import Source, files_below, image_folder
 from ..places import IMAGE_ENDINGS, is_image_name, is_remote, join, locate, not_there, shown
 from ..tables import UNNAMED, class_order, first_of, is_number, noted, refuse_lines, refuse_missing
 from . import skimming
-from .kind import ImageFilesKind, ImageSize, Name, Question, Recognized, Resize, SkipBad, class_count, functions
+from .kind import ImageFilesKind, ImageSize, Name, Question, Recognized, Resize, SkipBad, class_count
 from .skimming import Survey, first_rows, short_text
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from ...code import Imports
     from ...config.run_config import RunConfig
     from ..data_code import DataCode
 
@@ -91,33 +90,25 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         labels = np.array([*map(known.index, validation.class_names)], np.int32)[validation.labels]
         return [source, replace(validation, labels=labels, class_names=known)]
 
-    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        from ...code import assigned, call, literal, write
-        from ..data_code import chosen, image_code, shuffled, split
+    def write_code(self, code: DataCode) -> None:
+        def listed(target: str, folder: str) -> None:
+            names = (code.record.get("left_out") or {}).get(folder)
+            code.call(target, "list_images", *map(code.literal, (folder, [*names]) if names else (folder,)))
 
-        def listing(target: str, folder: str) -> str:
-            names = (record.get("left_out") or {}).get(folder, ())
-            arguments = [literal(folder), *([literal(list(names))] if names else [])]
-            return write(call("list_images", *arguments), 0, f"{target} = ")
-
-        imports.add("numpy as np")
-        imports.add("os")
-        imports.add("Path", "pathlib")
-        options, limit = self.options(config), config.data.train_limit
-        folder = locate(options.path)
-        lines = [assigned("CLASSES", record["classes"]), *_FUNCTION, listing("files, labels", folder)]
+        options = self.options(code.config)
+        code.needs("numpy as np", "os", Path="pathlib")
+        code.assign(CLASSES=code.record["classes"])
+        code.functions(_FUNCTION)
+        listed("files, labels", locate(options.path))
         if options.validation_path:
-            lines += [
-                shuffled("rows", "len(files)", limit),
-                "files_train, y_train = files[rows], labels[rows]",
-                listing("files_val, y_val", locate(options.validation_path)),
-            ]
+            code.add(f"rows = {code.mixed('len(files)')}", "files_train, y_train = files[rows], labels[rows]")
+            listed("files_val, y_val", locate(options.validation_path))
         else:
-            lines += [*split(imports, held_out, limit, "labels"), *chosen("files", "labels")]
-        return image_code(lines, self.decoding(config), folder, "y_train")
+            code.split("labels", "labels", "files")
+        code.images(self.decoding(code.config), locate(options.path), "y_train")
 
 
-_FUNCTION = functions('''
+_FUNCTION = '''
 def list_images(folder, left_out=()):
     """Return the files below a folder per class, and their class numbers."""
     endings = {".bmp", ".gif", ".jpeg", ".jpg", ".png"}
@@ -131,7 +122,7 @@ def list_images(folder, left_out=()):
                     files.append(str(file))
                     labels.append(label)
     return np.array(files), np.array(labels)
-''')
+'''
 
 
 def recognized_folders(place: Path, is_wanted: Callable[[str], bool], depth: int = 0) -> Recognized | None:
@@ -326,30 +317,25 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
         record = {"id_column": table.columns[0], "label_columns": columns, "images": options.images, "suffix": suffix}
         return Source(folder, tuple(ids), tuple(paths), labels, names, record | noted(table))
 
-    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        from ...code import assigned, literal
-        from ..data_code import chosen, image_code, split, table_code
-
-        options = self.options(config)
-        folder, suffix = image_folder(options.path, options.images), record.get("suffix")
-        columns, names = record["label_columns"], f"table[{literal(record['id_column'])}]"
-        path = 'IMAGES + "/" + name' + (f" + {literal(suffix)}" if suffix else "")
-        lines = [assigned("TABLE", locate(options.path)), assigned("IMAGES", folder.rstrip("/")), ""]
-        lines += table_code(imports, options.path, record, dtype=f"{{{literal(record['id_column'])}: str}}")
+    def write_code(self, code: DataCode) -> None:
+        options, record = self.options(code.config), code.record
+        folder, columns = image_folder(options.path, options.images), record["label_columns"]
+        name, suffix = code.literal(record["id_column"]), record.get("suffix")
+        code.table(options.path, {"dtype": f"{{{name}: str}}"}, IMAGES=folder.rstrip("/"))
         if left_out := (record.get("left_out") or {}).get(folder):
-            lines += [assigned("LEFT_OUT", list(left_out)), f"table = table[~{names}.isin(LEFT_OUT)]"]
-        lines += [f"files = np.array([{path} for name in {names}])", assigned("CLASSES", record["classes"])]
-        are_shares = len(columns) > 1 and not config.loss_name.startswith("sparse_")
-        numbers = "numbers" if are_shares else "labels"
+            code.assign(LEFT_OUT=[*left_out])
+            code.add(f"table = table[~table[{name}].isin(LEFT_OUT)]")
+        path = 'IMAGES + "/" + name' + (f" + {code.literal(suffix)}" if suffix else "")
+        code.add(f"files = np.array([{path} for name in table[{name}]])")
+        code.assign(CLASSES=record["classes"])
+        code.are_shares = len(columns) > 1 and not code.config.loss_name.startswith("sparse_")
+        numbers = "numbers" if code.are_shares else "labels"
         if len(columns) == 1:
-            lines.append(f"labels = table[{literal(columns[0])}].astype(str).map(CLASSES.index).to_numpy()")
+            code.add(f"labels = table[{code.literal(columns[0])}].astype(str).map(CLASSES.index).to_numpy()")
         else:
-            lines.append('labels = table[CLASSES].to_numpy("float32")')
-            lines.append(f"{numbers} = labels.argmax(axis=1)")
-        lines += [*split(imports, held_out, config.data.train_limit, numbers), *chosen("files", "labels")]
-        code = image_code(lines, self.decoding(config), folder, f"y_train{'.argmax(axis=1)' if are_shares else ''}")
-        code.are_shares = are_shares
-        return code
+            code.add('labels = table[CLASSES].to_numpy("float32")', f"{numbers} = labels.argmax(axis=1)")
+        code.split("labels", numbers, "files")
+        code.images(self.decoding(code.config), folder, "y_train.argmax(axis=1)" if code.are_shares else "y_train")
 
 
 def _class_numbers(

@@ -25,7 +25,6 @@ from .skimming import Survey, read_as, samples_of, trouble, unreadable
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from ...code import Imports
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
@@ -103,7 +102,7 @@ class InputsRecord(BaseModel):
 
 
 class DatasetKind(ABC, Generic[OptionsT]):
-    """A kind of dataset; one without `code` cannot be exported as a script."""
+    """A kind of dataset; one without `write_code` cannot be exported as a script."""
 
     name: str  # as in `dataset = …`
     source = "path"  # the option that says which data it is
@@ -183,8 +182,8 @@ class DatasetKind(ABC, Generic[OptionsT]):
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:
         """Predict new data with a run on this kind; raise `DataError` if it cannot be read."""
 
-    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return code that reads the examples as a run did, given how many it held out, and its record."""
+    def write_code(self, code: DataCode) -> None:
+        """Write code that reads the examples as a run did."""
         raise not_exportable(f"dataset={self.name}")
 
 
@@ -268,11 +267,6 @@ def not_exportable(what: str) -> DataError:
     """Return the error that a run cannot be exported as code because of something."""
     remedy = "Export the trained model instead, with --savedmodel, --tflite or --onnx."
     return DataError(f"{what} cannot be exported as code.", remedy=remedy)
-
-
-def functions(code: str) -> list[str]:
-    """Return the lines of functions in a script, with empty lines around them."""
-    return ["", "", *code.strip().splitlines(), "", ""]
 
 
 def class_count(dataset: str, found: Survey) -> tuple[int, str]:

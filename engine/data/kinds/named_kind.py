@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from ...code import Imports
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
@@ -174,8 +173,8 @@ class NamedKind(base.ImageKind[OptionsT]):
         """Return features as columns of text, classes by name, with None where a value is missing."""
 
     @abstractmethod
-    def part_lines(self, options: OptionsT, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
-        """Return code that makes `parts`, two lists of examples as dictionaries."""
+    def write_parts(self, code: DataCode, options: OptionsT, parts: tuple[Slice, Slice]) -> None:
+        """Write code that makes `parts`, two lists of examples as dictionaries."""
 
     @abstractmethod
     def listed(self) -> dict[str, str]:
@@ -324,41 +323,41 @@ class NamedKind(base.ImageKind[OptionsT]):
         count = len(parts[0].rows)
         return kind.examples(config, wanted, table, (np.arange(count), np.arange(count, len(table))))
 
-    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        from ...code import assigned, literal
-        from ..data_code import DataCode, datasets, resized
-
-        options = self.options(config)
+    def write_code(self, code: DataCode) -> None:
+        options = self.options(code.config)
         facts = self.facts(options) or self.ask(options)
-        use, parts = self.use(options, facts), self._slices(config, facts)
-        imports.add("numpy as np")
-        loading = self.part_lines(options, parts, imports)
+        use, parts = self.use(options, facts), self._slices(code.config, facts)
+        code.needs("numpy as np")
         if use.task == "images":
-            (name,), label = use.inputs, f"example[{literal(use.label)}]"
+            (name,), label = use.inputs, f"example[{code.literal(use.label)}]"
             is_gray = facts.features[name].shape[2:] == (1,)
             number = label if use.kinds[use.label] == "class" else f"CLASSES.index(str({label}))"
             pixels = [
                 "def pixels(example):",
                 '    """Return the image of an example as 8-bit RGB."""',
-                f"    image = {self.image_code.format(name=literal(name))}",
+                f"    image = {self.image_code.format(name=code.literal(name))}",
                 *(["    image = tf.image.grayscale_to_rgb(image)"] if is_gray else []),
-                *resized(self.decoding(config)),
+                *code.resized(self.decoding(code.config)),
                 "    return tf.cast(tf.round(image), tf.uint8)",
             ]
-            lines = [
-                assigned("CLASSES", record["classes"]),
-                *base.functions("\n".join(pixels)),
-                *loading,
-                "x_train, x_val = [np.stack([pixels(example) for example in part]) for part in parts]",
-                f"y_train, y_val = [np.array([{number} for example in part]) for part in parts]",
-                *datasets("x", "y"),
-            ]
-            return DataCode(lines, top=255.0)
-        names = {name: [*facts.features[name].names] for name, kind in use.kinds.items() if kind == "class"}
-        table = [assigned("COLUMNS", [*use.kinds]), assigned("NAMES", names), *_TEXT_OF, *loading, *_TABLE]
-        rows = [f"rows_train, rows_val = np.split(np.arange(len(table)), [{len(parts[0].rows)}])"]
+            code.assign(CLASSES=code.record["classes"])
+            code.functions("\n".join(pixels))
+            self.write_parts(code, options, parts)
+            code.add("x_train, x_val = [np.stack([pixels(example) for example in part]) for part in parts]")
+            code.add(f"y_train, y_val = [np.array([{number} for example in part]) for part in parts]")
+            code.datasets("x", top=255.0)
+            return
+
+        def table() -> None:
+            names = {name: [*facts.features[name].names] for name, kind in use.kinds.items() if kind == "class"}
+            code.assign(COLUMNS=[*use.kinds], NAMES=names)
+            code.functions(_TEXT_OF)
+            self.write_parts(code, options, parts)
+            code.add(*_TABLE)
+
+        rows = f"rows_train, rows_val = np.split(np.arange(len(table)), [{len(parts[0].rows)}])"
         kind, wanted = self._as_file(options, use)
-        return kind.rows_code(wanted, record, imports, table, rows)
+        kind.write_rows(code, wanted, table, [rows])
 
     def describe_files(self, config: RunConfig, reporter: Reporter, note: Callable[[str], None]) -> dict[str, Any]:
         options = self.options(config)
@@ -448,11 +447,11 @@ class NamedKind(base.ImageKind[OptionsT]):
         return Use(task, seen, label, is_class, target.names, kinds)
 
 
-_TEXT_OF = base.functions('''
+_TEXT_OF = '''
 def text_of(cell):
     """Return a cell as text."""
     return cell.decode() if isinstance(cell, bytes) else str(cell)
-''')
+'''
 _TABLE = """\
 table = pd.DataFrame([example for part in parts for example in part], dtype="object")
 table = table[COLUMNS]

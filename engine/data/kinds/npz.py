@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...code import Imports
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
@@ -160,34 +159,31 @@ class Npz(FileKind[NpzOptions]):
         index = pd.DataFrame({"index": map(str, range(len(inputs)))})
         return predicted(trained, index, inputs.astype("float32"), "label", reporter, has_classes=record.label is None)
 
-    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        from ...code import assigned, literal
-        from ..data_code import DataCode, chosen, datasets, random_split, shuffled, split
-
-        saved, limit = _Record.model_validate(record), config.data.train_limit
-        imports.add("numpy as np")
-        shape, names, is_class = ", ".join(map(str, saved.shape)), saved.class_names or [], saved.label is None
-        lines = [assigned("ARRAYS", locate(self.options(config).path)), "arrays = np.load(ARRAYS)"]
-        lines += [assigned("CLASSES", names)] if (are_names := names != [*map(str, range(len(names)))]) else []
+    def write_code(self, code: DataCode) -> None:
+        saved = _Record.model_validate(code.record)
+        shape, names = ", ".join(map(str, saved.shape)), saved.class_names or []
+        code.needs("numpy as np")
+        code.assign(ARRAYS=locate(self.options(code.config).path))
+        code.add("arrays = np.load(ARRAYS)")
+        if are_names := names != [*map(str, range(len(names)))]:
+            code.assign(CLASSES=names)
         is_split = len(saved.inputs) > 1
         for part, x, y in zip(("_train", "_val") if is_split else ("",), saved.inputs, saved.labels, strict=True):
-            lines.append(f"x{part} = arrays[{literal(x)}].reshape(-1, {shape})")
-            lines.append(f"y{part} = arrays[{literal(y)}].flatten()")
+            code.add(f"x{part} = arrays[{code.literal(x)}].reshape(-1, {shape})")
+            code.add(f"y{part} = arrays[{code.literal(y)}].flatten()")
             if are_names:
-                lines.append(f"y{part} = np.array([CLASSES.index(str(label)) for label in y{part}])")
+                code.add(f"y{part} = np.array([CLASSES.index(str(label)) for label in y{part}])")
         if is_split:
-            lines += [shuffled("rows", "len(y_train)", limit), "x_train, y_train = x_train[rows], y_train[rows]"]
+            code.add(f"rows = {code.mixed('len(y_train)')}", "x_train, y_train = x_train[rows], y_train[rows]")
         else:
-            lines += split(imports, held_out, limit, "y") if is_class else random_split(held_out, limit, "y")
-            lines += chosen("x", "y")
+            code.split("y", "y" if saved.label is None else "", "x")
         if saved.mean:
-            lines += [
+            code.add(
                 "mean, deviation = x_train.mean(axis=0), x_train.std(axis=0)",
                 "deviation = deviation + (deviation == 0)  # of a column of equal numbers",
                 "x_train, x_val = (x_train - mean) / deviation, (x_val - mean) / deviation",
-            ]
-        top = 0.0 if saved.mean else saved.pixel_range
-        return DataCode([*lines, *datasets("x", "y")], "y_train" if is_class else "", top)
+            )
+        code.datasets("x", "y_train" if saved.label is None else "", 0.0 if saved.mean else saved.pixel_range)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from ..places import locate, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
 from ..split import LabelScale, scale_of, split_by_label, split_numbers
 from ..tables import first_of, kept_columns, noted, open_table, read_table, refuse_lines, refuse_missing, short_name
-from .kind import FileKind, InputsRecord, LabelType, Name, Question, Recognized, Start, check_label, functions
+from .kind import FileKind, InputsRecord, LabelType, Name, Question, Recognized, Start, check_label
 from .skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, short_text
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from ...code import Imports
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
@@ -171,47 +171,31 @@ class TableCsv(FileKind[TableCsvOptions]):
         rows = _encoded(table, record, path)
         return predicted(trained, kept, rows, record.label_column, reporter, has_classes=record.label is None)
 
-    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        from ...code import assigned
-        from ..data_code import random_split, split, table_code
-
-        options, limit = self.options(config), config.data.train_limit
+    def write_code(self, code: DataCode) -> None:
+        options = self.options(code.config)
         csv = {"dtype": "str", "keep_default_na": "False", "na_values": "EMPTY", "skipinitialspace": "True"}
-        table = [assigned("TABLE", locate(options.path)), assigned("EMPTY", _EMPTY)]
-        table += table_code(imports, options.path, record, **csv)
-        is_class = options.label_type == "class"
-        parts = split(imports, held_out, limit, "labels") if is_class else random_split(held_out, limit, "labels")
-        return self.rows_code(options, record, imports, table, parts)
+        self.write_rows(code, options, partial(code.table, options.path, csv, EMPTY=_EMPTY))
 
-    def rows_code(
-        self, options: Any, record: dict[str, Any], imports: Imports, table: list[str], parts: list[str]
-    ) -> DataCode:
-        """Return code that scales and numbers rows, given lines that make `table`, and `rows_train` and `rows_val`."""
-        from ...code import assigned, literal
-        from ..data_code import DataCode, datasets
-
-        known = _Record.model_validate(record)
-        imports.add("numpy as np")
-        imports.add("pandas as pd")
-        column, has_classes = f"table[{literal(options.label)}].str.strip()", known.label is None
-        numbers = f'labels = pd.to_numeric({column}.str.replace(",", "")).to_numpy("float32")'
-        lines = [
-            *([assigned("CLASSES", known.class_names)] if has_classes else []),
-            "# Mean and standard deviation of each number; the values of each category.",
-            assigned("NUMBERS", {name: (one.mean, one.deviation) for name, one in known.numbers.items()}),
-            assigned("CATEGORIES", known.categories),
-            *_FUNCTION,
-            *table,
-            f"labels = {column}.map(CLASSES.index).to_numpy()" if has_classes else numbers,
-            *parts,
-            "y_train, y_val = labels[rows_train], labels[rows_val]",
-            "x_train, x_val = encoded(table)[rows_train], encoded(table)[rows_val]",
-            *datasets("x", "y"),
-        ]
-        return DataCode(lines, "y_train" if has_classes else "")
+    def write_rows(self, code: DataCode, options: Any, table: Callable[[], None], rows: Sequence[str] = ()) -> None:
+        """Write code that scales and numbers rows; `table` writes what makes the table, `rows` are those of `split`."""
+        known, column = _Record.model_validate(code.record), f"table[{code.literal(options.label)}].str.strip()"
+        labels = f'pd.to_numeric({column}.str.replace(",", "")).to_numpy("float32")'
+        code.needs("pandas as pd")
+        if has_classes := known.label is None:
+            code.assign(CLASSES=known.class_names)
+            labels = f"{column}.map(CLASSES.index).to_numpy()"
+        code.add("# Mean and standard deviation of each number; the values of each category.")
+        scales = {name: (scale.mean, scale.deviation) for name, scale in known.numbers.items()}
+        code.assign(NUMBERS=scales, CATEGORIES=known.categories)
+        code.functions(_FUNCTION)
+        table()
+        code.add(f"labels = {labels}")
+        code.split("labels", "labels" if has_classes else "", rows=rows)
+        code.add("x_train, x_val = encoded(table)[rows_train], encoded(table)[rows_val]")
+        code.datasets("x", "y_train" if has_classes else "")
 
 
-_FUNCTION = functions('''
+_FUNCTION = '''
 def encoded(table):
     """Return rows of numbers with mean 0 and deviation 1, and of categories as 0 and 1."""
     numbers = [
@@ -224,7 +208,7 @@ def encoded(table):
         for value in values
     ]
     return np.stack(numbers + categories, axis=1).astype("float32")
-''')
+'''
 
 
 def _value(cell: str) -> float | None:

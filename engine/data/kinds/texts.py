@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from ...code import Imports
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
@@ -125,35 +125,27 @@ class TextKind(kind.FileKind[OptionsT]):
         numbers = Vocabulary(record["words"]).encode([*map(without_markup, table[text_column])], record["length"])
         return predicted(trained, kept, numbers, label_column, reporter)
 
-    def rows_code(
-        self, options: Any, record: dict[str, Any], imports: Imports, table: list[str], parts: list[str]
-    ) -> DataCode:
-        """Return code that learns the vocabulary again, given lines that make `table`, `rows_train` and `rows_val`."""
-        from ...code import assigned, literal
-        from ..data_code import DataCode, datasets
+    def write_rows(self, code: DataCode, options: Any, table: Callable[[], None], rows: Sequence[str] = ()) -> None:
+        """Write code that learns the vocabulary; `table` writes what makes the table, `rows` are those of `split`."""
         from ..vocabulary import PLAIN
 
-        for name in ("re", "unicodedata", "numpy as np", "pandas as pd"):
-            imports.add(name)
-        imports.add("Counter", "collections")
-        most = options.vocabulary - len(PLAIN)
-        lines = [
-            assigned("CLASSES", record["class_names"]),
-            f"LENGTH = {options.length}  # words per text",
-            *_FUNCTIONS,
-            *table,
-            f"labels = table[{literal(options.label)}].str.strip().map(CLASSES.index).to_numpy()",
-            f"texts = [words_of(text) for text in table[{literal(options.inputs)}]]",
-            *parts,
-            "y_train, y_val = labels[rows_train], labels[rows_val]",
+        most, inputs, label = options.vocabulary - len(PLAIN), code.literal(options.inputs), code.literal(options.label)
+        code.needs("re", "unicodedata", "pandas as pd", Counter="collections")
+        code.assign(CLASSES=code.record["class_names"])
+        code.add(f"LENGTH = {options.length}  # words per text")
+        code.functions(_FUNCTIONS)
+        table()
+        code.add(f"labels = table[{label}].str.strip().map(CLASSES.index).to_numpy()")
+        code.add(f"texts = [words_of(text) for text in table[{inputs}]]")
+        code.split("labels", "labels", rows=rows)
+        code.add(
             "",
             "counts = Counter(word for row in rows_train for word in texts[row])",
             f"vocabulary = {{word: n for n, (word, _) in enumerate(counts.most_common({most}), 2)}}",
             "x_train = encode([texts[row] for row in rows_train])",
             "x_val = encode([texts[row] for row in rows_val])",
-            *datasets("x", "y"),
-        ]
-        return DataCode(lines, "y_train")
+        )
+        code.datasets("x", "y_train")
 
 
 def text_signature(options: Any, classes: int) -> Signature:
@@ -215,17 +207,12 @@ class TextCsv(TextKind[TextCsvOptions]):
         table = read_table(options.path, {options.inputs: "inputs", options.label: "label"})
         return table, len(table), ()
 
-    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        from ...code import assigned
-        from ..data_code import split, table_code
-
-        options = self.options(config)
-        table = [assigned("TABLE", locate(options.path)), *table_code(imports, options.path, record, dtype="str")]
-        parts = split(imports, held_out, config.data.train_limit, "labels")
-        return self.rows_code(options, record, imports, table, parts)
+    def write_code(self, code: DataCode) -> None:
+        options = self.options(code.config)
+        self.write_rows(code, options, partial(code.table, options.path, {"dtype": "str"}))
 
 
-_FUNCTIONS = kind.functions('''
+_FUNCTIONS = '''
 def words_of(text):
     """Return the words of a text, without HTML tags and punctuation."""
     text = re.sub(r"</?[a-zA-Z][^<>]*>", " ", text).lower()
@@ -241,7 +228,7 @@ def encode(texts):
         known = [vocabulary.get(word, 1) for word in text[:LENGTH]]
         row[: len(known)] = known
     return numbers
-''')
+'''
 
 
 def _words(rows: list[list[str]], place: int) -> list[int]:
@@ -337,27 +324,28 @@ class TextFolder(TextKind[TextFolderOptions]):
         texts = [decoded(str(place / name if place.is_dir() else place))[0] for name in names]
         return pd.DataFrame({"file": names, column: texts})
 
-    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        from ...code import assigned
-        from ..data_code import shuffled, split
-
-        options, limit = self.options(config), config.data.train_limit
+    def write_code(self, code: DataCode) -> None:
+        options = self.options(code.config)
         if is_remote(options.path) or is_remote(options.validation_path):
             raise kind.not_exportable("a folder of texts in a bucket")
-        imports.add("os")
-        imports.add("Path", "pathlib")
-        table = [*_READ_FOLDER, "table = read_folder(TRAINING)"]
-        folders = [assigned("TRAINING", locate(options.path))]
-        if not options.validation_path:
-            parts = split(imports, held_out, limit, "labels")
-        else:
-            table += ["count = len(table)", "table = pd.concat([table, read_folder(VALIDATION)])"]
-            folders.append(assigned("VALIDATION", locate(options.validation_path)))
-            parts = [shuffled("rows_train", "count", limit), "rows_val = np.arange(count, len(table))"]
-        return self.rows_code(options, record, imports, [*folders, *table], parts)
+
+        folders = {"TRAINING": locate(options.path)}
+        lines, rows = ["table = read_folder(TRAINING)"], list[str]()
+        if options.validation_path:
+            folders["VALIDATION"] = locate(options.validation_path)
+            lines += ["count = len(table)", "table = pd.concat([table, read_folder(VALIDATION)])"]
+            rows = [f"rows_train = {code.mixed('count')}", "rows_val = np.arange(count, len(table))"]
+
+        def table() -> None:
+            code.needs("os", Path="pathlib")
+            code.assign(**folders)
+            code.functions(_READ_FOLDER)
+            code.add(*lines)
+
+        self.write_rows(code, options, table, rows)
 
 
-_READ_FOLDER = kind.functions('''
+_READ_FOLDER = '''
 def decoded(content):
     """Return a text in UTF-16, UTF-8 or Windows-1252, whichever it is."""
     if content.startswith((b"\\xff\\xfe", b"\\xfe\\xff")):
@@ -378,7 +366,7 @@ def read_folder(folder):
             if file.lower().endswith(".txt") and "/." not in file[len(folder) :]:
                 rows.append((decoded(Path(file).read_bytes()), name))
     return pd.DataFrame(rows, columns=["text", "label"])
-''')
+'''
 
 
 def _is_text(name: str) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from ...code import Imports
+    from ..data_code import DataCode
 
 # No path and no address: neither is a dataset of the package.
 _NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.]+)?", re.ASCII)
@@ -149,14 +149,12 @@ class Tfds(NamedKind[TfdsOptions]):
                 columns[name] += [cell(value, builder.info.features[name]) for value in batch[name]]
         return pd.DataFrame(columns).replace({"": None, "nan": None})
 
-    def part_lines(self, options: TfdsOptions, parts: tuple[Slice, Slice], imports: Imports) -> list[str]:
-        from ...code import call, literal, literals, write
-
-        imports.add("tensorflow_datasets as tfds")
-        given: dict[str, Any] = {"split": [*map(_in_words, parts)]}
-        given |= {"data_dir": options.data_dir} if options.data_dir else {}
-        loaded = call("tfds.load", literal(options.full_name), **literals(given))
-        return [write(loaded, 0, "parts = "), "parts = [tfds.as_numpy(part) for part in parts]"]
+    def write_parts(self, code: DataCode, options: TfdsOptions, parts: tuple[Slice, Slice]) -> None:
+        code.needs("tensorflow_datasets as tfds")
+        given = {"split": code.literal([*map(_in_words, parts)])}
+        given |= {"data_dir": code.literal(options.data_dir)} if options.data_dir else {}
+        code.call("parts", "tfds.load", code.literal(options.full_name), **given)
+        code.add("parts = [tfds.as_numpy(part) for part in parts]")
 
 
 def _read(builder: Any, part: Slice, wanted: Sequence[str], undecoded: str = "") -> Any:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...code import Imports
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode
@@ -111,26 +110,23 @@ class UserFunction(DatasetKind[Section]):
         table = ((str(index), *(cell for rows in cells for cell in rows[index])) for index in range(count))
         return Table(tuple(columns), table, arrays=arrays)
 
-    def code(self, config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
-        """Return code that calls the function; raise `DataError` if it returned what only a run can read."""
-        from ...code import call, literals, write
-        from ..data_code import DataCode
-
-        forms = record.get("returned", ["examples", "examples"])
+    def write_code(self, code: DataCode) -> None:
+        """Write code that calls the function; raise `DataError` if it returned what only a run can read."""
+        name, forms = code.config.dataset, code.record.get("returned", ["examples", "examples"])
         if "" in forms:
-            what = f"{config.dataset} returned a generator, a PyDataset or a table, which cannot be exported as code."
+            what = f"{name} returned a generator, a PyDataset or a table, which cannot be exported as code."
             remedy = "Return arrays, such as table.to_numpy(), or a tf.data.Dataset, and train again."
             raise DataError(what, remedy=remedy)
         parts = dict(zip(("train", "validation"), forms, strict=False))
-        names = ", ".join(name if form else "_" for name, form in parts.items())
-        lines = ["# Batches as the function made them." if "kept" in forms else "# Datasets of single examples."]
-        lines.append(write(call(imports.own(config.dataset), **literals(config.data.options)), 0, f"{names} = "))
-        for name, form in parts.items():
+        code.add("# Batches as the function made them." if "kept" in forms else "# Datasets of single examples.")
+        given = {option: code.literal(value) for option, value in code.config.data.options.items()}
+        targets = ", ".join(part if form else "_" for part, form in parts.items())
+        code.call(targets, code.imports.own(name), **given)
+        for part, form in parts.items():
             if form == "arrays":
-                lines.append(f"{name} = tf.data.Dataset.from_tensor_slices({name})")
+                code.add(f"{part} = tf.data.Dataset.from_tensor_slices({part})")
             elif form == "batches":
-                lines.append(f"{name} = {name}.unbatch()")
-        return DataCode(lines)
+                code.add(f"{part} = {part}.unbatch()")
 
 
 def _described(

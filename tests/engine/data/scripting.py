@@ -10,7 +10,7 @@ import numpy as np
 from tests.helpers import small_config
 from tpu_console.engine.code import Imports
 from tpu_console.engine.data.kinds.formats import first_run
-from tpu_console.engine.data.kinds.table import KINDS
+from tpu_console.engine.export.script import data_code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ def code_of(config: RunConfig, examples: Examples) -> str:
     """Return the part of a script that reads the data."""
     imports = Imports()
     record = json.loads(json.dumps(examples.record))
-    code = KINDS[config.dataset].code(config, examples.validation_count or 0, record, imports)
+    code = data_code(config, examples.validation_count or 0, record, imports)
     imports.add("tensorflow as tf")
     return "\n".join([*imports.lines({}), *code.lines])
 

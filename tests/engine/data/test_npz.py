@@ -11,6 +11,7 @@ from tests.engine.jobs.predicting import Job, train
 from tests.helpers import run_forked, small_config
 from tpu_console.engine.code import Imports
 from tpu_console.engine.config.reading import parse_config, valid_keys
+from tpu_console.engine.data.data_code import DataCode
 from tpu_console.engine.data.examples import Task
 from tpu_console.engine.data.kinds.formats import config_for, first_run, guess
 from tpu_console.engine.data.kinds.kind import DatasetKind
@@ -193,4 +194,4 @@ def test_a_bad_file_of_a_kind_is_refused_with_its_sentence_everywhere(file: Path
 def test_that_a_kind_cannot_be_exported_is_said(file: Path) -> None:
     config = config_for("npz", {"path": str(file)})
     with pytest.raises(DataError, match="dataset=npz"):
-        DatasetKind.code(KINDS["npz"], config, 0, {}, Imports())
+        DatasetKind.write_code(KINDS["npz"], DataCode(config, 0, {}, Imports()))
