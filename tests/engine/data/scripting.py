@@ -6,10 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
+from msgspec import to_builtins
 
 from tests.helpers import small_config
 from tpu_console.engine.code import Imports
 from tpu_console.engine.data.kinds.formats import first_run
+from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.export.script import data_code
 
 if TYPE_CHECKING:
@@ -38,10 +41,18 @@ def assert_script_reads(config: RunConfig, examples: Examples, tolerance: float 
                 np.testing.assert_allclose(one, other, rtol=1e-4, atol=tolerance)
 
 
+def ask_here(kind: str, options: dict[str, Any]) -> Any:
+    """Answer as `asking.ask` does, in this process, which has imported the package."""
+    asked: Any = KINDS[kind]
+    return to_builtins(asked.ask(asked.Options.model_validate(options)))
+
+
 def started(name: str, folder: Path, **options: Any) -> RunConfig:
     """Return how to train on data with a name, such as ``hf:leaves``, whose files are in a folder."""
     changes = [(f"data.options.{key}", value) for key, value in {"data_dir": str(folder), **options}.items()]
-    return first_run(name, changes).config
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tpu_console.engine.data.kinds.asking.ask", ask_here)
+        return first_run(name, changes).config
 
 
 def small(config: RunConfig, **changes: Any) -> RunConfig:

@@ -22,7 +22,7 @@ from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.formats import UndecidedError, first_run
 from tpu_console.engine.data.kinds.hf import Hf, HfOptions
 from tpu_console.engine.data.kinds.kind import Start
-from tpu_console.engine.data.kinds.table import load_examples, survey
+from tpu_console.engine.data.kinds.table import KINDS, load_examples, survey
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware
@@ -210,10 +210,9 @@ def test_structured_features_are_numbers_and_categories(people: Path) -> None:
     # The split without labels is not used.
     assert (examples.train_count, examples.validation_count, examples.class_names) == (48, 12, ("no", "yes"))
     assert examples.signature.shape == (1 + 2 + 1,)  # age, the values of ship, vip
-    number = started("hf:people", people, label="age", inputs=["ship"])
-    assert (number.loss, number.metrics) == ("mean_squared_error", ("mean_absolute_error",))
-    few = started("hf:people", people, label="vip", inputs=["ship"])
-    assert few.loss == "sparse_categorical_crossentropy"
+    kind, other = KINDS["hf"], {**config.data.options, "inputs": ["ship"]}
+    assert kind.goals({**other, "label": "age"})[1:] == ("mean_squared_error", ("mean_absolute_error",))
+    assert kind.goals({**other, "label": "vip"})[1] == "sparse_categorical_crossentropy"  # few numbers
 
 
 def test_a_label_that_cannot_be_guessed_is_asked_for(tmp_path: Path) -> None:

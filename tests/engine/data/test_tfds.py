@@ -16,7 +16,7 @@ from tests.forks import fork
 from tests.helpers import ROOT, run_forked, wait_until
 from tests.servers import bucket, local_server, send_half
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.data.kinds.formats import UndecidedError
+from tpu_console.engine.data.kinds.formats import UndecidedError, first_run
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
 from tpu_console.engine.errors import ConsoleError, DataError
@@ -75,7 +75,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_images_are_planned_inspected_trained_and_predicted(prepared: Path, tmp_path: Path) -> None:
-    config = started("tfds:leaves", prepared)
+    config = first_run("tfds:leaves", [("data.options.data_dir", str(prepared))]).config
     assert (config.name, config.model, config.data.options["image_size"]) == ("leaves", "cnn", [20, 30])
     plan = make_plan(config, Hardware())
     assert (plan.train_examples, plan.unit, plan.is_possible) == (24, "image", True)
