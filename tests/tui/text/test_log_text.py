@@ -1,7 +1,5 @@
 """The log as messages: real lines of TensorFlow, XLA, JAX, Python's logging and tracebacks."""
 
-import pytest
-
 from tpu_console.tui.text.log_text import Message, crash_in, read_messages
 
 _CUINIT = (
@@ -10,21 +8,18 @@ _CUINIT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("I0000 00:00:1795.738543   12618 port.cc:153] Loaded runtime", Message("Loaded runtime")),
-        ("W1122 05:47:51.447911 31055 a/b.cc:185] slow", Message("slow")),
-        ("2026-11-22 07:11:00.123456: F tensorflow/core/c.cc:7] dead", Message("dead", is_error=True)),
-        ("2026-11-22 07:11:00.1: I tensorflow/c.cc:7] E0000 00:00:1.2 3 d.cc:1] x", Message("x")),
-        ("WARNING:2026-11-22 07:11:00,123:jax._src.xla_bridge:791: No TPU", Message("No TPU")),
-        ("ERROR:mine:no such column", Message("no such column", is_error=True)),
-        ("ValueError: no such column", Message("ValueError: no such column", is_error=True)),
-        ("my own line: error-free", Message("my own line: error-free")),
-    ],
-)
-def test_a_native_prefix_is_stripped_and_its_severity_kept(line: str, message: Message) -> None:
-    assert read_messages([line]) == [message]
+def test_a_native_prefix_is_stripped_and_its_severity_kept() -> None:
+    messages = {
+        "I0000 00:00:1795.738543   12618 port.cc:153] Loaded runtime": Message("Loaded runtime"),
+        "W1122 05:47:51.447911 31055 a/b.cc:185] slow": Message("slow"),
+        "2026-11-22 07:11:00.123456: F tensorflow/core/c.cc:7] dead": Message("dead", is_error=True),
+        "2026-11-22 07:11:00.1: I tensorflow/c.cc:7] E0000 00:00:1.2 3 d.cc:1] x": Message("x"),
+        "WARNING:2026-11-22 07:11:00,123:jax._src.xla_bridge:791: No TPU": Message("No TPU"),
+        "ERROR:mine:no such column": Message("no such column", is_error=True),
+        "ValueError: no such column": Message("ValueError: no such column", is_error=True),
+        "my own line: error-free": Message("my own line: error-free"),
+    }
+    assert {line: read_messages([line]) for line in messages} == {line: [one] for line, one in messages.items()}
 
 
 def test_the_usual_lines_of_a_cpu_machine_are_noise_and_no_errors() -> None:
@@ -80,18 +75,13 @@ ABORT = [
 PLACE = 'File "mine.py", line 3 in data'
 
 
-@pytest.mark.parametrize(
-    ("log", "signal", "left"),
-    [
+def test_the_crash_with_which_a_log_ends_is_named_and_its_report_left_out() -> None:
+    for log, signal, left in (
         (ABORT, "SIGABRT", [PLACE, ABORT[0]]),
         (["Epoch 1", *ABORT[:4]], "SIGABRT", ["Epoch 1", ABORT[0]]),
         (["Fatal Python error: Segmentation fault", *ABORT[5:]], "SIGSEGV", [PLACE]),
         ([*ABORT, "resumed: importing"], "", [*ABORT, "resumed: importing"]),
         (["Epoch 1", "  indented", ""], "", ["Epoch 1", "  indented", ""]),
         ([], "", []),
-    ],
-)
-def test_the_crash_with_which_a_log_ends_is_named_and_its_report_left_out(
-    log: list[str], signal: str, left: list[str]
-) -> None:
-    assert crash_in(log) == (signal, left)
+    ):
+        assert crash_in(log) == (signal, left)

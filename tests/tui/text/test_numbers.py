@@ -3,9 +3,12 @@
 import io
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
@@ -87,11 +90,24 @@ def test_bars_are_as_long_as_their_values_and_the_shortest_is_visible() -> None:
         *("what          n", "a long label  1  ████████", "b             2  ████", "c             3  ▏"),
         "d             4",
     ]
-    (_, line) = bar_chart([Bar("x" * 30, 1.0, ("1",))], ("what", "n"), 40)
-    assert line.startswith(f"{'x' * 19}…  1")  # a label takes at most half
+    # A label takes half of the line, or less, but at least 8 cells; a bar at least one.
+    for width, label, bar in ((80, f"{'x' * 39}…", "█" * 31), (30, f"{'x' * 12}…", "█" * 8), (16, "xxxxxxx…", "█")):
+        assert bar_chart([Bar("x" * 60, 5, ("5",))], ("", "count"), width)[1] == f"{label}      5  {bar}"
     assert bar_chart(bars, ("what", "n"), 14)[:2] == ["what      n", "a long…   1  █"]
     assert [len(line.partition("█")[0]) for line in bar_chart(bars, ("what", "n"), 200)[1:3]] == [17, 17]
     assert bar_chart(bars, ("what", "n"), 200)[1].count("█") == 50
+
+
+@given(
+    labels=st.lists(st.text(st.characters(categories=["L", "N", "P", "Zs"]), max_size=60), min_size=1, max_size=8),
+    values=st.lists(st.floats(0, 1e12), min_size=8, max_size=8),
+    width=st.integers(40, 200),
+)
+def test_a_chart_is_never_wider_than_its_width(labels: list[str], values: list[float], width: int) -> None:
+    bars = [Bar(label, value, ("1,000", "10.0%")) for label, value in zip(labels, values, strict=False)]
+    lines = bar_chart(bars, ("class", "train", "share"), width)
+    assert len(lines) == len(bars) + 1
+    assert all(cell_len(line) <= width for line in lines)
 
 
 def test_a_narrow_table_drops_the_least_important_column() -> None:
@@ -101,19 +117,12 @@ def test_a_narrow_table_drops_the_least_important_column() -> None:
         assert all(len(line) <= width for line in table(COLUMNS, ROWS, width))
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ("", True),
-        ("LANG=en_US.UTF-8", True),
-        ("LC_CTYPE=C.utf8 LANG=C", True),
-        ("LC_ALL=C LANG=en_US.UTF-8", False),
-        ("LANG=de_DE.ISO-8859-1", False),
-        ("LC_ALL= LANG=C.UTF-8", True),
-    ],
-)
-def test_locale(environment: str, expected: bool) -> None:
-    assert speaks_utf8(dict(variable.split("=") for variable in environment.split())) is expected
+def test_the_locale_says_whether_a_terminal_takes_utf_8() -> None:
+    names = {True: ["", "LANG=en_US.UTF-8", "LC_CTYPE=C.utf8 LANG=C", "LC_ALL= LANG=C.UTF-8"]}
+    names[False] = ["LC_ALL=C LANG=en_US.UTF-8", "LANG=de_DE.ISO-8859-1"]
+    for expected, environments in names.items():
+        for environment in environments:
+            assert speaks_utf8(dict(name.split("=") for name in environment.split())) is expected, environment
 
 
 def test_lines_survive_an_encoding_that_lacks_their_characters() -> None:
@@ -123,22 +132,15 @@ def test_lines_survive_an_encoding_that_lacks_their_characters() -> None:
     assert raw.getvalue() == b"8x8 - done * ... \\u6570\n"
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (ConfigError([Problem("epochs", "is required"), Problem("seed", "is odd")], "mine.toml"),
-         "Error: mine.toml: epochs: is required\nError: mine.toml: seed: is odd\n"),
-        (ConsoleError("It broke.", remedy="Mend it."), "Error: It broke.\nMend it.\n"),
-    ],
-)  # fmt: skip
-def test_errors_say_what_why_and_what_to_do(error: ConsoleError, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    complain_about(error)
-    assert capsys.readouterr().err == said
+def test_errors_say_what_why_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    complain_about(ConfigError([Problem("epochs", "is required"), Problem("seed", "is odd")], "mine.toml"))
+    complain_about(ConsoleError("It broke.", remedy="Mend it."))
+    listed = "Error: mine.toml: epochs: is required\nError: mine.toml: seed: is odd\n"
+    assert capsys.readouterr().err == f"{listed}Error: It broke.\nMend it.\n"
 
 
-@pytest.mark.parametrize("text", ["", "plain", "健康な葉", "a健b康", "cafe\u0301 – ★", "👍 fine"])
-def test_a_text_is_no_wider_than_asked_for(text: str) -> None:
-    for size in (1, 2, 5, 11):
+def test_a_text_is_no_wider_than_asked_for() -> None:
+    for text, size in product(["", "plain", "健康な葉", "a健b康", "cafe\u0301 – ★", "👍 fine"], (1, 2, 5, 11)):
         for cut in (clipped(text, size), end_of(text, size)):
             assert cell_len(cut) <= size
             assert cut == text or "…" in cut

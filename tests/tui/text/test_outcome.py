@@ -7,13 +7,15 @@ import pytest
 from tests.tui.made_runs import made_run
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.events import Alerted, CheckpointSaved, RunFinished, StopRequested
-from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.runs.follower import RunFollower, Snapshot
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.jobs.run_process import launch_resumed
 from tpu_console.tui.text.outcome import Ending, can_resume, continue_changes, next_commands, outcome_of
 from tpu_console.tui.text.run_lines import finished_lines
+
+SAVED = encode(CheckpointSaved(2, "checkpoints/best.keras", "val_accuracy", 0.9), 1_800_000_000.0)
 
 
 def test_the_key_that_resumes_a_run_makes_the_changes_of_the_command() -> None:
@@ -46,10 +48,13 @@ def ending_of(run: RunDirectory) -> tuple[Ending, RunState]:
     return outcome, snapshot.state
 
 
-@pytest.mark.parametrize(("model", "is_offered"), [("cnn", True), ("transformer", False), ("mine.py:build", True)])
-def test_a_script_is_offered_for_models_that_can_be_written_as_code(model: str, is_offered: bool) -> None:
-    run = made_run(end=RunFinished("completed", "", {}), model=model)
-    assert ("export" in dict(next_commands(run, ending_of(run)[1]))) is is_offered
+def test_a_script_is_offered_for_models_that_can_be_written_as_code() -> None:
+    for model, is_offered in (("cnn", True), ("transformer", False), ("mine.py:build", True)):
+        run = made_run(end=RunFinished("completed", "", {}), model=model)
+        assert ("export" in dict(next_commands(run, ending_of(run)[1]))) is is_offered
+
+
+PATIENCE = "early_stopping.patience"
 
 
 @pytest.mark.parametrize(
@@ -57,13 +62,7 @@ def test_a_script_is_offered_for_models_that_can_be_written_as_code(model: str, 
     [
         ("completed", {}, "Finished", [("epochs", 4)], " --epochs 4"),
         ("completed", {"patience": 3}, "Finished", [("epochs", 4)], " --epochs 4"),
-        (
-            "early",
-            {"patience": 3},
-            "Stopped early",
-            [("early_stopping.patience", 6)],
-            " --set early_stopping.patience=6",
-        ),
+        ("early", {"patience": 3}, "Stopped early", [(PATIENCE, 6)], f" --set {PATIENCE}=6"),
         ("stopped", {"patience": 3}, "Stopped on request", [], ""),
     ],
 )
@@ -71,27 +70,23 @@ def test_a_run_that_is_over_goes_on_for_longer(
     outcome: str, stopping: dict[str, int], headline: str, changes: list[Any], option: str
 ) -> None:
     run = made_run(end=RunFinished(outcome, "as it says", {}), early_stopping=stopping)
-    snapshot = RunFollower(run).catch_up()
-    assert ending_of(run)[0].headline.startswith(headline)
-    assert continue_changes(snapshot.state) == changes
-    assert dict(next_commands(run, snapshot.state))["continue"] == f"tpu-console resume {run.run_id}{option}"
-    assert can_resume(run, snapshot)
+    ending, state = ending_of(run)
+    assert ending.headline.startswith(headline)
+    assert continue_changes(state) == changes
+    assert dict(next_commands(run, state))["continue"] == f"tpu-console resume {run.run_id}{option}"
+    assert can_resume(run, Snapshot(state))
 
 
-@pytest.mark.parametrize(
-    ("scores", "best"),
-    [
+def test_the_best_model_is_named_if_it_is_not_the_last() -> None:
+    for scores, best in (
         ([0.5, 0.9, 0.7], "val_accuracy 0.9000 in epoch 2, saved as checkpoints/best.keras"),
         ([0.5, 0.9], "val_accuracy 0.9000 in epoch 2"),  # the saved model is the best one
         ([0.9, 0.5], "val_accuracy 0.9000 in epoch 1"),  # only a worse one is kept
-    ],
-)
-def test_the_best_model_is_named_if_it_is_not_the_last(scores: list[float], best: str) -> None:
-    run = made_run([{"val_accuracy": score} for score in scores])
-    *epochs, end = run.journal.read_bytes().splitlines(keepends=True)
-    kept = encode(CheckpointSaved(2, "checkpoints/best.keras", "val_accuracy", 0.9), 1_800_000_000.0)
-    run.journal.write_bytes(b"".join([*epochs, kept, end]))
-    assert dict(ending_of(run)[0].facts)["best"] == best
+    ):
+        run = made_run([{"val_accuracy": score} for score in scores])
+        *epochs, end = run.journal.read_bytes().splitlines(keepends=True)
+        run.journal.write_bytes(b"".join([*epochs, SAVED, end]))
+        assert dict(ending_of(run)[0].facts)["best"] == best
 
 
 @pytest.mark.parametrize(("target", "is_offered"), [(None, False), ("model.keras", True), ("other.keras", False)])
@@ -121,7 +116,7 @@ def test_a_crash_is_explained_by_the_last_words_of_the_log(log: str, why: str, l
     run = made_run(end=None)
     run.log.write_text(log)
     with run.journal.open("ab") as journal:
-        journal.write(encode(CheckpointSaved(2, "checkpoints/best.keras", "val_accuracy", 0.9), 1_800_000_000.0))
+        journal.write(SAVED)
     ending, _ = ending_of(run)
     assert why in dict(ending.facts)["why"]
     assert "checkpoints/best.keras" in dict(ending.facts)["what to do"]

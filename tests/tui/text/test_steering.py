@@ -18,20 +18,18 @@ from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.text import steering
 from tpu_console.tui.text.steering import mirror_facts, mirror_text, steered_text
 
+COSINE = [("cosine", warmup, "cosine") for warmup in (0, 2.0)]
 PLACE = "gs://bucket/runs/20261120-133100-a"
 
 
-@pytest.mark.parametrize(
-    ("event", "text"),
-    [
-        (Steered("pause", "by me", 3, 1200, 9.0), "paused at step 1,200, by me"),
-        (Steered("epochs", "by me", 3, 1200, 9.0, 10.0, 1500.0), "epochs 10 → 1,500 at step 1,200, by me"),
-        (Steered("learning_rate", "by me", 3, 5, 9.0, 1e-3, 1e-4), "learning rate 0.001 → 1e-4 at step 5, by me"),
-        (Steered("stop_after_epoch", "by me", 0, 0, 0.0, refused="no"), "stop after epoch refused: no, by me"),
-    ],
-)
-def test_an_answer_says_what_changed_where_and_by_whom(event: Steered, text: str) -> None:
-    assert steered_text(event) == text
+def test_an_answer_says_what_changed_where_and_by_whom() -> None:
+    texts = {
+        Steered("pause", "by me", 3, 1200, 9.0): "paused at step 1,200, by me",
+        Steered("epochs", "by me", 3, 1200, 9.0, 10.0, 1500.0): "epochs 10 → 1,500 at step 1,200, by me",
+        Steered("learning_rate", "by me", 3, 5, 9.0, 1e-3, 1e-4): "learning rate 0.001 → 1e-4 at step 5, by me",
+        Steered("stop_after_epoch", "by me", 0, 0, 0.0, refused="no"): "stop after epoch refused: no, by me",
+    }
+    assert {event: steered_text(event) for event in texts} == texts
 
 
 def test_a_stop_says_when_and_a_busy_run_what_it_does() -> None:
@@ -41,19 +39,12 @@ def test_a_stop_says_when_and_a_busy_run_what_it_does() -> None:
         assert steering.busy_text(reduce(RunState(), PhaseStarted(phase), 100.0), 180.0) == text
 
 
-@pytest.mark.parametrize(
-    ("options", "schedule"),
-    [
-        ({}, ""),
-        ({"schedule": "constant", "warmup_epochs": 2.0}, "warm-up"),
-        ({"schedule": "cosine", "warmup_epochs": 2.0}, "cosine"),
-        ({"warmup_epochs": 2.0}, "warm-up"),
-    ],
-)
-def test_a_schedule_is_named_unless_the_rate_is_constant(options: dict[str, object], schedule: str) -> None:
-    started = RunStarted("a", "host", 1, "here", {"optimizer": options})
-    assert steering.schedule_of(RunState(started=started)) == schedule
+def test_a_schedule_is_named_unless_the_rate_is_constant() -> None:
     assert steering.schedule_of(RunState()) == ""
+    for schedule, warmup, name in ((None, 0, ""), ("constant", 2.0, "warm-up"), (None, 2.0, "warm-up"), *COSINE):
+        options = {"schedule": schedule, "warmup_epochs": warmup}
+        started = RunStarted("a", "host", 1, "here", {"optimizer": options})
+        assert steering.schedule_of(RunState(started=started)) == name
 
 
 def test_what_is_typed_is_checked() -> None:
