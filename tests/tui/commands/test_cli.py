@@ -114,14 +114,15 @@ def test_unwritable_home_is_one_clear_error(call: Call, tmp_path: Path, monkeypa
     assert "TPU_CONSOLE_HOME" in advice
 
 
-@pytest.mark.parametrize("group", [(), ("runs",)], ids=str)
-def test_the_list_of_commands_has_the_first_sentence_of_each_help(group: tuple[str, ...]) -> None:
-    listed = CliRunner().invoke(cli, [*group, "--help"], terminal_width=400).output
+def test_the_list_of_commands_has_the_first_sentence_of_each_help() -> None:
+    listed = {
+        group: CliRunner().invoke(cli, [*group, "--help"], terminal_width=400).output for group in ((), ("runs",))
+    }
     for name, command in all_commands().items():
-        if name.split()[:-1] == list(group):
-            first = (command.help or "").split("\n\n")[0].replace("\n", " ")
-            (line,) = re.findall(rf"^  {name.split()[-1]}  +(.*)$", listed, re.MULTILINE)
-            assert first.startswith(line.removesuffix("..."))
+        *group, last = name.split()
+        first = (command.help or "").split("\n\n")[0].replace("\n", " ")
+        (line,) = re.findall(rf"^  {last}  +(.*)$", listed[tuple(group)], re.MULTILINE)
+        assert first.startswith(line.removesuffix("..."))
 
 
 def test_the_commands_fit_in_a_head_work_under_their_earlier_names_and_runs_lists_by_default(call: Call) -> None:
@@ -219,13 +220,10 @@ def test_missing_data_of_a_preset_names_its_source(call: Call, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     err = call.refused("run", "imdb-text")
-    assert str(tmp_path / "IMDB Dataset.csv") in err
-    assert "https:" in err
-    assert f"{tmp_path}/datasets" in err  # of the KERAS_HOME that is set
+    assert all(part in err for part in (str(tmp_path / "IMDB Dataset.csv"), "https:", f"{tmp_path}/datasets"))
     assert "~/.keras" not in err
     err = call.refused("run", "imdb-text", "--set", "data.options.path=mine.csv")
-    assert "mine.csv" in err
-    assert "kaggle" not in err
+    assert ("mine.csv" in err, "kaggle" in err) == (True, False)
 
 
 def test_a_path_does_not_depend_on_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
