@@ -190,16 +190,13 @@ def test_a_compiler_that_crashes_or_hangs_is_a_sentence_with_the_log(
     assert (code, "no result after 0.50 s" in err) == (1, True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["digits-cnn", "--on", "v5f-8"], "did you mean 'v5p-8'?"),
-        (["digits-cnn", "--on", ","], "names no TPU"),
-        (["digits-cn"], "did you mean 'digits-cnn'?"),
-        (["digits-cnn", "--batch-size", "0"], "--batch-size"),
-        (["digits-cnn", "--precision", "int8"], "mixed_bfloat16"),
-        (["digits-cnn", "--set", "epochs=-1"], "epochs"),
-    ],
-)
-def test_bad_usage(call: Call, arguments: list[str], said: str) -> None:
-    assert said in call.refused("preflight", *arguments)
+def test_bad_usage(call: Call) -> None:
+    for line, said in {
+        "digits-cnn --on v5f-8": "did you mean 'v5p-8'?",
+        "digits-cnn --on ,": "names no TPU",
+        "digits-cn": "did you mean 'digits-cnn'?",
+        "digits-cnn --batch-size 0": "--batch-size",
+        "digits-cnn --precision int8": "mixed_bfloat16",
+        "digits-cnn --set epochs=-1": "epochs",
+    }.items():
+        assert said in call.refused("preflight", *line.split())
