@@ -173,18 +173,11 @@ def test_a_result_that_came_before_the_interrupt_counts() -> None:
     assert found == {"done": True}
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_in_a_pipe_a_line_comes_at_most_every_five_seconds_also_for_a_silent_step(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    clock = Clock()
-    lines = ProgressLines(is_terminal=False, clock=clock)
+    now = 100.0
+    lines = ProgressLines(is_terminal=False, clock=lambda: now)
     lines.tick()  # nothing is known yet
 
     def said() -> list[str]:
@@ -192,18 +185,18 @@ def test_in_a_pipe_a_line_comes_at_most_every_five_seconds_also_for_a_silent_ste
 
     for done in range(0, 121, 2):
         lines.feed(Step("writing", done, 120, "images"))
-        clock.now += 0.25
+        now += 0.25
     progress = ["0 of 120 (0%)", "40 of 120 (33%), 8.0, 10.0 s left", "80 of 120 (66%), 8.0, 5.00 s left"]
     assert said() == [*progress, "120 in 15.0 s"]
     lines.feed(Step("compiling for v5e-8", 0, 3, "choices"))
     for _ in range(55):
-        clock.now += 0.2
+        now += 0.2
         lines.tick()
     lines.feed(Step("compiling for v3-8", 0, None, "seconds"))
-    clock.now += 6
+    now += 6
     lines.tick()
     lines.feed(Step("building", 0, None, "seconds"))
-    clock.now += 0.1
+    now += 0.1
     lines.finish()
     silent = [f"0 of 3 (0%){so_far}" for so_far in ("", ", 5.00 s so far", ", 10.0 s so far", " in 11.0 s")]
     # Building is over before its seconds say anything.

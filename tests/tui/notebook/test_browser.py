@@ -47,8 +47,6 @@ def lab(tmp_path: Path) -> Iterator[str]:
     nbformat.write(notebook, tmp_path / "watch.ipynb")
     settings = tmp_path / "settings" / "@jupyterlab" / "apputils-extension"
     settings.mkdir(parents=True)
-    theme = {"theme": os.environ.get("THEME", "JupyterLab Light")}
-    (settings / "themes.jupyterlab-settings").write_text(json.dumps(theme))
     news = {"fetchNews": "false", "checkForUpdates": False}
     (settings / "notification.jupyterlab-settings").write_text(json.dumps(news))
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -116,7 +114,6 @@ def test_the_curves_move_while_the_cell_runs_and_the_button_stops_the_run(
         wait_until(has_moved, "three pictures")
         assert len(_sources(browser)) == 1
         wait_until(lambda: len(_buttons(browser)) == 2, "the buttons")
-        _shoot(browser, "training")
         stop, detach = _buttons(browser)
         assert (stop.text, detach.text) == ("Stop", "Detach")
         stop.click()
@@ -124,7 +121,6 @@ def test_the_curves_move_while_the_cell_runs_and_the_button_stops_the_run(
         wait_until(lambda: "Stopped on request" in _output(browser), "the end of the run")
         wait_until(lambda: not _buttons(browser), "the buttons to go")
         assert "best val_loss" in _output(browser)
-        _shoot(browser, "stopped")
     (run,) = list_runs()
     assert the(run, RunFinished).reason == "requested in a notebook"
 
@@ -140,9 +136,3 @@ def _buttons(browser: Any) -> list[Any]:
 
 def _output(browser: Any) -> str:
     return str(browser.execute_script("return document.querySelector('.jp-Cell-outputArea').innerText"))
-
-
-def _shoot(browser: Any, name: str) -> None:
-    """Keep a picture of the page, if `SHOTS` names a folder for it."""
-    if folder := os.environ.get("SHOTS"):
-        browser.save_screenshot(f"{folder}/{name}.png")

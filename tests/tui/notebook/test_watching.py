@@ -8,7 +8,6 @@ import re
 import socket
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -81,65 +80,43 @@ def test_a_saved_notebook_holds_one_picture_and_the_tables_of_every_run() -> Non
     assert all(found.run_id in said for found in list_runs())
 
 
-class _Kernel:
-    def __init__(self) -> None:
-        self.manager, self.client = start_new_kernel(kernel_name="python3", env=dict(os.environ))
+@pytest.mark.slow
+@pytest.mark.usefixtures("kernels")
+def test_an_interrupt_detaches_from_a_run_and_a_cell_that_does_not_block_goes_on_changing() -> None:
+    beating = BeatingProcess(create_run("beating"))
+    manager, client = start_new_kernel(kernel_name="python3", env=dict(os.environ))
 
-    def wait_for(self, kind: str, condition: Callable[[Any], bool] = lambda _: True) -> Any:
+    def update_with(text: str) -> Any:
         while True:
-            message = self.client.get_iopub_msg(timeout=LIMIT_S)
-            if message["msg_type"] == kind and condition(message["content"]):
+            message = client.get_iopub_msg(timeout=LIMIT_S)
+            if message["msg_type"] == "update_display_data" and text in message["content"]["data"]["text/plain"]:
                 return message
 
-    def status_of(self, asked: str) -> str:
-        while (reply := self.client.get_shell_msg(timeout=LIMIT_S))["parent_header"]["msg_id"] != asked:
+    def status_of(asked: str) -> Any:
+        while (reply := client.get_shell_msg(timeout=LIMIT_S))["parent_header"]["msg_id"] != asked:
             pass
-        return str(reply["content"]["status"])
+        return reply["content"]["status"]
 
-    def close(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
+    try:
+        asked = client.execute("%load_ext tpu_console\n%tpu_console run digits-cnn")
+        update_with("waiting for the first step")
+        manager.interrupt_kernel()
+        update_with("Detached; the run continues. To stop it: tpu-console stop 2")
+        assert status_of(asked) == "ok"
+        (run,) = (run for run in list_runs() if "digits" in run.run_id)
+        trainer = psutil.Process(json.loads(run.heartbeat.read_text())["pid"])
+        assert trainer.is_running()
+        trainer.kill()
 
-
-@pytest.fixture
-def kernel(kernels: None) -> Iterator[_Kernel]:
-    made = _Kernel()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def beating() -> Iterator[BeatingProcess]:
-    made = BeatingProcess(create_run("beating"))
-    yield made
-    made.kill()
-
-
-def says(text: str) -> Callable[[Any], bool]:
-    return lambda content: text in content["data"]["text/plain"]
-
-
-@pytest.mark.slow
-def test_an_interrupt_detaches_from_a_run_and_a_cell_that_does_not_block_goes_on_changing(
-    kernel: _Kernel, beating: BeatingProcess
-) -> None:
-    asked = kernel.client.execute("%load_ext tpu_console\n%tpu_console run digits-cnn")
-    kernel.wait_for("update_display_data", says("waiting for the first step"))
-    kernel.manager.interrupt_kernel()
-    kernel.wait_for("update_display_data", says("Detached; the run continues. To stop it: tpu-console stop 2"))
-    assert kernel.status_of(asked) == "ok"
-    run = psutil.Process(
-        json.loads(next(run for run in list_runs() if "digits" in run.run_id).heartbeat.read_text())["pid"]
-    )
-    assert run.is_running()
-    run.kill()
-
-    asked = kernel.client.execute(f"from tpu_console import watch; watch({str(beating.run.path)!r}, block=False)")
-    assert kernel.status_of(asked) == "ok"
-    kernel.client.execute("print('another cell')")
-    ask(beating.run, Steering.STOP, "requested in a test")
-    ended = kernel.wait_for("update_display_data", says("Stopped on request"))
-    assert ended["parent_header"]["msg_id"] == asked
+        asked = client.execute(f"from tpu_console import watch; watch({str(beating.run.path)!r}, block=False)")
+        assert status_of(asked) == "ok"
+        client.execute("print('another cell')")
+        ask(beating.run, Steering.STOP, "requested in a test")
+        assert update_with("Stopped on request")["parent_header"]["msg_id"] == asked
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+        beating.kill()
 
 
 def test_outside_a_notebook_training_goes_on_without_a_display() -> None:
@@ -255,8 +232,7 @@ def test_every_metric_has_its_newest_and_best_values_as_on_the_console(state: Ru
 
 def test_the_picture_is_twice_its_size_and_transparent(state: RunState) -> None:
     image = Image.open(io.BytesIO(draw(state)))
-    width, height = size_of(state)
-    assert image.size == (2 * width, 2 * height)
+    assert image.size == tuple(2 * side for side in size_of(state))
     assert image.convert("RGBA").getpixel((0, 0))[3] == 0  # type: ignore[index]
 
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.helpers import replace
 from tests.record import of_each, same_text
 from tpu_console.engine.runs.events import AcceleratorReady, Compiled, FitStarted, Profiled, RunStarted, Spent
@@ -88,11 +86,11 @@ def test_traces_are_written_as_recorded(tmp_path: Path) -> None:
     same_text("profile.txt", texts(tmp_path))
 
 
-@pytest.mark.parametrize("cause", [cause for cause in Spent if cause != Spent.COMPUTING])
-def test_a_cause_is_named_only_above_its_least_share(cause: Spent) -> None:
-    least = 0.20 if cause == Spent.INPUT else 0.10
-    assert f"{least + 0.01:.0%}" in reason_of(spent(cause, least + 0.01), RunState(fit=FIT))
-    assert "'conv'" in reason_of(spent(cause, least - 0.01), RunState(fit=FIT))
+def test_a_cause_is_named_only_above_its_least_share() -> None:
+    for cause in {*Spent} - {Spent.COMPUTING}:
+        least = 0.20 if cause == Spent.INPUT else 0.10
+        assert f"{least + 0.01:.0%}" in reason_of(spent(cause, least + 0.01), RunState(fit=FIT))
+        assert "'conv'" in reason_of(spent(cause, least - 0.01), RunState(fit=FIT))
 
 
 def test_a_narrow_page_has_fewer_columns_and_fits() -> None:
