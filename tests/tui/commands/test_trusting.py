@@ -85,28 +85,23 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Foreign:
     return Foreign(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "resume RUN",
+def test_without_a_terminal_everything_is_named_and_refused(foreign: Foreign, call: Call) -> None:
+    run, config = foreign.run.run_id, foreign.run.config
+    for command in (
+        f"resume {run}",
         "run digits-cnn --resume-if-exists theirs",
-        "run CONFIG",
-        "preflight CONFIG",
-        "inspect CONFIG",
-        "sweep CONFIG --over batch_size=16,32",
-        "sweep --resume SWEEP",
-        "mirror RUN",
-    ],
-)
-def test_without_a_terminal_everything_is_named_and_refused(command: str, foreign: Foreign, call: Call) -> None:
-    words = {"RUN": foreign.run.run_id, "CONFIG": str(foreign.run.config), "SWEEP": foreign.sweep}
-    err = call.refused(*(words.get(word, word) for word in command.split()), code=1)
-    assert f"{foreign.code}:build" in err
-    assert "alerts.webhook: http://127.0.0.1/…" in err
-    assert f"mirror: {foreign.mirror}" in err
-    assert "--trust" in err
-    assert "a-secret" not in err
-    assert foreign.is_untouched()
+        f"run {config}",
+        f"preflight {config}",
+        f"inspect {config}",
+        f"sweep {config} --over batch_size=16,32",
+        f"sweep --resume {foreign.sweep}",
+        f"mirror {run}",
+    ):
+        err = call.refused(*command.split(), code=1)
+        named = (f"{foreign.code}:build", "alerts.webhook: http://127.0.0.1/…", f"mirror: {foreign.mirror}", "--trust")
+        assert all(text in err for text in named), command
+        assert "a-secret" not in err
+        assert foreign.is_untouched()
 
 
 def test_what_the_user_names_needs_no_trust(foreign: Foreign, call: Call) -> None:
