@@ -115,13 +115,11 @@ def test_unwritable_home_is_one_clear_error(call: Call, tmp_path: Path, monkeypa
 
 
 def test_the_list_of_commands_has_the_first_sentence_of_each_help() -> None:
-    listed = {
-        group: CliRunner().invoke(cli, [*group, "--help"], terminal_width=400).output for group in ((), ("runs",))
-    }
+    lists = {group: CliRunner().invoke(cli, f"{group} --help", terminal_width=400).output for group in ("", "runs")}
     for name, command in all_commands().items():
-        *group, last = name.split()
+        group, _, last = name.rpartition(" ")
         first = (command.help or "").split("\n\n")[0].replace("\n", " ")
-        (line,) = re.findall(rf"^  {last}  +(.*)$", listed[tuple(group)], re.MULTILINE)
+        (line,) = re.findall(rf"^  {last}  +(.*)$", lists[group], re.MULTILINE)
         assert first.startswith(line.removesuffix("..."))
 
 
