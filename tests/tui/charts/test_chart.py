@@ -118,6 +118,9 @@ CASES: dict[str, tuple[Sequence[Curve], dict[str, Any]]] = {
     "a spike in full": ([with_value(0, 60.0)], {"is_full": True}),
     "zoomed": ([LOSS], {"y_ends": (0.4, 0.8)}),
     "zoomed, logarithmic": ([LOSS], {"log_scale": True, "y_ends": (-0.5, 1.0)}),
+    "near the start": ([made_curve("loss", [2.0, 1.0], [20, 500])], {}),
+    "not near the start": ([made_curve("loss", [2.0, 1.0], [30, 500])], {}),
+    "one sample": ([made_curve("loss", [2.0], [7])], {}),
     "nothing": ([made_curve("loss", [])], {}),
 }
 

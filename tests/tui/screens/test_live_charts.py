@@ -1,6 +1,6 @@
 """The charts of the live screen: pages, filter, cursor, window, and what is remembered."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -32,6 +32,11 @@ def engine(engine: FakeEngine) -> FakeEngine:
 def shown(pilot: Pilot[int]) -> list[str]:
     """The titles of the charts on the page."""
     return [chart.title for chart in live(pilot).grid.on_page]
+
+
+async def page_has(pilot: Pilot[int], *titles: str, after: str | Sequence[str] = ()) -> None:
+    """Press a key, or several, and wait until the page has the charts of these titles."""
+    await until(pilot, lambda: shown(pilot) == [*titles], after=after)
 
 
 def opened(engine: FakeEngine, size: tuple[int, int] = (80, 24)) -> AbstractAsyncContextManager[Pilot[int]]:
@@ -83,19 +88,17 @@ async def test_as_many_charts_as_fit_and_pages_of_the_others(engine: FakeEngine)
     async with opened(engine) as pilot:
         async for size in each_size(pilot, *counts):
             count = counts[size]
-            await until(pilot, lambda count=count: shown(pilot) == ALL_TITLES[:count])  # type: ignore[misc]  # lambda
+            await page_has(pilot, *ALL_TITLES[:count])
             await until(pilot, lambda: all(chart.region.area for chart in live(pilot).grid.on_page))
             await shows(pilot, "of 5 · PgUp PgDn")
-            await pilot.press("pagedown")
-            await until(pilot, lambda count=count: shown(pilot) == ALL_TITLES[count : 2 * count])  # type: ignore[misc]  # lambda
+            await page_has(pilot, *ALL_TITLES[count : 2 * count], after="pagedown")
             await until(pilot, lambda: shown(pilot)[-1] == "step time", after=["pagedown"] * (5 // count))
-            await pilot.press(*["pageup"] * (5 // count + 1))
-            await until(pilot, lambda count=count: shown(pilot) == ALL_TITLES[:count])  # type: ignore[misc]  # lambda
+            await page_has(pilot, *ALL_TITLES[:count], after=["pageup"] * (5 // count + 1))
 
 
 async def test_charts_on_other_pages_get_no_samples(engine: FakeEngine) -> None:
     async with opened(engine) as pilot:
-        await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"])
+        await page_has(pilot, "loss", "accuracy")
         loss = live(pilot).grid.on_page[0]
         await until(pilot, lambda: shown(pilot)[0] == "learning rate", after="pagedown")
         engine.train(5)
@@ -108,14 +111,13 @@ async def test_filter(engine: FakeEngine) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
         await pilot.press("slash", *"^lr")  # the name of its curve
-        await until(pilot, lambda: shown(pilot) == ["learning rate"])
-        await pilot.press("escape", "slash", *"acc|rate")
-        await until(pilot, lambda: shown(pilot) == ["accuracy", "learning rate"])
+        await page_has(pilot, "learning rate")
+        await page_has(pilot, "accuracy", "learning rate", after=("escape", "slash", *"acc|rate"))
         await shows(pilot, "2 of 5 charts match acc|rate", after="enter")
         await pilot.press("slash", "left_parenthesis")
         await until(pilot, lambda: live(pilot).query_one("#filter").has_class("-bad"))
         assert shown(pilot) == ["accuracy", "learning rate"]
-        await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"], after="escape")
+        await page_has(pilot, "loss", "accuracy", after="escape")
         await shows(pilot, "no chart matches nothing", after=("slash", *"nothing", "enter"))
         await pilot.press("left", "z", "1", "plus", "f")  # nothing to act on, and nothing breaks
         assert shown(pilot) == []
@@ -208,12 +210,12 @@ async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(en
         screen = live(pilot)
         await pilot.press("2", "f", "left")
         await until(pilot, lambda: (shown(pilot), screen.cursor is not None) == (["accuracy"], True))
-        await until(pilot, lambda: shown(pilot) == ["learning rate"], after="pagedown")
+        await page_has(pilot, "learning rate", after="pagedown")
         assert screen.focused is screen.grid.on_page[0]
         await shows(pilot, "chart 3 of 5 · PgUp PgDn", after="escape")
         await until(pilot, lambda: screen.cursor is None and screen.window != Window())
         await until(pilot, lambda: screen.window == Window() and len(shown(pilot)) == 1, after="escape")
-        await until(pilot, lambda: shown(pilot) == ["learning rate", "speed"], after="escape")
+        await page_has(pilot, "learning rate", "speed", after="escape")
         await opens(pilot, RunsScreen, after="escape")
 
 
@@ -222,17 +224,16 @@ async def test_order_axis_and_pane_are_kept_for_the_next_run_of_the_preset_but_n
 ) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
-        await pilot.press("4", "escape", "2", "escape", "less_than_sign", "l", "s", "x", "asterisk")
-        await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
-        await pilot.press("pagedown", "1", "escape", "circumflex_accent")
-        await until(pilot, lambda: shown(pilot) == ["learning rate", "accuracy"])
-        await pilot.press("greater_than_sign", "greater_than_sign")
-        await until(pilot, lambda: shown(pilot) == ["learning rate", "speed"])
+        await page_has(
+            pilot, "accuracy", "loss", after=("4", "escape", "2", "escape", "less_than_sign", "l", "s", "x", "asterisk")
+        )
+        await page_has(pilot, "learning rate", "accuracy", after=("pagedown", "1", "escape", "circumflex_accent"))
+        await page_has(pilot, "learning rate", "speed", after=("greater_than_sign", "greater_than_sign"))
     assert kept().marker == "block"
     other = FakeEngine(tmp_path / "more")
     other.begin(1)
     async with opened(other, (120, 40)) as pilot:
-        await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
+        await page_has(pilot, "accuracy", "loss")
         screen = live(pilot)
         await until(pilot, lambda: screen.marker == "block")
         assert (screen.log_scale, screen.smoothing, screen.axis) == (False, 0.0, Axis.EPOCH)

@@ -212,6 +212,12 @@ async def test_a_field_with_a_problem_is_shown_and_stays_when_the_others_are_hid
         await until(pilot, lambda: "model=mlp" in app.panel.command)
         app.row("model").query_one(Choice).value = "cnn"
         await until(pilot, lambda: "model_options.filters" in app.keys and "model" not in app.panel.command)
+        app.row("dataset").query_one(Choice).value = "image-folder"  # files ask for their path
+        await until(
+            pilot, lambda: "data.options.path" in app.keys and "is required" in app.row("data.options.path").problem
+        )
+        app.row("dataset").query_one(Choice).value = "digits"
+        await until(pilot, lambda: "data.options.path" not in app.keys)
         box = app.row("optimizer.scale_with_replicas").query_one(Checkbox)
         box.focus()
         await until(pilot, lambda: "optimizer.scale_with_replicas=true" in app.panel.command, after="space")
@@ -226,24 +232,6 @@ async def test_a_field_with_a_problem_is_shown_and_stays_when_the_others_are_hid
         await pilot.press("escape")
         assert app.setup.query_one(PresetList).has_focus
         await until(pilot, lambda: app.row("dataset").has_focus_within, after=("j", "right"))
-
-
-async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Path) -> None:
-    photos = write_image_folder(tmp_path / "p", per_class=20)
-    async with opened((80, 24)) as (pilot, app):
-        app.row("dataset").query_one(Choice).value = "image-folder"
-        first = ["dataset", "data.options.path"]
-        await until(pilot, lambda: [row.spec.key for row in app.setup.query(FieldRow)][:2] == first)
-        path = app.row("data.options.path")
-        await until(pilot, lambda: path.has_class("-invalid"))
-        assert "is required" in path.problem
-
-        path.query_one(Input).value = str(tmp_path / "nowhere")
-        await until(pilot, lambda: "nowhere" in path.problem)
-        path.query_one(Input).value = str(photos)
-        await until(pilot, lambda: not path.has_class("-invalid"))
-        assert f"{48 // DIGITS.batch_size} steps × {DIGITS.batch_size} = 48 images" in app.figures()
-        assert f"data.options.path={photos}" in app.panel.command
 
 
 async def test_simulated_replicas_are_counted_and_devices_are_named() -> None:

@@ -1,6 +1,7 @@
 """The screen of a sweep."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,7 @@ from textual.widgets import Input, Static
 from tests.tui.live_fakes import each_size, opens, says, screen_text, shows, until
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
-from tpu_console.engine.runs.events import DataReady
-from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sweeps.folder import Sweep
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.dialogs import Confirmation, TextDialog
@@ -77,19 +77,20 @@ async def test_enter_opens_the_run_and_escape_comes_back() -> None:
         await until(pilot, says(pilot, "This run has not started yet."), after=("down", "down", "enter"))
 
 
-@pytest.mark.usefixtures("forked_jobs")
-async def test_a_key_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+async def test_a_key_exports_the_best_run(jobs_from: Callable[[Any], None]) -> None:
     sweep = made_sweep(speeds=SPEEDS, scores={2: 0.95})
-    journal = JournalWriter(sweep.runs()[2].journal)
-    journal.write(DataReady(1437, 360, (8, 8, 1), 10))
-    journal.close()
+    asked = []
+
+    def start(name: str, options: dict[str, Any], _log: Path) -> object:
+        asked.append((name, options["form"], options["run"]))
+        raise ConsoleError("There is no such job in this test.")
+
+    jobs_from(start)
     async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
         await shown(pilot)
         await shows(pilot, "★ 0.9500", "% Export")
-        await until(pilot, says(pilot, "Saved to "), after=("percent_sign", "enter"))
-        (notebook,) = tmp_path.glob("*.ipynb")
-        assert notebook.stem == sweep.runs()[2].run_id
+        await until(pilot, lambda: asked, after=("percent_sign", "enter"))
+        assert asked == [("export", "notebook", str(sweep.runs()[2].path))]
 
 
 async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
