@@ -10,7 +10,7 @@ import pytest
 
 from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
 from tests.tui.calling import Call
-from tests.words import write_text_folder
+from tests.words import write_pairs, write_ratings, write_text_folder
 from tpu_console.engine.data.kinds.formats import config_for, guess
 from tpu_console.engine.data.kinds.table import survey
 from tpu_console.engine.data.kinds.text_pairs import TextPairsOptions, read_pairs
@@ -19,23 +19,6 @@ from tpu_console.presets.catalog import load_preset
 from tpu_console.tui.text.inspection import page
 
 pytestmark = pytest.mark.usefixtures("forked_jobs")
-
-
-def write_reviews(path: Path) -> Path:
-    rows = [("loved every minute of it", "positive"), ("a very long and boring film", "negative")] * 20
-    path.write_text("review,sentiment\n" + "".join(f"{text} {n},{label}\n" for n, (text, label) in enumerate(rows)))
-    return path
-
-
-def write_ratings(path: Path) -> Path:
-    rows = [f"{n % 20},{n % 31},{n % 5 + 1},{n}" for n in range(400)]
-    path.write_text("\n".join(["userId,movieId,rating,timestamp", *rows]) + "\n")
-    return path
-
-
-def write_pairs(path: Path) -> Path:
-    path.write_text("".join(f"Go {n}.\tVe {n}.\n" for n in range(60)), encoding="utf-8")
-    return path
 
 
 def test_texts_parts_of_a_dataset_and_two_texts_side_by_side_are_found(tmp_path: Path) -> None:
@@ -127,15 +110,19 @@ def test_tables_of_images_texts_pairs_and_ratings_are_described(call: Call, tmp_
     table = write_plant_pathology(tmp_path, 5)
     out = call.out("inspect", str(table), "--set", "data.options.image_size=[16,16]")
     assert all(part in out for part in ("4, of 5 examples each", "all 48×64", "multiple_diseases"))
-    texts = call.json("inspect", str(write_reviews(tmp_path / "reviews.csv")))
+    rows = [("loved every minute of it", "positive"), ("a very long and boring film", "negative")] * 20
+    lines = [f"{text} {number},{label}\n" for number, (text, label) in enumerate(rows)]
+    (tmp_path / "reviews.csv").write_text("".join(["review,sentiment\n", *lines]))
+    texts = call.json("inspect", str(tmp_path / "reviews.csv"))
     assert texts["texts"]["words"]["text"]["max"] == 7
     assert {sample["label"] for sample in texts["texts"]["samples"]} <= {"positive", "negative"}
     assert 0 < texts["unknown_words"]["validation"]["text"] < 0.5
-    out = call.out("inspect", str(write_ratings(tmp_path / "ratings.csv")))
+    ratings = [(n % 20, n % 31, n % 5 + 1.0, n) for n in range(400)]
+    out = call.out("inspect", str(write_ratings(tmp_path / "ratings.csv", ratings)))
     assert all(part in out for part in ("400 by 20 users", "31 items", "64.52%", "mean 3.00"))
-    out = call.out("inspect", str(write_pairs(tmp_path / "pairs.txt")))
+    out = call.out("inspect", str(write_pairs(tmp_path / "pairs.txt", 60)))
     assert "48 training, 12 validation" in out
-    assert "source       Go 0." in out
+    assert re.search(r"^source +\w", out, re.M)
     assert f" run {tmp_path / 'pairs.txt'}\n" in out
     preset = tmp_path / "mine.toml"
     out = call.out("inspect", str(tmp_path / "pairs.txt"), "--save", str(preset))
