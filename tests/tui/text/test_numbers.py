@@ -135,8 +135,8 @@ def test_lines_survive_an_encoding_that_lacks_their_characters() -> None:
 def test_errors_say_what_why_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     complain_about(ConfigError([Problem("epochs", "is required"), Problem("seed", "is odd")], "mine.toml"))
     complain_about(ConsoleError("It broke.", remedy="Mend it."))
-    listed = "Error: mine.toml: epochs: is required\nError: mine.toml: seed: is odd\n"
-    assert capsys.readouterr().err == f"{listed}Error: It broke.\nMend it.\n"
+    said = "Error: mine.toml: epochs: is required\nError: mine.toml: seed: is odd\nError: It broke.\nMend it.\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_text_is_no_wider_than_asked_for() -> None:
