@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.forks import fork
 from tests.helpers import LIMIT_S, ROOT, wait_until
 from tests.images import write_image_folder
 from tests.tui.forked_program import FORKED, forking
@@ -76,12 +77,6 @@ class Runner:
 
 
 @pytest.fixture
-def real_runner(tmp_path: Path) -> Iterator[Runner]:
-    yield Runner(tmp_path)
-    end_all(tmp_path)
-
-
-@pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
     yield Runner(tmp_path, forks=True)
     end_all(tmp_path)
@@ -93,12 +88,15 @@ def end_all(home: Path) -> None:
             psutil.Process(json.loads(run.heartbeat.read_text())["pid"]).kill()
 
 
-def test_a_run_trains_in_the_programs_own_process_under_a_name_of_its_own(real_runner: Runner) -> None:
-    process = real_runner.train_until('"EpochEnded"', *FOREVER, "--in-process", "--resume-if-exists", "mine")
-    assert real_runner.host().pid == process.pid
+def test_a_run_trains_in_the_programs_own_process_under_a_name_of_its_own(runner: Runner) -> None:
+    words = (*TRAIN, *FOREVER, "--in-process", "--resume-if-exists", "mine")
+    files = {"output": runner.home / "output", "errors": runner.home / "errors"}
+    process = fork(PROGRAM[-1], *words, cwd=runner.home, env=runner.environment, **files)
+    wait_until(lambda: runner.journal_has('"EpochEnded"'))
+    assert runner.host().pid == process.pid
     process.send_signal(signal.SIGINT)
-    assert real_runner.end(process)[0] == 130
-    run = real_runner.run
+    assert process.wait(2 * LIMIT_S) == 130
+    run = runner.run
     assert run.run_id.endswith("-mine")
     assert load_config(run.config).name == "digits-cnn"  # it still is a run of its preset
     assert main(["run", "digits-cnn", "--in-process", "--detach"]) == 2
@@ -145,18 +143,18 @@ def test_first_signal_stops_and_saves(runner: Runner) -> None:
     assert runner.journal_has('"outcome":"stopped"')
 
 
-def test_a_second_interrupt_ends_the_run_immediately(real_runner: Runner) -> None:
-    process = real_runner.train_until('"importing"', *FOREVER)
+def test_a_second_interrupt_ends_the_run_immediately(runner: Runner) -> None:
+    process = runner.train_until('"importing"', *FOREVER)
     assert process.stderr is not None
     process.send_signal(signal.SIGINT)
     assert "Stopping" in process.stderr.readline()
-    host = real_runner.host()
+    host = runner.host()
     process.send_signal(signal.SIGINT)
-    code, _, err = real_runner.end(process)
+    code, _, err = runner.end(process)
     assert code == 130
     assert "Killed" in err
     wait_until(lambda: not host.is_running())
-    assert not real_runner.run.model.exists()
+    assert not runner.run.model.exists()
 
 
 def test_a_run_continues_when_its_pipe_is_closed(runner: Runner) -> None:
@@ -200,13 +198,13 @@ def test_detached_run_is_found_watched_left_and_stopped(runner: Runner) -> None:
     assert json.loads(runner.finish("runs", "--json")[1])[0]["state"] == "stopped"
 
 
-def test_killed_host_ends_with_1_and_says_so(real_runner: Runner) -> None:
-    process = real_runner.train_until('"importing"', *FOREVER)
-    real_runner.host().kill()
-    code, _, err = real_runner.end(process)
+def test_killed_host_ends_with_1_and_says_so(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
+    process = runner.train_until('"importing"', *FOREVER)
+    runner.host().kill()
+    code, _, err = runner.end(process)
     assert code == 1
-    assert "without reporting" in err
-    assert "Log: " in err
+    assert all(words in err for words in ("without reporting", "Log: "))
 
 
 def test_the_commands_of_the_readme_train_on_photos_and_predict_others(tmp_path: Path) -> None:
