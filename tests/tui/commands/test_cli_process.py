@@ -79,11 +79,7 @@ class Runner:
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
     yield Runner(tmp_path, forks=True)
-    end_all(tmp_path)
-
-
-def end_all(home: Path) -> None:
-    for run in list_runs(home / "runs"):
+    for run in list_runs(tmp_path / "runs"):
         with suppress(psutil.Error, OSError, ValueError):
             psutil.Process(json.loads(run.heartbeat.read_text())["pid"]).kill()
 
