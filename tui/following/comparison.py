@@ -335,7 +335,8 @@ def as_json(comparison: Comparison) -> str:
             name: {"best": score.best, "best_epoch": score.epoch, "final": tables.for_json(score.final)}
             for name, score in ((name, run.score(name)) for name in run.metrics)
         }
-        runs.append({"preset": run.overview.facts.label, **tables.as_plain(columns, run), "metrics": metrics})
+        results = {column.key: tables.for_json(column.of(run)) for column in columns}
+        runs.append({"preset": run.overview.facts.label, **results, "metrics": metrics})
     content = {
         "metric": comparison.metric or None,
         "lower_is_better": comparison.lower_is_better if comparison.metric else None,

@@ -92,11 +92,6 @@ def as_lines(columns: Sequence[Column], records: Iterable[Any], width: int | Non
     return table(columns, [[column.written(record) for column in columns] for record in records], width)
 
 
-def as_plain(columns: Sequence[Column], record: Any) -> dict[str, Any]:
-    """Return a record's values by key for JSON."""
-    return {column.key: for_json(column.of(record)) for column in columns}
-
-
 def for_json(value: Any) -> Any:
     """Return structs as dictionaries, and spell out the numbers that JSON cannot hold, as the journal does."""
     if isinstance(value, Struct):

@@ -89,14 +89,12 @@ class Server:
         return f"sshd refuses the login of this user: {done.stderr}" if done.returncode else ""
 
     def cut(self) -> None:
+        """End all connections, and go on listening."""
         for child in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 child.kill()
 
     def stop(self) -> None:
-        connections = psutil.Process(self._process.pid).children(recursive=True)
+        self.cut()
         self._process.kill()
         self._process.wait()
-        for child in connections:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
