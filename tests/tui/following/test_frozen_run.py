@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from tests.helpers import LIMIT_S, BeatingProcess, has, wait_until
 from tests.tui.calling import Call
 from tests.tui.live_fakes import FakeEngine, live, screen_text, until
 from tests.tui.screens.test_runs import Host
+from tests.tui.terminal_driver import PROGRAM
 from tests.tui.widgets.test_run_header import TRAINING, state_of, view_of
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import RunFinished, Steering
@@ -26,15 +26,6 @@ from tpu_console.tui.following.follow import PlainPrinter
 from tpu_console.tui.widgets.run_header import header_rows, status
 
 DAYS_S = 2 * 86_400.0
-
-# The program, in which silence is noticed sooner.
-QUICK = """
-import sys
-from tpu_console.engine.runs import heartbeat
-heartbeat.SILENT_S = 3.0
-from tpu_console.tui.cli import main
-sys.exit(main())
-"""
 
 
 @pytest.fixture
@@ -66,8 +57,7 @@ def test_lists_and_commands_say_it_and_see_it_come_back(call: Call, beating: Bea
 def test_plain_lines_say_it_and_see_it_come_back(beating: BeatingProcess) -> None:
     beating.freeze(25)
     lines: list[str] = []
-    command = [sys.executable, "-c", QUICK, "attach"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as attached:
+    with subprocess.Popen([PROGRAM, "attach"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as attached:
         reader = threading.Thread(target=lambda: lines.extend(attached.stdout or ()))
         reader.start()
         try:
