@@ -86,8 +86,8 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 def test_a_run_trains_in_the_programs_own_process_under_a_name_of_its_own(runner: Runner) -> None:
     words = (*TRAIN, *FOREVER, "--in-process", "--resume-if-exists", "mine")
-    files = {"output": runner.home / "output", "errors": runner.home / "errors"}
-    process = fork(PROGRAM[-1], *words, cwd=runner.home, env=runner.environment, **files)
+    said = runner.home / "said"
+    process = fork(PROGRAM[-1], *words, output=said, errors=said, cwd=runner.home, env=runner.environment)
     wait_until(lambda: runner.journal_has('"EpochEnded"'))
     assert runner.host().pid == process.pid
     process.send_signal(signal.SIGINT)
