@@ -6,8 +6,6 @@ went to standard error; ``needs_trust``, whether the user may choose to trust a 
 `MessageReader` reads them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -16,14 +14,12 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, TextIO
+from typing import IO, Any, TextIO
 
 from .errors import ConsoleError, UntrustedCodeError, one_line
 from .sanitize import printable_values
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 NO_PLUGINS = ("PYDANTIC_DISABLE_PLUGINS", "true")
 """Set in the console, so that Pydantic looks for no plugins: that reads the metadata of every package, 30 ms beside 270

@@ -1,7 +1,5 @@
 """Private calls of JAX and jaxlib, checked on JAX 0.10.2."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,12 +1,8 @@
 """Private calls of Keras, checked on Keras 3.15.1."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from typing import Any
 
 
 def build_from_shapes(model: Any, batch: Any) -> None:

@@ -1,7 +1,5 @@
 """Private calls of Optuna, checked on Optuna 5.0.0."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,14 +1,9 @@
 """Private calls of TensorFlow, checked on TensorFlow 2.21.0."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def switch_off_tuning_of_device_iterators() -> None:
@@ -21,7 +16,7 @@ def switch_off_tuning_of_device_iterators() -> None:
     """
     from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
 
-    make: Callable[..., Any] | None = getattr(iterators, "_create_device_dataset", None)
+    make = getattr(iterators, "_create_device_dataset", None)
     if make is None:
         return
     options = tf.data.Options()

@@ -7,8 +7,6 @@ SIGINT and SIGTERM end a job with what it has finished. A job that can be resume
 standard input is a pipe, the job ends with the process at the other end.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

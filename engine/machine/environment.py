@@ -1,11 +1,10 @@
 """The facts about this machine: place, accelerators and who holds them, limits, packages, terminal."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -15,10 +14,6 @@ from .install import Packages, find_packages
 from .place import Kind, ThisMachine, find_place, read_metadata
 from .resources import Disk, Resources, find_disks, find_resources
 from .sources import Sources, this_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 _ASK = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 _FOLDERS = (

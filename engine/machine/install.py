@@ -4,16 +4,14 @@ That command names the package, not an extra of ours, and never says ``--upgrade
 services.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -21,9 +19,6 @@ from ..errors import DataError
 from .devices import Hardware, detect_hardware
 from .place import find_service
 from .sources import Package, Sources, installed_versions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 JAX_ON_TPU = "jax[tpu]"
 

@@ -5,16 +5,12 @@ changes with the clock. So a heartbeat also has the boot ID, the PID namespace a
 boot. Systems without ``/proc`` use host name, process ID and creation time.
 """
 
-from __future__ import annotations
-
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 _PROC = Path("/proc")
 _CREATED_WITHIN_S = 2.0  # largest difference between two readings of the same creation time, as both are rounded

@@ -1,19 +1,13 @@
 """Cores, memory and disk space, within the limits of a container: Linux control groups of versions 1 and 2."""
 
-from __future__ import annotations
-
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from .sources import Sources, Space, this_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _CGROUP = "sys/fs/cgroup"
 # Version 1 writes "no limit" as the largest number of pages; nothing real comes near it.

@@ -1,23 +1,18 @@
 """Everything that is read from the machine goes through here, so that tests can use a recorded machine instead."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ..storage.paths import keras_home, runs_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _METADATA_S = 0.5
 _COMMAND_S = 1.5

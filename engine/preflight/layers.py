@@ -8,19 +8,15 @@ is counted here, so the waste is a lower bound. Blocks of 128 are counted for ev
 multiples of 256 fill the unit.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from msgspec import Struct
 
 from ..compat.keras import attention_projection
 from ..planning.plan import TILE, padded
 from .result import Waste
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class Product(Struct, frozen=True):

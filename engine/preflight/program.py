@@ -8,20 +8,15 @@ constant: the program shows its trip count. The end of other loops depends on va
 what is counted is a lower bound.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from ..planning.plan import TILE, padded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _SHAPE = re.compile(r"\b(?:(pred)|bf(16)|c(64|128)|[fsu](\d+)\w*)\[([\d,]*)\](\{[^{}]*\})?")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) (?:\(.*)?\{$")

@@ -3,14 +3,12 @@
 It becomes the ``--json`` of `tpu-console preflight`, is cached, and is read by the console, which loads no framework.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct, convert, field, to_builtins
 
-from ..findings import Finding  # noqa: TC001  verdicts are read by the types of the fields
+from ..findings import Finding
 from ..storage.keyed_store import plain_value
 
 

@@ -9,18 +9,13 @@ A comment names the sources of every figure. Where they differ, the largest coun
 real time.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from ..errors import ConsoleError, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Generation(Struct, frozen=True):

@@ -6,8 +6,6 @@ writes the messages of `engine.messages` to standard output: a ``progress`` for 
 also ends when its standard input is closed, so that it never outlives the console.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

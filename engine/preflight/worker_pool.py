@@ -1,7 +1,5 @@
 """Checks for the compiler, and compiles choices in worker processes, several in parallel if the machine allows it."""
 
-from __future__ import annotations
-
 import ctypes.util
 import json
 import os
@@ -10,9 +8,10 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -30,10 +29,6 @@ from ..storage.paths import runs_folder, user_path
 from .cache import TpuChoice, cached_verdict, compiler_versions, save_verdict
 from .inputs import batch_of
 from .result import Outcome, Verdict, from_dict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 LIMIT_S = 1800.0
 """Seconds that a choice may take: compiling the largest models of `keras.applications` takes ten minutes on two cores

@@ -1,12 +1,10 @@
 """Moves runs to a trash folder and back: ``.trash`` in the folder of the runs, so that moving is one rename."""
 
-from __future__ import annotations
-
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..runs.follower import StateReader
@@ -15,9 +13,6 @@ from ..runs.run_directory import RunDirectory, list_runs
 from ..storage.files import LinkError, inside, make_private_folder
 from ..storage.paths import runs_folder, user_path
 from .launch import RunningError, lock_run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def trash_of(folder: Path | None = None) -> Path:

@@ -5,8 +5,6 @@ nothing. Its standard input is a socket: the run comes through it, and with its 
 console is killed. With a run it is the process of `engine.process.main`, with the same environment, log and session.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -14,16 +12,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from msgspec import Struct
 
 from ..messages import start_module
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 FREE_BYTES = 4 << 30
 _NICENESS = 10
