@@ -1,14 +1,8 @@
 """The one table of the frameworks."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from .framework import Framework
 from .jax import Jax
 from .tensorflow import TensorFlow
-
-if TYPE_CHECKING:
-    from .framework import Framework
 
 FRAMEWORKS: dict[str, Framework] = {one.name: one for one in (TensorFlow(), Jax())}
 """The frameworks by Keras's names of them."""

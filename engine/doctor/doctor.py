@@ -3,26 +3,21 @@
 A check returns what it found, or None. One that needs facts that could not be read ends with `UnansweredError`.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..findings import Finding, Severity
 from ..machine.environment import DATA_HOST, LOCK, Environment, Holder
-from ..machine.install import CUDA_PLUGINS, NEW_LIBTPU, Misfit, line_in_cell, tensorflow_for
+from ..machine.install import CUDA_PLUGINS, NEW_LIBTPU, Misfit, Packages, line_in_cell, tensorflow_for
 from ..machine.place import Kind
+from ..machine.resources import Disk
 from ..storage.disk_space import size_text
-
-if TYPE_CHECKING:
-    from ..machine.install import Packages
-    from ..machine.resources import Disk
 
 Check = Callable[[Environment], Finding | list[Finding] | None]
 Facts = TypeVar("Facts")

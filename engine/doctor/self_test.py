@@ -1,24 +1,19 @@
 """The trainings of ``tpu-console doctor --train``: one small one per accelerator and backend, and what each proves."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 
 from ..config.reading import parse_config
+from ..config.run_config import RunConfig
 from ..config.values import parse_accelerator
 from ..findings import Finding, Severity
+from ..machine.devices import Hardware
 from ..runs.events import RunFailed
 from ..runs.state import RunState
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..config.run_config import RunConfig
-    from ..machine.devices import Hardware
 
 EPOCHS = 2
 _GLOBAL_BATCH = 128

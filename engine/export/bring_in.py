@@ -1,7 +1,5 @@
 """Imports the trainings of other tools as finished runs: the job of `tpu-console runs import`."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io
@@ -10,16 +8,18 @@ import math
 import re
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
 from ..errors import ConsoleError, one_line
 from ..machine.install import install_line
+from ..messages import Reporter
 from ..runs.events import EpochEnded, FitStarted, Noticed, Progress, RunFinished, RunOutcome, RunSource, RunStarted
 from ..runs.facts import conclude
 from ..runs.follower import StateReader
@@ -30,11 +30,6 @@ from ..sanitize import MOST_COUNT, MOST_METRICS, printable
 from ..storage.files import TooLargeError, inside, open_regular, read_json, read_text, write_whole
 from ..storage.paths import user_path
 from ..training.summary import summary_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ..messages import Reporter
 
 _MOST_FILES = 10_000
 _MOST_POINTS = 1_000_000

@@ -1,12 +1,10 @@
 """Writes a run as plain Keras, or its model in another format; arguments are checked before Keras is imported."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from contextlib import chdir, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..config.reading import load_config
 from ..config.trust import is_own_source
@@ -14,14 +12,12 @@ from ..config.user_code import references_of
 from ..data.kinds.table import read_record
 from ..errors import ConfigError, ConsoleError, UntrustedCodeError, one_line
 from ..jobs.trained_run import Checkpoint, open_trained
+from ..messages import Reporter
 from ..process.resume import newest_run_named
 from ..runs.follower import StateReader
 from ..runs.run_directory import find_run
 from ..storage.files import write_whole
 from ..storage.paths import check_place
-
-if TYPE_CHECKING:
-    from ..messages import Reporter
 
 _ENDINGS = {"script": ".py", "notebook": ".ipynb"}
 _FORMATS = {"savedmodel": "tf_saved_model", "tflite": "litert", "onnx": "onnx"}

@@ -4,21 +4,20 @@ How its model is made is in `keras_code`; how it is fed, compiled and trained is
 `engine.code` keeps them in strings.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from msgspec import Struct
 
-from ..code import Code, call, docstring, is_class, listed, literal, literals, write
+from ..code import Code, Imports, call, docstring, is_class, listed, literal, literals, write
 from ..config.catalog import is_user_reference
 from ..config.options import CALLBACKS, LARGEST_SHUFFLE
-from ..config.pieces import parse_piece
+from ..config.pieces import Piece, parse_piece
+from ..config.run_config import RunConfig
 from ..data.data_code import DataCode
 from ..data.kinds.kind import not_exportable
 from ..data.kinds.table import kind_of
@@ -26,17 +25,11 @@ from ..errors import ConsoleError, DataError
 from ..input.augment import augmentation_layers
 from ..input.pipeline import validation_batch
 from ..models import compile as compiling
-from ..models.build import training_phases
+from ..models.build import TrainingPhase, training_phases
 from ..runs.metrics import metric_called
+from ..runs.state import RunState
 from ..sanitize import printable
 from .keras_code import ExportedRun, model_lines, object_code, unfrozen
-
-if TYPE_CHECKING:
-    from ..code import Imports
-    from ..config.pieces import Piece
-    from ..config.run_config import RunConfig
-    from ..models.build import TrainingPhase
-    from ..runs.state import RunState
 
 _AUGMENT = '''
 

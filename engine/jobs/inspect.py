@@ -1,19 +1,19 @@
 """Inspects a dataset: its examples, their classes and sizes, bad files, and the speed of the pipeline."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Mapping
 from functools import cache
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from msgspec.structs import replace
 
 from ..config.reading import parse_config, with_changes
+from ..config.run_config import RunConfig
 from ..config.values import USUAL_BATCH
 from ..data.cached_facts import save_input_speed
 from ..data.describing import small_picture, unknown_share
@@ -23,16 +23,9 @@ from ..data.kinds.table import kind_of, load_examples
 from ..errors import ConsoleError
 from ..input.class_weights import class_totals
 from ..input.pipeline import build_pipeline
+from ..messages import Reporter
 from ..storage.files import make_private_folder
 from ..storage.paths import runs_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from ..config.run_config import RunConfig
-    from ..messages import Reporter
 
 _PICTURES = 12
 _LOOKED_AT = 40  # examples to search per image, to find one of every class
@@ -97,7 +90,7 @@ def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
     shape = examples.signature.shape
     if len(shape) != 3 or shape[-1] not in {1, 3}:
         return []
-    by_class: dict[str, list[NDArray[Any]]] = {}
+    by_class: dict[str, list[Any]] = {}
     most = min(count * _LOOKED_AT, examples.train_count or count * _LOOKED_AT)
     classes, names = examples.signature.classes, examples.class_names
     for image, label, *_ in examples.train.take(most):

@@ -1,14 +1,13 @@
 """Copies a run to its mirror and back, in a process that may load TensorFlow: nothing else can reach a bucket."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..config.reading import load_config
 from ..config.trust import check_started
 from ..errors import ConsoleError
+from ..messages import Reporter
 from ..mirror.copier import Copier, MirrorTakenError, fetch_run, newest_named
 from ..mirror.places import open_place
 from ..process.launch import lock_run
@@ -17,9 +16,6 @@ from ..runs.follower import StateReader
 from ..runs.journal import JournalWriter
 from ..runs.run_directory import RunDirectory
 from ..storage.paths import runs_folder
-
-if TYPE_CHECKING:
-    from ..messages import Reporter
 
 
 def fetch(reporter: Reporter, place: str, label: str = "") -> dict[str, Any]:

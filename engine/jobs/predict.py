@@ -3,12 +3,11 @@
 Arguments are checked before TensorFlow is imported.
 """
 
-from __future__ import annotations
-
 import csv
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,15 +15,10 @@ from ..config.catalog import is_user_reference
 from ..data.kinds.table import USER_FUNCTION, kind_of
 from ..data.predictions import NewData, Table
 from ..errors import ConsoleError
+from ..messages import Reporter
 from ..storage.files import is_disk_full, whole_file
 from ..storage.paths import check_place, user_path
-from .trained_run import open_trained
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..messages import Reporter
-    from .trained_run import Checkpoint
+from .trained_run import Checkpoint, open_trained
 
 
 def predict_with_run(

@@ -1,28 +1,23 @@
 """Reports what a run would do on TPUs that this machine lacks: from their compiler, or else from known sizes alone."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from ..config.reading import parse_config
+from ..config.run_config import RunConfig
 from ..data.download import reporting
 from ..data.examples import map_nested
 from ..data.kinds.kind import UnknownShapesError
 from ..data.kinds.table import load_examples
+from ..messages import Reporter
 from ..preflight.cache import cached_verdicts, choices_of, versions
 from ..preflight.inputs import Batch, batch_of
 from ..preflight.result import Outcome
 from ..preflight.topologies import find_topology
 from ..preflight.worker_pool import check_compiler, reach_verdicts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..config.run_config import RunConfig
-    from ..messages import Reporter
 
 
 def preflight_choices(

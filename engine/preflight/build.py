@@ -5,12 +5,11 @@ values of a weight that the model's code reads are made for that moment. A model
 real on the CPU, as every model on TensorFlow is. Neither may take more memory than this machine has.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from msgspec.structs import replace
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
 from ..compat.keras import build_from_shapes, creating_variables, without_downloads
+from ..config.run_config import RunConfig
 from ..data.examples import Input, Nested, map_nested, named_parts
 from ..data.kinds.table import train_examples_of
 from ..errors import ConsoleError, one_line
@@ -28,11 +28,6 @@ from ..models.outputs import check_labels, for_outputs, logits_activation, outpu
 from ..runs.failures import is_own_file, own_line
 from .inputs import Batch, refuse_texts
 from .result import Memory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ..config.run_config import RunConfig
 
 _ANY_STEPS = 100  # if the dataset's length is unknown: the length of the schedule is a number in the program
 _WITHOUT_IT = "Take that line out, and no weights are made."

@@ -1,16 +1,15 @@
 """Starts the training process of a run, in its own session, so that it survives the terminal; and ends it, unsaved."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..config.run_config import to_toml
+from ..config.run_config import RunConfig, to_toml
 from ..config.trust import note_start
 from ..errors import ConsoleError
 from ..machine.process_identity import Sight, look_for
@@ -21,12 +20,7 @@ from ..runs.heartbeat import LARGEST_HEARTBEAT, Liveness, liveness_of, write_hea
 from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run, require_writable
 from ..storage.files import NotAFileError, lock_file, open_private, read_json, write_whole
 from ..storage.paths import user_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..config.run_config import RunConfig
-    from .warm import WarmHost
+from .warm import WarmHost
 
 _PATIENCE_S = 5.0
 _LOOK_S = 0.1

@@ -7,8 +7,6 @@ immediately. A process that SIGTERM asked ends after 18 seconds, because its mac
 hosts have to stop together.
 """
 
-from __future__ import annotations
-
 import atexit
 import faulthandler
 import os
@@ -17,9 +15,11 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from types import FrameType
+from typing import NoReturn
 
 from ..config.reading import load_config
+from ..config.run_config import RunConfig
 from ..errors import ConfigError
 from ..runs.control import Control
 from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource
@@ -29,11 +29,6 @@ from ..runs.follower import StateReader
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.run_directory import RunDirectory, discard_leftovers
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from ..config.run_config import RunConfig
 
 OK, FAILED = 0, 1
 _STDERR = 2

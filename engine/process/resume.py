@@ -1,10 +1,11 @@
 """Resumes a run that was interrupted, in its own folder."""
 
-from __future__ import annotations
-
 import os
+import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -20,15 +21,9 @@ from ..runs.facts import conclude_killed
 from ..runs.follower import StateReader
 from ..runs.heartbeat import Liveness, liveness_of
 from ..runs.run_directory import RunDirectory, cannot_begin, is_named, list_runs
+from ..runs.state import RunState
 from ..storage.files import write_whole
 from .launch import RunningError, lock_run, start_host
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ..runs.state import RunState
 
 # Settings without which the variables of a checkpoint would have no place.
 _FIXED = ("model", "model_options.", "optimizer.name", "fine_tuning.after_epochs", "name")
