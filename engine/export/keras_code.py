@@ -1,19 +1,20 @@
 """Writes Keras objects as the code that makes them, and how a run made its model."""
 
-from __future__ import annotations
-
 import inspect
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 from msgspec import Struct, field
 
+from ..accelerators.framework import Framework
 from ..accelerators.table import framework_of
 from ..code import Brackets, Code, Imports, call, listed, literal, literals, write
 from ..compat.keras import automatic_name
 from ..config.catalog import is_user_reference
 from ..config.pieces import parse_piece
+from ..config.run_config import RunConfig
 from ..data.examples import Input, Signature, Task
 from ..data.kinds.kind import not_exportable
 from ..data.places import locate
@@ -21,19 +22,61 @@ from ..models.build import build_model
 from ..models.compile import BY_CLASS
 from ..models.pretrained import Application
 from ..models.table import MODELS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..accelerators.framework import Framework
-    from ..config.run_config import RunConfig
-    from ..runs.events import AcceleratorReady, DataReady, FitStarted
+from ..runs.events import AcceleratorReady, DataReady, FitStarted
 
 _PACKAGES = ["optimizers", "losses", "metrics", "callbacks", "initializers", "regularizers", "constraints"]
 _MODULES = {"layers": keras.layers, **{f"keras.{name}": getattr(keras, name) for name in _PACKAGES}}
 _MODULES["keras.optimizers.schedules"] = keras.optimizers.schedules
 _SIDES = {"kernel_size", "pool_size", "strides", "dilation_rate", "size"}
 """Arguments that may be one number if all sides are equal."""
+
+
+class ExportedRun(Struct):
+    """What is known of a run, and what its sections collect for the whole script."""
+
+    config: RunConfig
+    accelerator: AcceleratorReady
+    data: DataReady
+    fit: FitStarted
+    is_compiled: bool  # whether the user's function compiled the model
+    record: dict[str, Any]  # its ``inputs.json``
+    imports: Imports = field(default_factory=Imports)
+    marks: list[str] = field(default_factory=list)  # what differs from the run, in sentences
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas."""
+        return len(self.accelerator.replicas)
+
+    def keeps_batches(self, part: int) -> bool:
+        """Return whether the run kept the batches that the dataset function made, for training (0) or validation."""
+        return (self.record.get("returned") or [])[part : part + 1] == ["kept"]
+
+    @property
+    def framework(self) -> Framework:
+        """The framework that trained it."""
+        return framework_of(self.accelerator.backend)
+
+    @property
+    def by_strategy(self) -> bool:
+        """Whether a strategy of TensorFlow distributes the model."""
+        return self.framework.uses_scope(self.accelerator.accelerator, self.replicas)
+
+    def in_scope(self, lines: list[str]) -> list[str]:
+        """Return lines in the strategy's scope, if there is one."""
+        return ["with strategy.scope():", *(f"    {line}" for line in lines)] if self.by_strategy else lines
+
+    @property
+    def indent(self) -> int:
+        """By how much `in_scope` indents lines."""
+        return 4 if self.by_strategy else 0
+
+    @property
+    def needs_one_hot(self) -> bool:
+        """Whether labels become a value per class: for the loss, or for metrics that compare such values."""
+        config = self.config
+        by_class = any(parse_piece(text).name in BY_CLASS for text in config.metrics) and not self.is_compiled
+        return config.takes_shares or (by_class and config.effective_loss.startswith("sparse_"))
 
 
 def object_code(thing: Any) -> Brackets:
@@ -168,51 +211,3 @@ def unfrozen(first: int) -> list[str]:
     normalization = "    if isinstance(layer, keras.layers.BatchNormalization):"
     kept = ["for layer in base.layers:", normalization, "        layer.trainable = False"]
     return ["base.trainable = True", *frozen, *kept]
-
-
-class ExportedRun(Struct):
-    """What is known of a run, and what its sections collect for the whole script."""
-
-    config: RunConfig
-    accelerator: AcceleratorReady
-    data: DataReady
-    fit: FitStarted
-    is_compiled: bool  # whether the user's function compiled the model
-    record: dict[str, Any]  # its ``inputs.json``
-    imports: Imports = field(default_factory=Imports)
-    marks: list[str] = field(default_factory=list)  # what differs from the run, in sentences
-
-    @property
-    def replicas(self) -> int:
-        """The number of replicas."""
-        return len(self.accelerator.replicas)
-
-    def keeps_batches(self, part: int) -> bool:
-        """Return whether the run kept the batches that the dataset function made, for training (0) or validation."""
-        return (self.record.get("returned") or [])[part : part + 1] == ["kept"]
-
-    @property
-    def framework(self) -> Framework:
-        """The framework that trained it."""
-        return framework_of(self.accelerator.backend)
-
-    @property
-    def by_strategy(self) -> bool:
-        """Whether a strategy of TensorFlow distributes the model."""
-        return self.framework.uses_scope(self.accelerator.accelerator, self.replicas)
-
-    def in_scope(self, lines: list[str]) -> list[str]:
-        """Return lines in the strategy's scope, if there is one."""
-        return ["with strategy.scope():", *(f"    {line}" for line in lines)] if self.by_strategy else lines
-
-    @property
-    def indent(self) -> int:
-        """By how much `in_scope` indents lines."""
-        return 4 if self.by_strategy else 0
-
-    @property
-    def needs_one_hot(self) -> bool:
-        """Whether labels become a value per class: for the loss, or for metrics that compare such values."""
-        config = self.config
-        by_class = any(parse_piece(text).name in BY_CLASS for text in config.metrics) and not self.is_compiled
-        return config.takes_shares or (by_class and config.effective_loss.startswith("sparse_"))
