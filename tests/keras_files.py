@@ -47,7 +47,7 @@ def write_cifar(home: Path, name: str, examples: int = 10_000) -> Path:
     """Write an archive, whose path is returned; it fits with 10,000 examples in each file."""
     path = _path_of(name, home)
     members = _cifar10(examples) if name == "cifar10" else _cifar100(examples)
-    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+    with tarfile.open(path, "w:gz", compresslevel=0) as archive:
         for member, values in members.items():
             content = io.BytesIO()
             _Python2Pickler(content, protocol=2).dump(values)

@@ -139,7 +139,8 @@ def test_a_vision_transformer_trains_on_logits_with_a_custom_schedule_and_gives_
     record = {"activation": "softmax", "class_outputs": [""], "class_count": 3}
     assert record.items() <= json.loads(run.inputs.read_text(encoding="utf-8")).items()
     assert report_of(run).accuracy == pytest.approx(last.logs["val_accuracy"])
-    assert all(1 / 3 <= float(row["probability"]) <= 1 for row in Job(tmp_path)(run, "mine.py:new_colors"))
+    rows = Job(tmp_path)(run, "mine.py:new_colors")
+    assert all(1 / 3 <= float(row["probability"]) <= 1 for row in rows)
 
 
 def test_a_recommender_learns_ratings_from_pairs_of_numbers(tmp_path: Path) -> None:
