@@ -277,7 +277,7 @@ def test_a_run_s_host_is_sampled_on_the_axis_of_its_progress(tmp_path: Path) -> 
     run = prepare_run(config, tmp_path / "runs")
     thread = EngineThread(run, config, JournalWriter(run.journal), source=events.RunSource.IN_PROCESS)
     thread.start()
-    wait_until(lambda: len([s for s in all_of(run, HostSampled) if s.examples_per_s]) >= 2, "two samples")
+    wait_until(lambda: len([s for s in all_of(run, HostSampled) if s.examples_per_s]) >= 3, "three samples")
     thread.control.stop("asked by a test")
     thread.join(LIMIT_S)
     assert thread.succeeded
