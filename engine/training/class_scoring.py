@@ -145,7 +145,7 @@ def _count_classes(model: Any, output: ClassOutput, label: Any, known: int) -> i
         return None
     classes = 2 if shape[1] == 1 else shape[1]  # a single output is the probability of the second of two classes
     is_one_class = label.shape.rank == 1 or label.shape[1] in {1, classes}
-    return classes if classes > 1 and is_one_class else None
+    return classes if classes and is_one_class else None
 
 
 class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped

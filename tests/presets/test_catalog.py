@@ -7,7 +7,6 @@ import pytest
 
 from tpu_console.engine.config.catalog import DATASETS, OFFLINE_PRESETS
 from tpu_console.engine.config.reading import parse_config, with_changes
-from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.errors import ConfigError, ConsoleError
 from tpu_console.presets import catalog as presets
 from tpu_console.presets.catalog import About, all_presets, find_preset, load_preset, save_preset
@@ -24,10 +23,6 @@ def own(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def config_of(text: str) -> RunConfig:
-    return parse_config(tomllib.loads(text))
-
-
 @pytest.mark.parametrize("path", BUILTIN, ids=lambda path: str(path.stem))
 def test_every_preset_loads_and_has_a_full_description(path: Path) -> None:
     stated = tomllib.loads(path.read_text(encoding="utf-8"))["preset"]
@@ -39,15 +34,11 @@ def test_every_preset_loads_and_has_a_full_description(path: Path) -> None:
     assert preset.is_builtin
 
 
-def test_fashion_mnist_is_the_published_example() -> None:
-    config = find_preset("fashion-mnist-cnn").config
-    assert (config.batch_size, config.steps_per_epoch, config.epochs, config.validation_freq) == (1000, 60, 5, 5)
-    assert config.model_options["filters"] == [64]
-    assert (config.optimizer.name, config.optimizer.learning_rate, config.data.pixels) == ("adam", 1e-3, "raw")
-    assert config.loss == "sparse_categorical_crossentropy"
-
-
-def test_presets_of_photos_are_the_published_examples() -> None:
+def test_presets_are_the_published_examples() -> None:
+    fashion = find_preset("fashion-mnist-cnn").config
+    assert (fashion.batch_size, fashion.steps_per_epoch, fashion.epochs, fashion.validation_freq) == (1000, 60, 5, 5)
+    assert (fashion.model_options["filters"], fashion.loss) == ([64], "sparse_categorical_crossentropy")
+    assert (fashion.optimizer.name, fashion.optimizer.learning_rate, fashion.data.pixels) == ("adam", 1e-3, "raw")
     cifar, vgg = find_preset("cifar10-cnn").config, find_preset("cifar10-vgg-augmented").config
     assert (cifar.epochs, cifar.batch_size) == (20, 32)
     assert (vgg.augmentation.rotation, vgg.augmentation.translation, vgg.augmentation.flip) == (20.0, 0.2, "horizontal")
@@ -106,7 +97,7 @@ def test_a_saved_preset_is_found_and_trains_the_same(private_home: Path) -> None
 
 
 def test_a_preset_that_cannot_be_saved_is_refused(private_home: Path) -> None:
-    config = config_of(GOOD)
+    config = parse_config(tomllib.loads(GOOD))
     for name in ("", "../escape", "a b", ".hidden"):
         with pytest.raises(ConfigError, match="name: "):
             save_preset(config, name, "Mine")

@@ -180,15 +180,15 @@ def test_the_counts_survive_half_precision() -> None:
 
 
 def images(outputs: list[list[float]], labels: list[int]) -> Examples:
-    """Images of three pixels, which `image_model` answers with."""
+    """Images of a row of pixels, which `image_model` answers with."""
     pixels = np.asarray(outputs, np.float32)[:, None, :, None]
     pairs = tf.data.Dataset.from_tensor_slices((pixels, np.asarray(labels)))
-    signature = Signature(Task.CLASSES, {"x": Input((1, 3, 1))}, 3)
+    signature = Signature(Task.CLASSES, {"x": Input((1, len(outputs[0]), 1))}, 3)
     return Examples(pairs, pairs, len(labels), len(labels), signature, class_names=("ant", "bee", "cat"))
 
 
-def image_model() -> Any:
-    return compiled(keras.Sequential([keras.Input((1, 3, 1)), keras.layers.Flatten()]))
+def image_model(pixels: int = 3) -> Any:
+    return compiled(keras.Sequential([keras.Input((1, pixels, 1)), keras.layers.Flatten()]))
 
 
 def test_the_surest_mistakes_are_kept_as_pictures(recorder: Recorder) -> None:
@@ -199,6 +199,8 @@ def test_the_surest_mistakes_are_kept_as_pictures(recorder: Recorder) -> None:
     assert (found.pictures[0].height, found.pictures[0].width) == (1, 3)
     assert found.pictures[0].rgb == bytes([0] * 3 + [255] * 3 + [0] * 3)
     assert found.pictures[1].rgb[:6] == bytes([140] * 3 + [229] * 3)
+    scored(recorder, images([[0.9], [0.2], [0.4]], [0, 0, 1]), image_model(1))  # the chance of the second class
+    assert [picture.caption for picture in report_of(recorder.run).pictures] == ["0 → 1", "1 → 0"]
 
 
 @pytest.mark.parametrize(("restored", "epoch", "is_last", "is_best"), [(0, 3, True, False), (2, 2, False, True)])
