@@ -24,7 +24,7 @@ from ..config.catalog import is_user_reference
 from ..runs import events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..config.run_config import RunConfig
     from ..input.pipeline import Pipeline
@@ -134,15 +134,15 @@ class InputRate:
     def on_event(self, event: events.Event) -> None:
         """Follow an event of the run; called in the thread that writes it."""
         with self._lock:
-            found = self._found(event)
+            found = [*self._found(event)]
         for one in found:
             self._recorder.emit(one)
 
-    def _found(self, event: events.Event) -> list[events.InputMeasured | events.Alerted]:
+    def _found(self, event: events.Event) -> Iterator[events.InputMeasured | events.Alerted]:
         match event:
             case events.Progress() if self._since is not None and self._clock() - self._emitted_at >= EVENT_EVERY_S:
                 self._count()
-                return self._measured(event)
+                yield from self._measured(event)
             case events.PhaseStarted(phase=events.Phase.TRAINING) if self._since is None:
                 self._since, self._base = self._clock(), self._meter.read()
                 self._emitted_at = max(self._emitted_at, self._since)
@@ -150,8 +150,15 @@ class InputRate:
                 self._count()
                 self._since = None
             case events.EpochEnded():
-                return self._end_epoch(event)
-        return []
+                self._count()
+                yield from self._measured(event)
+                epoch, self._epoch = self._epoch, Taken()
+                is_judged = event.epoch > 1 and epoch.span_s >= _JUDGED_S
+                if is_judged and not self._advised and limit_of(epoch.share) is events.Bottleneck.INPUT:
+                    self._advised = True
+                    what = f"training waited for data in {epoch.share:.0%} of epoch {event.epoch}."
+                    text = f"The input limits the run: {what} {self._remedy(event.epoch)}"
+                    yield events.Alerted(events.AlertKind.INPUT, text, event.epoch, event.step)
 
     def _count(self) -> None:
         if self._since is None:
@@ -161,14 +168,14 @@ class InputRate:
         self._window, self._epoch = self._window + part, self._epoch + part
         self._since, self._base = now, taken
 
-    def _measured(self, event: events.Progress | events.EpochEnded) -> list[events.InputMeasured | events.Alerted]:
+    def _measured(self, event: events.Progress | events.EpochEnded) -> Iterator[events.InputMeasured]:
         window = self._window
         if not window.batches or window.span_s <= 0:
-            return []
+            return
         self._window = Taken()
         self._emitted_at = self._clock()
         limit = limit_of(window.share)
-        measured = events.InputMeasured(
+        yield events.InputMeasured(
             epoch=event.epoch,
             step=event.step,
             elapsed_s=event.elapsed_s,
@@ -178,20 +185,6 @@ class InputRate:
             limit=limit,
             remedy=self._remedy(event.epoch) if limit is events.Bottleneck.INPUT else "",
         )
-        return [measured]
-
-    def _end_epoch(self, event: events.EpochEnded) -> list[events.InputMeasured | events.Alerted]:
-        """Close an epoch; advise once in a run, when the input limited a whole epoch after the first."""
-        self._count()
-        found = self._measured(event)
-        epoch, self._epoch = self._epoch, Taken()
-        is_judged = event.epoch > 1 and epoch.span_s >= _JUDGED_S
-        if is_judged and not self._advised and limit_of(epoch.share) is events.Bottleneck.INPUT:
-            self._advised = True
-            what = f"The input limits the run: training waited for data in {epoch.share:.0%} of epoch {event.epoch}."
-            text = f"{what} {self._remedy(event.epoch)}"
-            found.append(events.Alerted(events.AlertKind.INPUT, text, event.epoch, event.step))
-        return found
 
 
 def input_remedy(config: RunConfig, data: Pipeline, accelerator: str, cores: float, epoch: int) -> str:
