@@ -19,7 +19,7 @@ from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.preflight.cache import TpuChoice
-from tpu_console.engine.preflight.result import Outcome, Verdict
+from tpu_console.engine.preflight.result import Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import PREFLIGHT, reach_verdicts
 from tpu_console.engine.storage.paths import HOME_VARIABLE
@@ -36,22 +36,16 @@ class UndecidedError(Exception):
     """The preflight could not tell."""
 
 
-def verdict_on(values: dict[str, Any], record: FunctionRecord, tpu: str) -> Verdict:
-    """Return the preflight's verdict on settings, with a dataset that gives what the record says."""
-    with TemporaryDirectory() as home:
-        os.environ[HOME_VARIABLE] = home
-        config = parse_config({"dataset": f"{MODELS}:data", "epochs": 1, **values})
-        save_function_record(config, record)
-        choices = [TpuChoice(config, find_topology(tpu))]
-        (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False, limit_s=LIMIT_S)
-    return verdict
-
-
 def compared(name: str) -> dict[str, Any]:
     """Return what the preflight and a direct compile say of a model on v5e-8."""
     values = {"model": f"{MODELS}:build", "model_options": {"name": name}, "batch_size": BATCH}
     record = FunctionRecord((Input(shape_of(name)), Input((), "int32")), (), 10, None, 0, "2026-11-22")
-    verdict = verdict_on(values, record, "v5e-8")
+    with TemporaryDirectory() as home:
+        os.environ[HOME_VARIABLE] = home
+        config = parse_config({"dataset": f"{MODELS}:data", "epochs": 1, **values})
+        save_function_record(config, record)
+        choices = [TpuChoice(config, find_topology("v5e-8"))]
+        (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False, limit_s=LIMIT_S)
     if verdict.outcome is Outcome.UNKNOWN:  # for want of memory, say: it is no result to keep
         raise UndecidedError(verdict.reason)
     command = [sys.executable, "-m", "tests.breadth.direct", name, str(BATCH)]
