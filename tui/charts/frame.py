@@ -1,11 +1,9 @@
 """A scene as rows of text: glyphs, the labels on the left, the horizontal axis, and the marks of a run below it."""
 
-from __future__ import annotations
-
 import enum
 import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -16,16 +14,11 @@ from textual.strip import Strip
 
 from tpu_console.engine.monitoring.alerts import lasting_alerts
 from tpu_console.engine.runs.events import Steering
+from tpu_console.engine.runs.state import RunState
 
 from .curve import Place
 from .legend import style_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from tpu_console.engine.runs.state import RunState
-
-    from .scene import Scene
+from .scene import Scene
 
 _FARTHEST = 8  # columns from a mark's place to where it stands if there is no room
 

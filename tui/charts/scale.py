@@ -1,21 +1,14 @@
 """How values become rows and columns, with round numbers in the middle of a cell, and the range that is shown."""
 
-from __future__ import annotations
-
 import itertools
 import math
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
-from .curve import Axis, FloatArray, IndexArray
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from .curve import Extent
+from .curve import Axis, Extent, FloatArray, IndexArray
 
 _ROUND = (1.0, 2.0, 5.0)
 # Cells of a decade that have 2 and 5 within 0.05 of a cell's middle.

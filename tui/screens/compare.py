@@ -1,17 +1,19 @@
 """The screen that compares runs: their curves, a table of results, and the settings that differ."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
+from rich.text import Text as RichText
 from textual import on, work
+from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.style import Style
 from textual.widgets import DataTable, Static
 
-from ..charts.curve import Window
-from ..charts.legend import style_of
+from tpu_console.engine.runs.run_directory import RunDirectory
+
+from ..charts.curve import Axis, Curve, Window
+from ..charts.legend import Marker, style_of
 from ..following import comparison as compared
 from ..text.cells import BEST
 from ..text.keys import bind
@@ -21,17 +23,6 @@ from ..widgets.chart_grid import ChartGrid, ChartPane, ComparedChart, compared_c
 from ..widgets.record_table import RecordTable
 from .live_charts import CHART_KEYS, CURSOR_KEYS, ChartedScreen
 from .parts import HELP, QUIT, KeysFooter, Title, console_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rich.text import Text as RichText
-    from textual.app import ComposeResult
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
-
-    from ..charts.curve import Axis, Curve
-    from ..charts.legend import Marker
 
 _LOOK_S = 2.0  # between two looks at runs that still train
 _FAINT = "$foreground 60%"

@@ -1,14 +1,14 @@
 """The live screen: shows a running or finished run from its journal."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from textual import work
+from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
+from textual.events import Resize
 from textual.message import Message
 from textual.widgets import Static
 
@@ -16,10 +16,12 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import Alerted, Phase, RunFinished, RunStarted
 from tpu_console.engine.runs.follower import Snapshot
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.storage.paths import user_path
 
 from ..charts.frame import marks_of
+from ..charts.legend import Marker
 from ..compat import write_control
 from ..following.follow import RunWatcher
 from ..following.overview import Setting, read_settings, read_traced_before
@@ -42,16 +44,6 @@ from .live_panes import LEFT, PANES, RIGHT
 from .parts import HELP, KeysFooter, after, console_of
 from .report import ReportScreen
 from .run_actions import RunControls, export, predict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from textual.app import ComposeResult
-    from textual.events import Resize
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
-
-    from ..charts.legend import Marker
 
 _SPIN_S = 0.25
 _CLOCK_S = 0.9

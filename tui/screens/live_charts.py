@@ -1,17 +1,16 @@
 """The charts of the live screen and of comparisons: their common look, window and cursor, and the keys for these."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from rich.text import Text
 from textual import on
+from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.reactive import var
@@ -29,11 +28,6 @@ from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, read_curves
 from ..widgets.system_pane import SystemPane
 from .dialogs import ValueDialog, ask_user
 from .parts import after, console_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from textual.app import ComposeResult
 
 _ZOOM_FACTOR, _PAN_SHARE = 1.25, 0.1
 _MARKERS: tuple[Marker, ...] = ("braille", "block", "ascii")

@@ -1,23 +1,18 @@
 """The panes below the charts of the live screen: the key, the data and the help of each."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct
 
+from tpu_console.engine.runs.state import RunState
+
+from ..widgets.basics import RowsPane
 from ..widgets.epoch_table import EpochTable
 from ..widgets.replica_panel import ReplicaPanel
+from ..widgets.run_header import HeaderView
 from ..widgets.side_panes import LogPane, ProfilePane, SamplesPane
 from ..widgets.system_pane import SystemPane
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tpu_console.engine.runs.state import RunState
-
-    from ..widgets.basics import RowsPane
-    from ..widgets.run_header import HeaderView
 
 
 class LivePane(Struct, frozen=True):

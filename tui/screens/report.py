@@ -1,17 +1,17 @@
 """The class report of a run: the confusion matrix as a heat map, scores per class, mistakes, and their pictures."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 from rich.text import Text
+from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
+from textual.events import DescendantFocus
 from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Static
+
+from tpu_console.engine.runs.class_report import ClassReport
 
 from ..terminal.display import AsciiOnly
 from ..text.cells import BAR
@@ -24,12 +24,6 @@ from ..text.tables import Column
 from ..widgets.basics import FactLines, PaneTabs, Row, RowsPane, ScrollingText
 from ..widgets.record_table import RecordTable
 from .parts import BACK, HELP, QUIT, KeysFooter
-
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
-    from textual.events import DescendantFocus
-
-    from tpu_console.engine.runs.class_report import ClassReport
 
 _PANES = ("matrix", "classes", "mistakes", "pictures")
 

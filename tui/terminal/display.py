@@ -1,12 +1,12 @@
 """What a terminal shows: themes, every screen in ASCII, and a call for attention by its bell."""
 
-from __future__ import annotations
-
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rich.cells import cell_len
 from rich.segment import Segment
+from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import Theme
 
@@ -15,11 +15,6 @@ from tpu_console.engine.storage.files import make_private_folder, read_text, wri
 from tpu_console.engine.storage.paths import runs_folder
 
 from .output import LOOKALIKES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from textual.color import Color
 
 _COLORS = {  # of the dark and the light theme
     "primary": ("#5ca7ff", "#0058be"),

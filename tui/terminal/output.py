@@ -1,22 +1,18 @@
 """Standard output and error: whole lines without escape codes in any encoding, Ctrl-C, and what native code prints."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from tpu_console.engine.errors import ConfigError, ConsoleError
 from tpu_console.engine.storage.files import open_private
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
 
 _SIMILAR = {
     "-": "─▔▀–—·",

@@ -1,20 +1,22 @@
 """What several widgets and screens share: texts that wrap or scroll, tabs, panes of rows, and late results."""
 
-from __future__ import annotations
-
 import textwrap
 from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
+from rich.style import Style
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.events import Click, Resize
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
+from textual.screen import Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
@@ -22,14 +24,6 @@ from textual.widgets import Static
 
 from ..text.keys import bind
 from ..text.plan_text import PlanLine, laid_out
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from rich.style import Style
-    from textual.events import Click, Resize
-    from textual.screen import Screen
-
 
 SCROLL_KEYS = [bind("up", "scroll_up"), bind("down", "scroll_down")]
 

@@ -1,13 +1,12 @@
 """The table of epochs: times, speed, learning rate and every metric, the best epoch marked."""
 
-from __future__ import annotations
-
 import itertools
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tpu_console.engine.runs.events import EpochEnded, Progress
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.runs.timing import Pace
 
@@ -16,11 +15,6 @@ from ..text.numbers import count, duration, metric, milliseconds
 from ..text.run_lines import METRIC, epoch_columns, metrics_in_order
 from ..text.tables import Column, fitting
 from .basics import Row, RowsPane
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tpu_console.engine.runs.events import EpochEnded, Progress
 
 _GAP = 1
 _EPOCH_WIDTH = 7

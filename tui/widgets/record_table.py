@@ -1,20 +1,15 @@
 """A table of records that drops its least important columns if there is too little room."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 from textual.content import Content
+from textual.events import Resize
 from textual.widgets import DataTable
 
 from ..text.keys import bind
 from ..text.tables import Column, fitting
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from textual.events import Resize
 
 _PADDING = 1  # cells on each side of a column
 _ENDS = "Go to the first or the last row."

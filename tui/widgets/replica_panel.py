@@ -1,25 +1,21 @@
 """Shows the replicas: their devices, speed and memory, or why a figure is missing."""
 
-from __future__ import annotations
-
 import textwrap
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 from rich.cells import cell_len
+
+from tpu_console.engine.runs.events import Replica, ReplicaMemory
+from tpu_console.engine.runs.state import RunState
 
 from ..text import hosts as host_text
 from ..text.cells import BAR, BAR_LEFT, FAILED, NOW, WARNING, clipped, widest
 from ..text.numbers import NONE, bar_cells, count, memory, percent
 from ..text.tables import Column, fitting
 from .basics import HostPane, Row, heat
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tpu_console.engine.runs.events import Replica, ReplicaMemory
-    from tpu_console.engine.runs.state import RunState
 
 GROUPED_FROM = 32  # replicas, from which on several hosts get one row each
 _SHORTEST_BAR, _LONGEST_BAR = 8, 24

@@ -1,11 +1,11 @@
 """Shows a host's load as sparklines on the loss chart's axis: waiting for input, processor, memory, disk."""
 
-from __future__ import annotations
-
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+
+from tpu_console.engine.runs.state import RunState
 
 from ..charts.curve import Axis, Curve, Extent, FloatArray, Mode, Series, Window
 from ..charts.scale import x_scale, x_ticks
@@ -13,11 +13,6 @@ from ..text.cells import FAILED, LEVELS, WARNING
 from ..text.hosts import WAITS, Gauge, account_of, behind_text, gauges_of, hosts_of
 from ..text.steering import mirror_text
 from .basics import HostPane, Row, heat
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tpu_console.engine.runs.state import RunState
 
 _NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 11, 16, 13
 _SCALE_FROM = 70
