@@ -138,7 +138,7 @@ def _see_through(path: Path) -> None:
 
 def _moving(path: Path) -> None:
     pictures = [Image.new("RGB", (60, 40), color) for color in ("red", "green", "blue")]
-    pictures[0].save(path, "GIF", save_all=True, append_images=pictures[1:], duration=100)
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=100)
 
 
 def damage_inside(path: Path) -> None:
@@ -192,6 +192,7 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "cut gif": (".gif", lambda path: _cut(path, "GIF")),
     "cut bmp": (".bmp", lambda path: _cut(path, "BMP")),
     "moving gif": (".gif", _moving),
+    "moving webp": (".webp", _moving),
     "corrupt png": (".png", _flipped_bits),
     "gigapixel png": (".png", lambda path: path.write_bytes(png_claiming(60_000, 50_000))),
     "gigapixel jpeg": (".jpg", lambda path: jpeg_claiming(path, 65_000, 64_000)),

@@ -177,7 +177,6 @@ class Hf(NamedKind[HfOptions]):
         return Path(HF_HUB_CACHE, f"datasets--{options.name.replace('/', '--')}")
 
     def images(self, options: HfOptions, part: Slice, use: Use) -> Any:
-        """Return encoded images, which are decoded in the size that is needed, and class numbers."""
         import datasets
         import tensorflow as tf
 

@@ -62,7 +62,6 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
     code_needs = ("classes",)
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
-        """Recognize folders with images, or such folders in train/ and in test/, val/ or the like, side by side."""
         return recognized_folders(place, is_image_name)
 
     def survey_files(self, path: Path, options: ImageFolderOptions) -> Survey:

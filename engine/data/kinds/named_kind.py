@@ -166,7 +166,7 @@ class NamedKind(base.ImageKind[OptionsT]):
 
     @abstractmethod
     def images(self, options: OptionsT, part: Slice, use: Use) -> Any:
-        """Return a `tf.data.Dataset` of encoded images and class numbers of a split that is here."""
+        """Return a `tf.data.Dataset` of encoded images, decoded later, and class numbers of a split that is here."""
 
     @abstractmethod
     def table(self, options: OptionsT, part: Slice, names: Sequence[str]) -> pd.DataFrame:

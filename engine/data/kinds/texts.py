@@ -192,7 +192,6 @@ class TextCsv(TextKind[TextCsvOptions]):
         return skimming.count_classes(path, {options.inputs: "inputs", options.label: "label"}, [options.label])
 
     def start(self, config: RunConfig, found: Survey) -> Start:
-        """Keep as many words of each text as nearly all of the first ones have."""
         options = self.options(config)
         heading, rows = first_rows(Path(locate(options.path)))
         text, label = heading.index(options.inputs), heading.index(options.label)
@@ -256,14 +255,12 @@ class TextFolder(TextKind[TextFolderOptions]):
     new_data = "a text file, a folder of them, or a table with the column {text_column}"
 
     def recognize(self, place: Path, given: Mapping[str, Any]) -> Recognized | None:
-        """Recognize folders with texts, or such folders in train/ and in test/, val/ or the like, side by side."""
         return image_files.recognized_folders(place, _is_text)
 
     def survey_files(self, path: Path, options: TextFolderOptions) -> Survey:
         return image_files.survey_folders(path, options.validation_path, _is_text, "texts", needs_both=True)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
-        """Keep as many words of each text as nearly all of the first ones have."""
         table, _, notices = self.read(self.options(config), lambda _: None, _LOOKED_AT)
         rows = [*table.itertuples(index=False, name=None)]
         start = text_start(

@@ -131,7 +131,6 @@ class Tfds(NamedKind[TfdsOptions]):
             raise DataError(what, remedy=" ".join(str(error).split())) from error
 
     def images(self, options: TfdsOptions, part: Slice, use: Use) -> Any:
-        """Return encoded images, which are decoded in the size that is needed, and class numbers."""
         (image,), label = use.inputs, use.label
         return _read(self.builder(options), part, (image, label), image).map(lambda one: (one[image], one[label]))
 

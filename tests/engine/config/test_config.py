@@ -293,6 +293,7 @@ def test_another_model_starts_from_its_own_options() -> None:
         ({"label_smoothing": 0.1}, set()),
         ({"label_smoothing": 0.1, "loss": "mean_squared_error"}, {"label_smoothing"}),
         ({"label_smoothing": 0.1, "metrics": ["sparse_categorical_accuracy"]}, {"metrics"}),
+        ({"augmentation": {"cutmix": 1.0}, "metrics": ["sparse_top_k_categorical_accuracy"]}, {"metrics"}),
         (HUB | {"fine_tuning": {"after_epochs": 1}}, set()),
         (HUB | {"fine_tuning": {"after_epochs": 1, "from_layer": 3}}, {"fine_tuning.from_layer"}),
         ({"hosts": {"count": 2, "index": 1}, "backend": "jax"}, set()),

@@ -1,9 +1,9 @@
 """What the tests of kinds share: reading data as an exported script does, and the first run on data with a name."""
 
-from __future__ import annotations
-
+import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +11,13 @@ from msgspec import to_builtins
 
 from tests.helpers import small_config
 from tpu_console.engine.code import Imports
+from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.data.examples import Examples
 from tpu_console.engine.data.kinds.formats import first_run
 from tpu_console.engine.data.kinds.table import KINDS
 from tpu_console.engine.export.script import data_code
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.data.examples import Examples
+from tpu_console.engine.jobs.inspect import inspect_dataset
+from tpu_console.engine.messages import Reporter
 
 
 def code_of(config: RunConfig, examples: Examples) -> str:
@@ -39,6 +37,11 @@ def assert_script_reads(config: RunConfig, examples: Examples, tolerance: float 
         for ours, theirs in zip(getattr(examples, part), names[part], strict=True):
             for one, other in zip(ours, theirs, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-4, atol=tolerance)
+
+
+def inspected(config: RunConfig) -> dict[str, Any]:
+    """Return what `inspect` finds out about a configuration's data."""
+    return inspect_dataset(Reporter(io.StringIO()), config.model_dump(mode="json"))
 
 
 def ask_here(kind: str, options: dict[str, Any]) -> Any:

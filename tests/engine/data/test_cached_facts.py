@@ -1,13 +1,13 @@
 """What a function gave, and how fast an input pipeline was, is cached for the same function, options and settings."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.helpers import private_mode, small_config
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.cached_facts import (
     FunctionRecord,
     Speed,
@@ -20,11 +20,6 @@ from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.kinds.table import train_examples_of
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
 
 IMAGE, LABEL = Input((12, 12, 3), "uint8"), Input((), "int64")
 RECORD = FunctionRecord((IMAGE, LABEL, Input(())), (IMAGE, LABEL), 3, 40, 16, "2026-03-01")

@@ -1,8 +1,7 @@
 """Tables of images and labels: a real competition's layout can be trained on, and what is wrong with one is named."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +10,6 @@ from tests.images import BAD_FILES, PLANT_CLASSES, smooth, write_bad, write_odd,
 from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 SHARES = "categorical_crossentropy"
 
@@ -30,13 +25,13 @@ def refusal(path: Path | str, **settings: Any) -> DataError:
     return caught.value
 
 
-def table(folder: Path, content: str | bytes, images: tuple[str, ...] = ("a", "b", "c", "d")) -> Path:
+def table(folder: Path, content: str, images: tuple[str, ...] = ("a", "b", "c", "d")) -> Path:
     """Write a table and the JPEGs it names."""
     (folder / "images").mkdir(exist_ok=True)
     for name in images:
         smooth().save(folder / "images" / f"{name}.jpg")
     path = folder / "train.csv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path.write_bytes(content.encode())
     return path
 
 
@@ -101,18 +96,23 @@ def test_names_are_found_with_and_without_their_ending(tmp_path: Path, suffix: s
     assert examples.record["suffix"] == suffix
 
 
-def test_columns_can_be_chosen(tmp_path: Path) -> None:
-    path = table(tmp_path, "label,file,source\nx,a.jpg,web\ny,b.jpg,web\nx,c.jpg,book\ny,d.jpg,web\n")
-    examples = load(path, inputs="file", label=["label"])
-    assert all_labels(examples) == [0, 0, 1, 1]
-    assert examples.record["suffix"] == ""
-
-
-def test_windows_line_ends_marks_blank_lines_and_spaces_do_no_harm(tmp_path: Path) -> None:
-    content = "\ufeffid, label\r\na, x\r\n\r\nb, y\r\nc, x \r\nd,y\r\n\r\n"
-    examples = load(table(tmp_path, content))
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (
+            "label,file,source\nx,a.jpg,web\ny,b.jpg,web\nx,c.jpg,book\ny,d.jpg,web\n",
+            {"inputs": "file", "label": ["label"]},
+        ),
+        ("\ufeffid, label\r\na, x\r\n\r\nb, y\r\nc, x \r\nd,y\r\n\r\n", {}),
+    ],
+)
+def test_columns_can_be_chosen_and_windows_line_ends_marks_blank_lines_and_spaces_do_no_harm(
+    tmp_path: Path, content: str, options: dict[str, Any]
+) -> None:
+    examples = load(table(tmp_path, content), **options)
     assert examples.class_names == ("x", "y")
     assert all_labels(examples) == [0, 0, 1, 1]
+    assert examples.record["suffix"] == ("" if options else ".jpg")
 
 
 def test_classes_can_be_given_in_their_order(tmp_path: Path) -> None:
@@ -135,22 +135,17 @@ def test_shares_are_kept_for_a_loss_that_can_learn_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "is empty"),
-        ("id,label\n", "has a header but no rows"),
         ("id\na\nb\n", "has no label column besides 'id'"),
         ("id,label\na,x\nb,\nc,y\nd,NaN\n", "2 lines: 3, 5: nothing in column 'label'"),
-        ("id,label\n" + "a,\n" * 15, "14 lines: 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 4 more: "),
         ("id,label\na,x\n,y\n", "line 3: nothing in column 'id'"),
         ("id,label\na,x\n\na,y\nb,x\n", "line 4: an image that an earlier line names too, such as 'a'"),
         ("id,label\na,x\nb,x\n", "every label in column 'label' is 'x'"),
         ("id,x,y\na,1,0\nb,,1\n", "line 3: nothing in column 'x'"),
         ("id,x,y\na,1,0\nb,yes,1\n", "line 3: 'yes' in column 'x' is not a probability between 0 and 1"),
         ("id,x,y\na,1,0\nb,1,1\n", "line 3: the probabilities of the classes add up to 2, not 1"),
-        ("id,label\na,x\nb,y,z,1\n", "line 3: 4 cells"),
-        (b"\xff\xd8\xff\xe0\0 a photo", "is not text: its byte 5 is 0x00"),
     ],
 )
-def test_a_table_that_cannot_be_used_is_named_with_the_line(tmp_path: Path, content: str | bytes, said: str) -> None:
+def test_a_table_that_cannot_be_used_is_named_with_the_line(tmp_path: Path, content: str, said: str) -> None:
     path = table(tmp_path, content)
     error = refusal(path)
     assert str(path) in error.what

@@ -1,7 +1,5 @@
 """Datasets of Kaggle by name: kagglehub itself asks a local server, which stands for Kaggle's as a proxy does."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import io
 import json
@@ -10,10 +8,10 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,9 +22,6 @@ from tpu_console.engine.data.kinds.table import known_names, load_examples, surv
 from tpu_console.engine.data.places import locate
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.storage.keyed_store import KeyedStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 NAME = "kaggle:someone/film-reviews"
 FILES = {"reviews.csv": "review,sentiment\n" + "it was good indeed,pos\nit was bad indeed,neg\n" * 20, "about.md": "x"}

@@ -1,8 +1,7 @@
 """The table of kinds: which one reads a dataset, what is a name, and what a run's record must hold."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +9,6 @@ from tests.helpers import small_config
 from tpu_console.engine.data.kinds import table
 from tpu_console.engine.data.kinds.built_in import BUILT_IN
 from tpu_console.engine.errors import DataError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_every_dataset_has_a_kind_and_any_other_name_is_a_function() -> None:

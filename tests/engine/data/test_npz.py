@@ -1,36 +1,28 @@
 """Arrays of NumPy: what is read of a file, and that a kind of dataset is known everywhere because it is one class."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+import io
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.engine.data.scripting import inspected
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import run_forked, small_config
-from tpu_console.engine.code import Imports
 from tpu_console.engine.config.reading import parse_config, valid_keys
-from tpu_console.engine.data.data_code import DataCode
-from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.kinds.formats import config_for, first_run, guess
-from tpu_console.engine.data.kinds.kind import DatasetKind
-from tpu_console.engine.data.kinds.table import KINDS, load_examples, survey
+from tpu_console.engine.data.kinds.skimming import Survey
+from tpu_console.engine.data.kinds.table import load_examples, survey
 from tpu_console.engine.errors import ConfigError, DataError
 from tpu_console.engine.export.export import export_run
-from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.preflight.inputs import batch_of
 from tpu_console.tui.forms.fields import OPTION_TABLES, fields_of, option_fields
 from tpu_console.tui.text.inspection import page
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.data.examples import Examples
-    from tpu_console.engine.data.kinds.skimming import Survey
 
 WORDS = np.array(["rose", "daisy", "tulip"])[np.arange(30) % 3]
 
@@ -159,22 +151,18 @@ def test_a_kind_is_recognized_planned_and_in_the_form(file: Path) -> None:
 @pytest.mark.slow
 def test_a_kind_is_inspected_trained_predicted_and_exported(file: Path, job: Job, tmp_path: Path) -> None:
     guessed = config_for(*guess(str(file)))
-    with (tmp_path / "messages").open("w") as messages:
-        reporter = Reporter(messages)
-        found = inspect_dataset(reporter, guessed.model_dump(mode="json"))
-        counts = [entry["train"] + entry["validation"] for entry in found["classes"]]
-        assert counts == np.bincount(np.load(file)["y"]).tolist()
-        shown = "\n".join(page("npz", guessed.data.options, found, 80))
-        assert "npz: NumPy arrays" in shown
-        wanted = first_run(str(file)).config
-        assert (wanted.name, wanted.model, wanted.batch_size) == ("mine", "mlp", 8)
-        config = small_config(dataset="npz", data=wanted.data.model_dump(mode="json"), epochs=1)
-        run = train(config, tmp_path)
-        rows = job(run, file)
-        assert len(rows) == 120
-        assert {row["label"] for row in rows} <= {"0", "1"}
-        script = tmp_path / "plain.py"
-        export_run(reporter, str(run.path), str(script), "script")
+    found = inspected(guessed)
+    counts = [entry["train"] + entry["validation"] for entry in found["classes"]]
+    assert counts == np.bincount(np.load(file)["y"]).tolist()
+    assert "npz: NumPy arrays" in "\n".join(page("npz", guessed.data.options, found, 80))
+    wanted = first_run(str(file)).config
+    assert (wanted.name, wanted.model, wanted.batch_size) == ("mine", "mlp", 8)
+    run = train(small_config(dataset="npz", data=wanted.data.model_dump(mode="json"), epochs=1), tmp_path)
+    rows = job(run, file)
+    assert len(rows) == 120
+    assert {row["label"] for row in rows} <= {"0", "1"}
+    script = tmp_path / "plain.py"
+    export_run(Reporter(io.StringIO()), str(run.path), str(script), "script")
     assert "loss:" in run_forked(script.read_text(), cwd=tmp_path)
 
 
@@ -186,12 +174,4 @@ def test_a_bad_file_of_a_kind_is_refused_with_its_sentence_everywhere(file: Path
     assert any(said in finding.text for finding in make_plan(config, Hardware()).advice)
     with pytest.raises(DataError, match=said):
         batch_of(config)
-    with (tmp_path / "messages").open("w") as messages:
-        found = inspect_dataset(Reporter(messages), config.model_dump(mode="json"))
-    assert said in found["trouble"]["what"]
-
-
-def test_that_a_kind_cannot_be_exported_is_said(file: Path) -> None:
-    config = config_for("npz", {"path": str(file)})
-    with pytest.raises(DataError, match="dataset=npz"):
-        DatasetKind.write_code(KINDS["npz"], DataCode(config, 0, {}, Imports()))
+    assert said in inspected(config)["trouble"]["what"]

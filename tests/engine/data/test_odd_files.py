@@ -1,9 +1,7 @@
 """What is no file among those of a dataset, of whatever kind: it is named, and nothing waits for it."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +9,12 @@ from tests.images import write_image_folder
 from tpu_console.engine.data.images.check import check_image
 from tpu_console.engine.data.kinds.formats import config_for, guess
 from tpu_console.engine.data.kinds.image_files import ImageFolder
+from tpu_console.engine.data.kinds.skimming import Survey
 from tpu_console.engine.data.kinds.table import KINDS, load_examples, survey
 from tpu_console.engine.data.row_files import decoded
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.tfrecord import read_bytes
 from tpu_console.engine.storage.files import NotAFileError, open_regular
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpu_console.engine.data.kinds.skimming import Survey
 
 ODD = {"pipe": "a pipe", "folder": "a folder", "zero": "a device", "full": "a device"}
 FORMATS = sorted(name for name, kind in KINDS.items() if "path" in kind.Options.model_fields)
@@ -89,20 +83,6 @@ def test_folders_named_like_images_and_loops_of_folders_are_walked_once(tmp_path
         config_for("image-folder", {"path": str(folder), "image_size": [8, 8]}), lambda _: None
     )
     assert len(source.paths) == 6
-
-
-@pytest.mark.parametrize("skip_bad", [True, False])
-def test_loading_names_images_that_are_no_files(tmp_path: Path, skip_bad: bool) -> None:
-    folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=4)
-    make(folder / "a" / "pipe.jpg", "pipe")
-    make(folder / "b" / "zero.jpg", "zero")
-    config = config_for("image-folder", {"path": str(folder), "image_size": [8, 8], "skip_bad": skip_bad})
-    if skip_bad:
-        (notice,) = load_examples(config, lambda _: None).notices
-        assert "2 of 10 images" in notice
-    else:
-        with pytest.raises(DataError, match=r"pipe\.jpg is a pipe, not a regular file; .*zero\.jpg is a device"):
-            load_examples(config, lambda _: None)
 
 
 def test_a_file_without_line_feeds_does_not_fill_the_memory(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
 """Ratings, split at random: users and items are numbered, and what each user rated is packed."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +13,6 @@ from tests.words import config, ratings, write_ratings
 from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.kinds.ratings_csv import packed, unpacked
 from tpu_console.engine.data.kinds.table import load_examples
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 ROWS = ratings(20, 30, 400)
 

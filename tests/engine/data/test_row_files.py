@@ -1,12 +1,11 @@
 """Parquet and JSON Lines, which are read as a CSV is."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -19,9 +18,6 @@ from tpu_console.engine.data.kinds.formats import config_for, first_run
 from tpu_console.engine.data.kinds.table import load_examples, survey
 from tpu_console.engine.data.row_files import UTF_8, UTF_16, WINDOWS, decoded, encoding_of
 from tpu_console.engine.errors import DataError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REVIEWS = [{"text": f"it was {word}, said\nreader {n}", "label": word} for n in range(20) for word in ("good", "bad")]
 HOUSES = [{"rooms": n % 8, "town": "ab"[n % 2], "size": n / 7 if n % 5 else None, "price": 1.5 * n} for n in range(60)]

@@ -1,10 +1,8 @@
 """The split: every class in both parts where that can be, by the seed, small classes named."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.helpers import small_config
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.split import (
     LabelScale,
     parts_of,
@@ -24,9 +23,6 @@ from tpu_console.engine.data.split import (
     stratified_split,
 )
 from tpu_console.engine.errors import DataError
-
-if TYPE_CHECKING:
-    from tpu_console.engine.config.run_config import RunConfig
 
 NAMES = tuple("abcdefghijklmnopqrst")
 

@@ -1,8 +1,8 @@
 """Data of every structure that `model.fit` takes, as a custom dataset function may return it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import datasets
 import keras
@@ -20,10 +20,6 @@ from tpu_console.engine.errors import UserCodeError
 from tpu_console.engine.input.pipeline import build_pipeline
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 X = np.arange(28, dtype="float64").reshape(7, 4)
 Y = np.arange(7)

@@ -1,10 +1,9 @@
 """Tables as people have them: which row has the names of the columns, and how long lists and names are written."""
 
-from __future__ import annotations
-
 import io
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -24,9 +23,6 @@ from tpu_console.engine.data.tables import (
     short_name,
 )
 from tpu_console.engine.errors import DataError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,16 @@
 """Datasets of TensorFlow Datasets: prepared by that package here, known before they are loaded, and trained on."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.engine.data.scripting import assert_script_reads, small, started
+from tests.engine.data.scripting import assert_script_reads, inspected, small, started
 from tests.engine.jobs.predicting import Job, train
 from tests.forks import fork
 from tests.helpers import ROOT, run_forked, wait_until
@@ -20,15 +20,9 @@ from tpu_console.engine.data.kinds.formats import UndecidedError, first_run
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
 from tpu_console.engine.errors import ConsoleError, DataError
-from tpu_console.engine.jobs.inspect import inspect_dataset
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.preflight.inputs import batch_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 tfds = pytest.importorskip("tensorflow_datasets")
 pytestmark = pytest.mark.slow
@@ -81,11 +75,10 @@ def test_images_are_planned_inspected_trained_and_predicted(prepared: Path, tmp_
     assert (plan.train_examples, plan.unit, plan.is_possible) == (24, "image", True)
     batch = batch_of(config)
     assert (batch.signature.shape, batch.signature.classes, batch.assumed) == ((20, 30, 3), 3, "")
-    with (tmp_path / "messages").open("w") as messages:
-        found = inspect_dataset(Reporter(messages), config.model_dump(mode="json"))
-        assert [entry["name"] for entry in found["classes"]] == [*LEAVES]
-        assert sum(entry["train"] + entry["validation"] for entry in found["classes"]) == 30
-        assert found["facts"]["splits"] == "train 30"
+    found = inspected(config)
+    assert [entry["name"] for entry in found["classes"]] == [*LEAVES]
+    assert sum(entry["train"] + entry["validation"] for entry in found["classes"]) == 30
+    assert found["facts"]["splits"] == "train 30"
     run = train(small(config, batch_size=4, epochs=1, model_options={"filters": [4], "hidden": [8]}), tmp_path)
     Image.new("RGB", (30, 20), (160, 160, 160)).save(tmp_path / "new.png")
     (row,) = Job(tmp_path)(run, tmp_path / "new.png")
@@ -104,15 +97,12 @@ def test_what_is_held_out_is_the_end_of_the_split_and_pixels_are_those_of_the_pa
         assert np.array_equal(pixels, example["image"])
 
 
-def test_texts_are_validated_on_their_test_split(prepared: Path) -> None:
+def test_texts_and_structured_features_are_read_and_the_label_of_two_classes_is_asked_for(prepared: Path) -> None:
     config = started("tfds:films", prepared)
     assert (config.model, config.data.options.get("inputs")) == ("text", None)
     examples = load_examples(small(config), lambda _: None)
     assert (examples.train_count, examples.validation_count, examples.class_names) == (40, 10, ("bad", "good"))
     assert_script_reads(small(config), examples)
-
-
-def test_structured_features_are_read_and_the_label_of_two_classes_is_asked_for(prepared: Path) -> None:
     with pytest.raises(UndecidedError) as asked:
         started("tfds:people", prepared)
     assert {*asked.value.question.answers} == {"age", "ship", "saved", "vip"}
@@ -160,9 +150,8 @@ print(len(images), examples.validation_count, images[0].shape)
 
 def test_shards_are_read_directly_on_a_bucket(prepared: Path, tmp_path: Path) -> None:
     with bucket(prepared, tmp_path) as (environment, asked):
-        assert (
-            run_forked(LOADS, cwd=ROOT, env=environment | {"TPU_CONSOLE_HOME": str(tmp_path)}) == "24 6 (20, 30, 3)\n"
-        )
+        said = run_forked(LOADS, cwd=ROOT, env=environment | {"TPU_CONSOLE_HOME": str(tmp_path)})
+    assert said == "24 6 (20, 30, 3)\n"
     assert any("tfrecord" in path for path in asked)
 
 

@@ -1,12 +1,12 @@
 """Shards of images: which image goes into which, the schema, and shards as a dataset, with damage that is named."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import replace, small_config
 from tests.images import PLANT_CLASSES, write_image_folder, write_plant_pathology
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.images.check import ImageFacts
 from tpu_console.engine.data.kinds.table import load_examples
@@ -23,12 +24,6 @@ from tpu_console.engine.data.kinds.tfrecord import VERSION, Schema, Shard, read_
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.tfrecord import Item, convert_dataset, manifest_of, plan_shards
 from tpu_console.engine.messages import Reporter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tpu_console.engine.config.run_config import RunConfig
 
 
 def convert(source: Path, to: Path) -> Path:
@@ -83,9 +78,10 @@ def test_both_parts_together_are_all_images_and_each_has_its_share_of_every_clas
 
 
 def test_the_order_never_changes_and_the_seed_decides_the_split(shards: Path) -> None:
-    first = load(shards)
-    assert pairs(first.train) == pairs(first.train) == pairs(load(shards).train)
-    assert set(pairs(load(shards, seed=1).train)) != set(pairs(first.train))
+    examples = load(shards)
+    first = pairs(examples.train)
+    assert pairs(examples.train) == first
+    assert {*pairs(load(shards, seed=1).train)} != {*first}
 
 
 def test_labels_belong_to_their_images(flowers: Path, shards: Path) -> None:

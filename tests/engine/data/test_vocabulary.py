@@ -1,7 +1,5 @@
 """Words and their numbers: real sentences, marks of many languages, what is unknown, and the way back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,8 +1,7 @@
 """Random changes to images: those of Keras's layers of the same names, in the pipeline or in the model."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,9 +12,6 @@ from tpu_console.engine.config.options import Augmentation
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.input import augment
 from tpu_console.engine.input.augment import Draw, augmentation_layers, augmenter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SIDE = 32
 layers = keras.layers
@@ -141,13 +137,14 @@ def numbered(count: int) -> tuple[Any, Any]:
     return np.array(images), np.eye(count, dtype=np.float32)
 
 
-def test_mixup_mixes_labels_as_it_mixes_images() -> None:
+def test_mixup_mixes_labels_and_sample_weights_as_it_mixes_images() -> None:
     images, labels = numbered(64)
-    mixed, soft = changed(Augmentation(mixup=0.4), images, labels)
+    mixed, soft, weights = changed(Augmentation(mixup=0.4), images, labels, np.arange(64, dtype=np.float32))
     assert np.allclose(soft.sum(axis=1), 1)
     assert np.allclose(mixed[:, 0, 0, 0], soft @ np.arange(64), atol=1e-3)
     assert np.ptp(mixed, axis=(1, 2, 3)).max() < 1e-3  # the same share all over an image
     assert (soft.max(axis=1) < 0.95).sum() > 10
+    assert np.allclose(weights, soft @ np.arange(64), atol=1e-3)
 
 
 def test_cutmix_mixes_labels_by_the_area_it_pastes() -> None:
@@ -157,12 +154,6 @@ def test_cutmix_mixes_labels_by_the_area_it_pastes() -> None:
     assert np.allclose(np.diag(soft), own, atol=1e-5)
     assert np.allclose(soft.sum(axis=1), 1)
     assert len(set(own)) > 32
-
-
-def test_sample_weights_are_mixed_like_labels() -> None:
-    images, labels = numbered(16)
-    _, soft, weights = changed(Augmentation(mixup=1.0), images, labels, np.arange(16, dtype=np.float32))
-    assert np.allclose(weights, soft @ np.arange(16), atol=1e-4)
 
 
 def test_draws_fill_their_range_and_do_not_depend_on_each_other() -> None:
@@ -189,9 +180,18 @@ def test_all_changes_together_keep_pixels_in_their_range() -> None:
     assert np.allclose(labels.sum(axis=1), 1)
 
 
-def test_only_color_images_can_change_color() -> None:
-    with pytest.raises(DataError, match=r"augmentation\.color needs images with 3 channels.*these have 1"):
-        augmenter(Augmentation(color=0.2), (8, 8, 1), 255.0, 1.0, seed=1)
+@pytest.mark.parametrize(
+    ("options", "shape", "said"),
+    [
+        ({"color": 0.2}, (8, 8, 1), r"augmentation\.color needs images with 3 channels.*these have 1"),
+        ({"flip": "horizontal"}, (3,), r"augmentation needs images.*\(3,\).*\[augmentation\]"),
+    ],
+)
+def test_only_images_can_be_augmented_and_only_those_in_color_can_change_it(
+    options: dict[str, Any], shape: tuple[int, ...], said: str
+) -> None:
+    with pytest.raises(DataError, match=said):
+        augmenter(Augmentation(**options), shape, 255.0, 1.0, seed=1)
 
 
 SAFE = {"flip": "both", "contrast": 0.5, "brightness": 0.5, "color": 0.5}

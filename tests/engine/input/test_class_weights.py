@@ -1,8 +1,7 @@
 """Class weights, smoothed and mixed labels, from the configuration to the compiled loss."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,14 +11,11 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from tests.helpers import all_of, run_host, small_config, the
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
-from tpu_console.engine.errors import ConfigError, DataError
+from tpu_console.engine.errors import DataError
 from tpu_console.engine.input.class_weights import training_weights
 from tpu_console.engine.input.pipeline import build_pipeline
 from tpu_console.engine.models.compile import compile_model
 from tpu_console.engine.runs.events import EpochEnded, RunFinished
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LABELS = np.repeat(np.arange(4, dtype=np.int32), [40, 8, 12, 4])
 CLASSES = 4
@@ -106,24 +102,6 @@ def test_smoothing_reaches_the_loss_and_accuracy_stays_accuracy() -> None:
     smooth = one_hot * 0.8 + 0.2 / CLASSES
     assert figures["loss"] == pytest.approx(-(smooth * np.log(probabilities)).sum(axis=1).mean(), rel=1e-4)
     assert figures["accuracy"] == pytest.approx((probabilities.argmax(axis=1) == numbers).mean())
-
-
-@pytest.mark.parametrize(
-    ("changes", "key", "message"),
-    [
-        ({"label_smoothing": 0.1, "loss": "mean_squared_error"}, "label_smoothing", "crossentropy"),
-        ({"label_smoothing": 0.1, "metrics": ["sparse_categorical_accuracy"]}, "metrics", "label_smoothing"),
-        ({"augmentation": {"cutmix": 1.0}, "metrics": ["sparse_top_k_categorical_accuracy"]}, "metrics", "'top_k_"),
-    ],
-)
-def test_settings_that_exclude_each_other_are_problems_of_the_configuration(
-    changes: dict[str, Any], key: str, message: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        small_config(**changes)
-    (problem,) = caught.value.problems
-    assert problem.key == key
-    assert message in problem.message
 
 
 @pytest.mark.slow
