@@ -1,5 +1,3 @@
-"""A real browser for tests, where one is installed."""
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

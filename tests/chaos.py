@@ -52,7 +52,6 @@ def losses(run: RunDirectory) -> list[dict[str, float]]:
 
 
 def check_same(run: RunDirectory, whole: RunDirectory, tolerance: float = 1e-5) -> None:
-    """Compare the metrics of two runs."""
     for number, (one, other) in enumerate(zip(losses(run), losses(whole), strict=True), start=1):
         assert one.keys() == other.keys()
         for name, value in other.items():
@@ -69,7 +68,6 @@ class Kills:
     to_step_s: list[float] = field(default_factory=list)  # seconds from each resume to its first step
 
     def add(self, other: Kills) -> None:
-        """Count what happened to another run, too."""
         self.moments += other.moments
         self.lost_files += other.lost_files
         self.repeated += other.repeated

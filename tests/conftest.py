@@ -1,5 +1,3 @@
-"""Fixtures and settings of all tests."""
-
 from __future__ import annotations
 
 import gc

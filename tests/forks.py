@@ -50,11 +50,9 @@ class Forked:
         self.pid = pid
 
     def poll(self) -> int | None:
-        """Return the exit code, or None while it runs."""
         return self._server.code_of(self.pid, 0.0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; return the exit code."""
         code = self._server.code_of(self.pid, timeout)
         if code is None:
             raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0.0)
@@ -67,7 +65,6 @@ class Forked:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it."""
         self.send_signal(signal.SIGKILL)
 
 

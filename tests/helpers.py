@@ -122,37 +122,31 @@ def timed_events_of(run: RunDirectory) -> list[tuple[float, Event]]:
 
 
 def events_of(run: RunDirectory) -> list[Event]:
-    """Every event of a run, in order."""
     return [event for _, event in timed_events_of(run)]
 
 
 def all_of(run: RunDirectory, kind: type[E]) -> list[E]:
-    """The events of one class, in order."""
     return [event for event in events_of(run) if isinstance(event, kind)]
 
 
 def the(run: RunDirectory, kind: type[E]) -> E:
-    """The only event of a class."""
     (event,) = all_of(run, kind)
     return event
 
 
 def checkpoint_of(run: RunDirectory) -> tuple[Path, Header]:
-    """The newest checkpoint of a run, and where it was taken."""
     found = newest_checkpoint(run)
     assert found is not None
     return found
 
 
 def report_of(run: RunDirectory) -> ClassReport:
-    """The report of a run's classes."""
     found = read_report(run)
     assert found is not None
     return found
 
 
 def has(run: RunDirectory, kind: type[object]) -> bool:
-    """Whether a run wrote an event of a class yet."""
     return bool(all_of(run, kind))
 
 
@@ -202,12 +196,10 @@ class Host:
             pytest.fail(f"{self.run.path} does not end: {self.run.log.read_text(errors='replace')[-5000:]}")
 
     def send(self, number: int) -> None:
-        """Send it a signal."""
         assert self.process is not None
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """End it, if it still runs."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -327,16 +319,13 @@ class BeatingProcess:
         os.utime(self.run.heartbeat, (at, at))
 
     def thaw(self) -> None:
-        """Let it go on."""
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it and what it started, if it still runs."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
 def private_mode(path: Path) -> int:
-    """The permission bits of a file or folder."""
     return path.stat().st_mode & 0o777

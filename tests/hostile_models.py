@@ -28,7 +28,6 @@ def run_with(model: Any, folder: Path, /, **config: Any) -> RunDirectory:
 
 
 def classifier(*layers: Any) -> Any:
-    """A model of digits with layers in front."""
     ends = [keras.layers.Flatten(), keras.layers.Dense(10, activation="softmax")]
     return keras.Sequential([keras.Input(DIGITS), *layers, *ends])
 

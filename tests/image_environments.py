@@ -78,7 +78,6 @@ class Place:
         assert changes(self.image.packages, self.packages()) == []
 
     def packages(self) -> dict[str, str]:
-        """Return what is installed."""
         return pins(self.say("pip list --format=freeze"))
 
     def say(self, line: str, *, code: int = 0) -> str:
@@ -125,7 +124,6 @@ class Place:
         return added
 
     def train(self) -> None:
-        """Train with each backend."""
         for backend in ("tensorflow", "jax"):
             if backend == "tensorflow" or "jax" in self.packages():
                 print(self.say(f"tpu-console run digits-cnn --epochs 2 --backend {backend}"), flush=True)

@@ -96,7 +96,6 @@ def smooth(height: int = 40, width: int = 60) -> Image.Image:
 
 
 def png_chunk(kind: bytes, content: bytes) -> bytes:
-    """Return one chunk of a PNG file."""
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
@@ -108,7 +107,6 @@ def png_claiming(width: int, height: int) -> bytes:
 
 
 def jpeg_claiming(path: Path, width: int, height: int) -> None:
-    """Write a small JPEG file whose header claims a size."""
     smooth().save(path, "JPEG")
     content = bytearray(path.read_bytes())
     frame = content.index(b"\xff\xc0")
@@ -201,12 +199,10 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 def write_odd(folder: Path, kind: str) -> Path:
-    """Write one of `ODD_FILES` into a folder; return its path."""
     return _write(folder, kind, ODD_FILES)
 
 
 def write_bad(folder: Path, kind: str) -> Path:
-    """Write one of `BAD_FILES` into a folder; return its path."""
     return _write(folder, kind, BAD_FILES)
 
 

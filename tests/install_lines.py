@@ -37,12 +37,10 @@ class Image:
 
 
 def pins(text: str) -> dict[str, str]:
-    """Read ``name==version`` lines."""
     return {canonicalize_name(name): version for name, version in _PIN.findall(text)}
 
 
 def read_image(path: Path) -> Image:
-    """Read a list."""
     text = path.read_text(encoding="utf-8")
     facts = dict(re.findall(r"^# (python|install): (.+)$", text, re.MULTILINE))
     environ = dict(
@@ -52,7 +50,6 @@ def read_image(path: Path) -> Image:
 
 
 def images() -> list[Image]:
-    """Read all lists."""
     return [read_image(path) for path in sorted(LISTS.glob("*.txt"))]
 
 
@@ -89,7 +86,6 @@ def build_wheel(folder: Path) -> Path:
 
 
 def main(uv: str) -> int:
-    """Resolve every line; return the exit code."""
     failed = False
     with TemporaryDirectory() as folder:
         wheel = build_wheel(Path(folder))

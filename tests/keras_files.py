@@ -28,13 +28,11 @@ def _path_of(name: str, home: Path) -> Path:
 
 
 def write_mnist(home: Path) -> None:
-    """Write ``mnist.npz``."""
     (x_train, y_train), (x_test, y_test) = _gray(60_000, 0), _gray(10_000, 1)
     np.savez(_path_of("mnist", home), x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
 
 
 def write_fashion_mnist(home: Path) -> None:
-    """Write the four idx files."""
     folder = _path_of("fashion-mnist", home).parent
     for part, count, seed in (("train", 60_000, 0), ("t10k", 10_000, 1)):
         for name, values in zip(("images-idx3", "labels-idx1"), _gray(count, seed), strict=True):

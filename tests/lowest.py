@@ -14,7 +14,6 @@ LIMIT_S = 300.0  # the first import of an old TensorFlow from a cold disk takes 
 
 
 def main(program: str) -> int:
-    """Try it; any exception is a failure."""
     warned = subprocess.run([program, "presets"], capture_output=True, text=True, check=True).stderr
     assert not warned, warned
     with TemporaryDirectory() as home:

@@ -61,7 +61,6 @@ def from_tf1(folder: Path, size: int = 32, outputs: int = 1) -> str:
 
 
 def silent(folder: Path) -> str:
-    """Save a module without anything to call."""
     tf.saved_model.save(tf.Module(), str(folder))
     return str(folder)
 

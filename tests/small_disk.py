@@ -23,7 +23,6 @@ class SmallDisk:
 
     @property
     def free(self) -> int:
-        """Bytes that are free."""
         status = os.statvfs(self.path)
         return status.f_bavail * status.f_frsize
 

@@ -1,5 +1,3 @@
-"""The benchmarks can be started by name, and their report draws the right conclusions."""
-
 import pytest
 
 from tests.bench.__main__ import ITEMS

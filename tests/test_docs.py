@@ -1,5 +1,3 @@
-"""The documentation says what the program does: generated pages are fresh, links lead somewhere, names exist."""
-
 import importlib.util
 import re
 import tomllib
@@ -110,7 +108,6 @@ def test_the_pages_for_contributors_name_files_that_exist() -> None:
 
 
 def _code(page: Path) -> str:
-    """The page's code blocks and quoted words."""
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"```.*?```", text, flags=re.DOTALL)
     quoted = re.findall(r"`[^`\n]+`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))

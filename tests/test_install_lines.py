@@ -1,5 +1,3 @@
-"""The install lines in the documentation, and the lists of packages that `make images` resolves them against."""
-
 import re
 
 import pytest

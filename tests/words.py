@@ -33,7 +33,6 @@ MODELS = {"text-pairs": "transformer", "text-csv": "text", "ratings-csv": "recom
 
 
 def config(dataset: str, path: Path | str, options: dict[str, Any] | None = None, **changes: Any) -> RunConfig:
-    """A configuration of one of `MODELS`."""
     values: dict[str, Any] = {"model": MODELS[dataset], "batch_size": 4, "epochs": 1, "accelerator": "cpu"}
     if dataset == "ratings-csv":
         values |= {"loss": "mean_squared_error", "metrics": ["root_mean_squared_error"]}

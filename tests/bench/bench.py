@@ -146,7 +146,6 @@ class Bench:
         return list_runs(self.folder / "home" / "runs")
 
     def rounds(self, full: int, quick: int = 1) -> range:
-        """Return the rounds to measure."""
         return range(quick if self.is_quick else full)
 
     def in_turn(self, rounds: range, ways: Mapping[str, Callable[[], Figure]]) -> dict[str, list[Figure]]:
@@ -173,7 +172,6 @@ class Bench:
         return done.stdout
 
     def records(self, command: Sequence[str]) -> list[dict[str, Any]]:
-        """Run a program that prints one JSON object a line, and return them."""
         return [json.loads(line) for line in self.output(command).splitlines()]
 
     def seconds(self, command: Sequence[str], **variables: str) -> float:
@@ -183,7 +181,6 @@ class Bench:
         return time.perf_counter() - began
 
     def open(self, command: Sequence[str]) -> Terminal:
-        """Run a program in a pseudo-terminal."""
         return Terminal(command, self.environment)
 
     def start_detached(self, *arguments: object) -> tuple[RunDirectory, psutil.Process]:
@@ -199,7 +196,6 @@ def journal_of(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 def end_process(process: psutil.Process) -> None:
-    """End a process that was started here."""
     with suppress(psutil.NoSuchProcess):
         process.kill()
         process.wait(10)

@@ -91,7 +91,6 @@ _THREE = "v5e-8,v3-8,v6e-8"
 
 
 def preflight(bench: Bench) -> Section:
-    """Ask the compiler about a small and a large model, then what it said before."""
     if not is_installed("libtpu"):
         row = Row("TPU compiler", "not installed: pip install 'jax[tpu]'")
         return Section("Preflight", "Left out where there is no TPU compiler.", (row,))

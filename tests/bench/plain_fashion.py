@@ -18,13 +18,11 @@ class FirstStep(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
     ended_at = 0.0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Note the time."""
         self.ended_at = self.ended_at or time.time()
         self.model.stop_training = True
 
 
 def train(callback: Any, epochs: int, steps: int) -> None:
-    """Train the model of the tutorial."""
     keras.utils.set_random_seed(1)
     (x_train, y_train), (x_test, y_test) = keras.datasets.fashion_mnist.load_data()
 
@@ -64,7 +62,6 @@ def train(callback: Any, epochs: int, steps: int) -> None:
 
 
 def main() -> None:
-    """Read the options, train, print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=60)

@@ -11,7 +11,6 @@ BATCH = 64
 
 
 def main() -> None:
-    """Read the options, and train."""
     parser = argparse.ArgumentParser()
     parser.add_argument("way", choices=("bare", "bridge"))
     parser.add_argument("--epochs", type=int, required=True)

@@ -52,7 +52,6 @@ _ROTATION_DEGREES, _SHARE, _CONTRAST = 20.0, 0.1, 0.2
 
 
 def jpeg(bench: Bench) -> Section:
-    """Read the same images in turn, in each way."""
     per_class = 800 if bench.is_quick else 1000
     folder = bench.folder / "jpeg"
     for part, count in (("train", per_class), ("validation", 2)):
@@ -153,7 +152,6 @@ _GUIDES = {"tfds-console": "console", "tfds-guide": "guide", "tfds-guide-cached"
 
 
 def tfds(bench: Bench) -> Section:
-    """Read the same dataset of TensorFlow Datasets in turn, in each way."""
     folder, count = bench.folder / "tfds", 1000 if bench.is_quick else 4000
     bench.output(bench.python("-m", "tests.bench.reading", "tfds-prepare", folder, "--count", count))
     ways = {way: lambda way=way: _read(bench, way, folder, "--epochs", 3) for way in _GUIDES}
@@ -262,7 +260,6 @@ def _peak_bytes() -> int:
 
 
 def main() -> None:
-    """Read the options, read the images, print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("way", choices=("tfds-prepare", *_READERS))
     parser.add_argument("folder", type=Path, help="with a folder train and a folder validation, of a folder a class")

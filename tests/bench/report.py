@@ -24,8 +24,6 @@ _INTRODUCTION = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure."""
-
     what: str  # what was measured
     figure: str  # with its unit
     target: str = ""  # what it is to reach; empty where there is none
@@ -33,14 +31,11 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """The row as text."""
         return self.what, self.figure, self.target + {True: " ✓", False: " **missed**", None: ""}[self.met]
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The figures of one item."""
-
     title: str
     how: str  # how they were measured
     rows: tuple[Row, ...]
@@ -87,7 +82,6 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def as_text(section: Section) -> str:
-    """Draw a section for a terminal."""
     table = [_HEADINGS, *((*row.cells[:2], row.cells[2].replace("*", "")) for row in section.rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(_HEADINGS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]

@@ -26,7 +26,6 @@ def data() -> tuple[Any, None]:
 
 
 def build(input_shape: tuple[int, ...], classes: int) -> Any:
-    """Return an uncompiled perceptron."""
     import keras
 
     dense = keras.layers.Dense
@@ -41,8 +40,6 @@ def build(input_shape: tuple[int, ...], classes: int) -> Any:
     counter = Path(os.environ[COUNTER])
 
     class Counted(keras.Sequential):  # type: ignore[misc]  # Keras is untyped
-        """Counts the steps of its train function."""
-
         train_function: Any
 
         def make_train_function(self, force: bool = False) -> None:

@@ -98,7 +98,6 @@ title = "Steps of about a millisecond"
 
 
 def measure(bench: Bench) -> Section:
-    """Let programs with each way of watching take turns."""
     preset = bench.folder / "small-steps.toml"
     preset.write_text(_PRESET, encoding="utf-8")
     one = [preset, "--set", "steps_per_execution=1"]

@@ -69,7 +69,6 @@ _START, _DOWN = b"\x12", b"\x1b[B"
 
 
 def first_step(bench: Bench) -> Section:
-    """Start both in turn."""
     ways = {
         "plain": lambda: _plain(bench),
         "console": lambda: _console(bench),
@@ -153,7 +152,6 @@ _TRAINING_S, _LIST_S, _NAME_S = 30.0, 1.0, 0.6
 
 
 def runs_list(bench: Bench) -> Section:
-    """Train one run, copy it, and list the copies."""
     home = bench.folder / "many"
     bench.output(bench.console("run", "digits-cnn"))
     trained = bench.runs[0]

@@ -15,7 +15,6 @@ _CLOSE_S = 60.0
 
 
 def measure(bench: Bench) -> Section:
-    """Train in turn, and compare the epochs after the first."""
     epochs = 3 if bench.is_quick else 7
     preset = ["fashion-mnist-cnn", "--epochs", epochs, "--set", f"steps_per_epoch={_STEPS}"]
     preset += ["--set", f"validation_freq={epochs}"]

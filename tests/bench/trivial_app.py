@@ -1,5 +1,3 @@
-"""A Textual app that shows one line."""
-
 from textual.app import App, ComposeResult
 from textual.widgets import Static
 
@@ -8,7 +6,6 @@ class Trivial(App[None]):
     """Shows one line."""
 
     def compose(self) -> ComposeResult:
-        """Lay out the line."""
         yield Static("A trivial app")
 
 

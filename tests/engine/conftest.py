@@ -1,5 +1,3 @@
-"""Fixtures of the engine's tests: runs of real models, trained once for all tests that look at them."""
-
 from __future__ import annotations
 
 import fcntl
@@ -32,7 +30,6 @@ def start(tmp_path: Path) -> Iterator[Callable[[RunConfig], Host]]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A disk of 4 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     with small_disk(folder, "4m") as small:
@@ -58,7 +55,6 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Iterator[Recorder]:
-    """A recorder of a new run."""
     run = create_run("mine", tmp_path / "runs")
     journal = JournalWriter(run.journal)
     yield Recorder(run, journal)

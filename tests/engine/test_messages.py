@@ -1,5 +1,3 @@
-"""The messages of worker processes: what a reporter writes, and what a reader makes of it."""
-
 import io
 import json
 import os

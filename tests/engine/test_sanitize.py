@@ -1,5 +1,3 @@
-"""Foreign text is made safe to show, and text that is safe already stays as it is."""
-
 from collections.abc import Callable
 from typing import Any
 

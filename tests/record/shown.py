@@ -124,7 +124,6 @@ def _call(*arguments: str, width: int | None = None) -> str:
 
 
 def plan_of(config: Any) -> str:
-    """Return the plan of a configuration on a machine without accelerators."""
     return "\n".join(plan_lines(config, make_plan(config, Hardware())))
 
 

@@ -1,5 +1,3 @@
-"""Losses, metrics, optimizers, schedules and callbacks by name."""
-
 import tomllib
 from typing import Any
 
@@ -48,14 +46,14 @@ OWN: dict[str, Any] = {"model": "mine.py:build", "model_options": {}}
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    "value",
     [
-        ("loss", "price=mae,kind=Sparse_Categorical_Crossentropy(ignore_class=0)"),
-        ("loss", '{price = "mae", kind = {name = "sparse_categorical_crossentropy", ignore_class = 0}}'),
+        "price=mae,kind=Sparse_Categorical_Crossentropy(ignore_class=0)",
+        '{price = "mae", kind = {name = "sparse_categorical_crossentropy", ignore_class = 0}}',
     ],
 )
-def test_outputs_have_a_loss_each_as_text_or_table(key: str, value: str) -> None:
-    config = with_changes(small_config(**OWN), [parse_assignment(f"{key}={value}")])
+def test_outputs_have_a_loss_each_as_text_or_table(value: str) -> None:
+    config = with_changes(small_config(**OWN), [parse_assignment(f"loss={value}")])
     assert {name: parse_piece(text) for name, text in config.losses.items()} == {
         "price": parse_piece("mean_absolute_error"),
         "kind": parse_piece("sparse_categorical_crossentropy(ignore_class=0)"),

@@ -1,5 +1,3 @@
-"""What a configuration reaches outside of its run, and which of that the user has started before."""
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Functions of the user; every failure shows the line of the user's file."""
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Values that are written as a text: accelerators and the batch that replicas share, budgets, mirrors."""
-
 import pytest
 
 from tests.helpers import small_config

@@ -242,7 +242,6 @@ def reports(training: Training) -> list[MirrorReported]:
 
 
 def epoch_there(training: Training) -> int:
-    """The epoch of the newest report."""
     return reports(training)[-1].epoch if reports(training) else 0
 
 

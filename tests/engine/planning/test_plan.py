@@ -1,5 +1,3 @@
-"""The plan of a run and advice on its configuration, before anything is loaded."""
-
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -30,12 +28,10 @@ def config(**changes: Any) -> RunConfig:
 
 
 def advice_of(hardware: Hardware = NOTHING, **changes: Any) -> dict[str, Finding]:
-    """The advice, by its text."""
     return {advice.text: advice for advice in make_plan(config(**changes), hardware).advice}
 
 
 def severity(text: str, hardware: Hardware = NOTHING, **changes: Any) -> Severity:
-    """How severe the advice that holds a text is."""
     (found,) = [advice for sentence, advice in advice_of(hardware, **changes).items() if text in sentence]
     return found.severity
 
@@ -232,7 +228,6 @@ def test_an_unused_tpu_is_reported() -> None:
 
 @pytest.fixture
 def one_core() -> Iterator[None]:
-    """Let this thread use a single core."""
     if not hasattr(os, "sched_setaffinity"):
         pytest.skip("only Linux binds a thread to a core")
     cores = os.sched_getaffinity(0)

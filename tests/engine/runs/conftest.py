@@ -1,5 +1,3 @@
-"""Fixtures of the tests of a run's folder."""
-
 from pathlib import Path
 
 import pytest
@@ -9,5 +7,4 @@ from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    """An empty run."""
     return create_run("a", tmp_path)

@@ -1,5 +1,3 @@
-"""Columns that grow: immutable to whoever holds them."""
-
 import itertools
 import math
 

@@ -1,5 +1,3 @@
-"""Every exception becomes what happened, why, and what to do."""
-
 import errno
 import os
 from collections.abc import Sequence

@@ -1,5 +1,3 @@
-"""Following a run from its directory."""
-
 import os
 
 import pytest

@@ -1,5 +1,3 @@
-"""A disk that is really full: no epoch is lost, and the disk is named."""
-
 import os
 import re
 import subprocess
@@ -34,7 +32,6 @@ def epochs_in(run: RunDirectory) -> list[int]:
 
 
 def failure(run: RunDirectory) -> RunFailed:
-    """The last event of a run that failed."""
     end = events_of(run)[-1]
     assert isinstance(end, RunFailed)
     return end

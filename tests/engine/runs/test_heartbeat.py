@@ -1,5 +1,3 @@
-"""The beat of a training process: it hears requests, and whether its run lives is judged by it, whatever clocks say."""
-
 import json
 import os
 import shutil
@@ -24,7 +22,6 @@ from tpu_console.engine.storage.files import write_whole
 
 @pytest.fixture
 def run(run: RunDirectory) -> RunDirectory:
-    """A run of this process."""
     write_heartbeat(run, os.getpid())
     return run
 
@@ -103,7 +100,6 @@ class Viewer:
 
 
 def elsewhere(run: RunDirectory) -> None:
-    """Make it a run of another machine."""
     beat = json.loads(run.heartbeat.read_text())
     write_whole(run.heartbeat, json.dumps(beat | {"host": "another-machine", "boot_id": "another"}))
 

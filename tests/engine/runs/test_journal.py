@@ -1,5 +1,3 @@
-"""The journal: what is written is read back, whatever happens to the file in between."""
-
 import json
 import math
 import os
@@ -30,7 +28,6 @@ def path(tmp_path: Path) -> Path:
 
 
 def read_all(path: Path) -> list[Record]:
-    """Every record that a new reader finds."""
     reader = JournalReader(path)
     records = []
     while more := reader.read():
@@ -39,19 +36,16 @@ def read_all(path: Path) -> list[Record]:
 
 
 def events_in(path: Path) -> list[Event | None]:
-    """Every event that a new reader finds; None for one that it does not understand."""
     return [record.event for record in read_all(path)]
 
 
 def event_of(line: bytes) -> Event | None:
-    """The event of a line that is whole."""
     record = decode(line)
     assert record is not None
     return record.event
 
 
 def messages(path: Path) -> list[str]:
-    """The messages of all notices, in order."""
     return [event.message for event in events_in(path) if isinstance(event, Noticed)]
 
 

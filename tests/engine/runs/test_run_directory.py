@@ -1,5 +1,3 @@
-"""The run directory: names, permissions, finding a run, what a killed process left, and what a person wrote on it."""
-
 import json
 import os
 from collections.abc import Callable
@@ -145,7 +143,6 @@ def test_a_journal_or_a_configuration_makes_a_folder_a_run(tmp_path: Path) -> No
 
 @pytest.fixture
 def killed(run: RunDirectory) -> RunDirectory:
-    """A run whose process was killed."""
     run.journal.touch()
     run.cache.mkdir()
     (run.cache / "train_0.data").write_bytes(b"images")

@@ -1,5 +1,3 @@
-"""How long a run took tells how long the next one will: of the same kind, on the same devices."""
-
 import json
 from pathlib import Path
 from typing import Any

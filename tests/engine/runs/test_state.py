@@ -1,5 +1,3 @@
-"""What is known of a run: one pure function over its events."""
-
 import json
 import math
 import sys
@@ -32,14 +30,12 @@ DAMAGE = [{"type": "Progress"}, *(WHOLE | wrong for wrong in WRONG)]
 
 
 def read(line: bytes) -> Record:
-    """A line as a reader of the journal gets it."""
     record = decode(line)
     assert record is not None
     return record
 
 
 def record(event: Event, at: float) -> Record:
-    """The event as a reader of the journal gets it."""
     return read(encode(event, at))
 
 

@@ -1,5 +1,3 @@
-"""Files that are written whole, and the drafts that a crash leaves behind."""
-
 import os
 from pathlib import Path
 

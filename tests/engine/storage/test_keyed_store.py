@@ -1,5 +1,3 @@
-"""Values kept between commands: checked when they are read, and never more than a bounded number."""
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

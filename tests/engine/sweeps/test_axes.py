@@ -1,5 +1,3 @@
-"""The keys of a sweep, their values and the combinations: pure rules."""
-
 from typing import Any
 
 import pytest

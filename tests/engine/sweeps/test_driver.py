@@ -1,5 +1,3 @@
-"""The process that trains the runs of a sweep, on real runs: killed at every point, it loses nothing."""
-
 import os
 from pathlib import Path
 

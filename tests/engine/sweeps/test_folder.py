@@ -1,5 +1,3 @@
-"""The folder of a sweep, and the start of the process that trains its runs."""
-
 import os
 
 import pytest

@@ -1,5 +1,3 @@
-"""Searches with Optuna: the study is shared, a trial is a run, and a bad one is pruned."""
-
 import sys
 from pathlib import Path
 from typing import Any
