@@ -22,7 +22,7 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-from tests.install_lines import Image, build_wheel, changes, images, pins
+from tests.install_lines import Image, build, changes, images, pins
 from tpu_console.engine.machine.install import TF_BUILDS
 
 LIMIT_S = 600  # the first import of TensorFlow from a cold disk takes a minute
@@ -161,7 +161,7 @@ def place_of(image: Image, uv: str) -> Iterator[Place]:
 def main(uv: str, *names: str) -> int:
     """Try the images of these names, by default all; any exception is a failure."""
     with TemporaryDirectory() as folder:
-        wheel = build_wheel(Path(folder))
+        wheel = build(Path(folder))
         for image in images():
             if names and image.name not in names:
                 continue

@@ -77,18 +77,18 @@ def resolve(image: Image, requirements: list[str], uv: str, *, constrained: bool
         return pins(found.read_text(encoding="utf-8"))
 
 
-def build_wheel(folder: Path) -> Path:
-    """Build the console's wheel into an empty folder."""
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(build, check=True, capture_output=True, cwd=LISTS.parents[1])
-    (wheel,) = folder.iterdir()
-    return wheel
+def build(folder: Path, target: str = "wheel", source: Path = LISTS.parents[1]) -> Path:
+    """Build the console's wheel, or another target from another source, into an empty folder."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
+    subprocess.run(command, check=True, capture_output=True, cwd=source)
+    (built,) = folder.iterdir()
+    return built
 
 
 def main(uv: str) -> int:
     failed = False
     with TemporaryDirectory() as folder:
-        wheel = build_wheel(Path(folder))
+        wheel = build(Path(folder))
         for image in images():
             after = resolve(image, image.requirements(wheel), uv)
             changed = changes(image.packages, after)

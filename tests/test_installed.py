@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.helpers import ROOT
+from tests.install_lines import build
 from tests.tui.terminal_driver import Terminal
 
 OWN = "WHOSE = 'mine'\n"
@@ -50,20 +50,9 @@ print(BridgeCallback.__module__)
 """
 
 
-def build(target: str, source: Path, folder: Path) -> Path:
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", folder],
-        cwd=source,
-        check=True,
-        capture_output=True,
-    )
-    (built,) = folder.iterdir()
-    return built
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+    return build(tmp_path_factory.mktemp("wheel"))
 
 
 def environment(wheel: Path, folder: Path) -> tuple[Path, Path]:
@@ -132,10 +121,10 @@ def test_the_wheel_holds_one_top_level_name(wheel: Path) -> None:
 
 
 def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    with tarfile.open(build("sdist", ROOT, tmp_path / "sdist")) as archive:
+    with tarfile.open(build(tmp_path / "sdist", "sdist")) as archive:
         archive.extractall(tmp_path / "source", filter="data")
     (source,) = (tmp_path / "source").iterdir()
-    again = build("wheel", source, tmp_path / "wheel")
+    again = build(tmp_path / "wheel", source=source)
     with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
         assert sorted(first.namelist()) == sorted(second.namelist())
 
