@@ -322,10 +322,8 @@ def test_nothing_outside_of_a_hostile_folder_is_touched_and_no_value_becomes_cod
             for use in uses:
                 before = world.snapshot(use.may_change)
                 # What is trusted may do all that its values say.
-                runs, of_models = (
-                    (led_out, models & {*led_out}) if "--trust" in use.line else (led_out + valued, models)
-                )
-                for folder in use.of(runs, sweeps, of_models):
+                runs = led_out if "--trust" in use.line else led_out + valued
+                for folder in use.of(runs, sweeps, models):
                     said = world.call(call, use, folder)
                     # A hard link is a regular file in the folder, and may be read.
                     assert folder.name.endswith("-hard") or CANARY not in said, (folder.name, said)

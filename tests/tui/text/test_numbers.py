@@ -29,12 +29,16 @@ ROWS = [["first-run", "3/30", "2026-11-20"], ["b", "12/30", ""]]
         (numbers.duration, {59.96: "1m 00s", 72: "1m 12s", 7500: "2h 05m", 97200: "1d 03h", None: "–", math.nan: "–"}),
         (numbers.clock, {0: "0:00", 42.9: "0:42", 3723: "1:02:03", 183_840: "2d 03:04", -5: "0:00"}),
         (numbers.metric, {0.98765: "0.9877", 123.456: "123.46", 1.234e-5: "1.2e-5", 0.0: "0.0000", 3.2e9: "3.2e9"}),
-        (numbers.metric, {math.nan: "NaN", -math.inf: "-inf", None: ""}),
+        (
+            numbers.metric,
+            {12.34567: "12.346", 5432.15: "5432.1", 98_765.4: "98765", math.nan: "NaN", -math.inf: "-inf"},
+        ),
         (numbers.learning_rate, {0.001: "0.001", 0.5: "0.5", 1.953e-4: "2e-4", 0.00196: "0.00196", None: ""}),
         (numbers.size, {0: "0 B", 999: "999 B", 1500: "1.5 kB", 143_656: "144 kB", 26_421_880: "26.4 MB"}),
         (numbers.gib, {31_797_248: "30.3 MiB", 15.75 * GIB: "15.75 GiB"}),
-        (numbers.flop, {12: "12 FLOP", 1.4424e12: "1.44 TFLOP"}),
+        (numbers.flop, {12: "12 FLOP", 999.6: "1 kFLOP", 1.4424e12: "1.44 TFLOP", 2e18: "2e+03 PFLOP"}),
         (numbers.percent, {37.6: "38%", None: ""}),
+        (numbers.milliseconds, {9.994: "9.99", 9.996: "10.0", 99.96: "100", None: ""}),
         (numbers.shape, {(28, None, 1): "28×?×1"}),
     ],
 )

@@ -38,7 +38,9 @@ def test_colors_are_used_if_the_terminal_has_them() -> None:
 
 @pytest.mark.parametrize("depth", [Depth.TRUE, Depth.INDEXED])
 def test_each_cell_shows_two_pixels_in_their_colors(depth: Depth) -> None:
-    screen = shown(gallery([halves()], 80, depth))
+    lines = gallery([halves()], 80, depth)
+    assert ("38;2;255;0;0" in lines[0]) == (depth is Depth.TRUE)
+    screen = shown(lines)
     cells = [[screen.buffer[row][column] for column in range(16)] for row in range(8)]
     assert {cell.data for row in cells for cell in row} == {"▀"}
     assert {(cell.fg, cell.bg) for row in cells[:4] for cell in row} == {("ff0000", "ff0000")}
