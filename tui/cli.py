@@ -3,13 +3,13 @@
 A command imports what takes longer than 50 ms when it is called, so that help and completion are fast.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,10 +21,6 @@ from tpu_console.engine.storage.paths import refusal_of, runs_folder, user_path
 from .commands import opening
 from .commands.options import PROGRAM, examples, option, preset_file_option, screen_choices, screen_options
 from .terminal.output import abandon_output, complain, complain_about
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 _FAILED, _BAD_USAGE, _INTERRUPTED = 1, 2, 130
 _TOP = {

@@ -1,15 +1,15 @@
 """Opens the full screen: here, over SSH with `tpu-console attach`, and in a browser with `tpu-console web`."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,10 +29,6 @@ from .options import (
     screen_options,
 )
 from .preset_choice import check_files
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 
 class NoTerminalError(ConsoleError):

@@ -1,15 +1,14 @@
 """Compares runs: their results, and what differs in their configurations; as text, JSON, CSV and Markdown."""
 
-from __future__ import annotations
-
 import json
 import math
 import textwrap
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter, itemgetter
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -27,9 +26,6 @@ from ..text.numbers import metric as number
 from ..text.steering import change_text
 from ..text.tables import Column, fields, in_markdown, paragraphs
 from .overview import Overview, RunReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 MARKS = "ABCDEFGHIJKLMNOPQRST"
 """Each run of a comparison has a letter, by which its curve can be recognized without color, too."""

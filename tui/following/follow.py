@@ -1,15 +1,14 @@
 """Follows a run: on standard output until it ends, as plain lines or the journal's, and in a thread for a screen."""
 
-from __future__ import annotations
-
 import math
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -29,10 +28,6 @@ from ..text import hosts, run_lines, steering
 from ..text.numbers import duration, plural, waiting_text
 from ..text.outcome import resume_command
 from ..text.tables import labelled, labelled_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 FINISHED, FAILED, INTERRUPTED = 0, 1, 130
 POLL_S = 0.2

@@ -1,10 +1,8 @@
 """Everything about one run, for `tpu-console runs show`: as lines, and as plain values."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,6 +13,8 @@ from tpu_console.engine.preflight.likely import efficiency_of
 from tpu_console.engine.runs.class_report import ClassReport, read_report
 from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.follower import LogTail
+from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sanitize import MOST_METRICS, printable
 from tpu_console.engine.storage.paths import user_path
 
@@ -29,10 +29,6 @@ from ..text.run_lines import crashed_lines, epoch_columns, failed_lines, found, 
 from ..text.steering import budget_text, mirror_text, steered_text
 from ..text.tables import Column, as_lines, as_values, fields, filled, for_json, paragraphs
 from .overview import Overview, preset_named, settings_of
-
-if TYPE_CHECKING:
-    from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.runs.state import RunState
 
 _MOST_DEVICES, _MOST_MISTAKES = 32, 5
 # How a page writes columns of epochs, for which it has more room than a screen.

@@ -1,21 +1,22 @@
 """Reads a sweep: its combinations with their runs, its speed-ups and its conclusion, as text, CSV, Markdown and SVG."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import attrgetter
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.sweeps.axes import Cell, SweptKey, cells_of, combination, parse_axes, parse_baseline, shown
 from tpu_console.engine.sweeps.driver import refusal
+from tpu_console.engine.sweeps.folder import Definition, Sweep
 from tpu_console.engine.sweeps.search import is_pruned
 
 from ..text import tables
@@ -24,15 +25,8 @@ from ..text.names import Status
 from ..text.numbers import count, duration, metric, plural
 from ..text.tables import Bar, Column, bar_chart, in_markdown, paragraphs
 from .comparison import ComparedReader, ComparedRun, Comparison, comparison_of
+from .overview import Overview
 from .run_list import epochs_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.sweeps.folder import Definition, Sweep
-
-    from .overview import Overview
 
 _SVG_CELLS = 100
 WAITING, REFUSED, PRUNED = "waiting", "refused", "pruned"

@@ -1,7 +1,5 @@
 """A sweep before it starts: what a person typed, the runs it would train, and how long they would take."""
 
-from __future__ import annotations
-
 import shlex
 
 from tpu_console.engine.config.reading import with_changes

@@ -9,8 +9,6 @@ change the picture. The background is transparent and every color can be read on
 does not know the theme of its page.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextvars
 import json
@@ -21,10 +19,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from io import BytesIO
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -40,7 +39,7 @@ from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
-from ..charts.curve import Axis, Extent, Series, extent_of
+from ..charts.curve import Axis, Curve, Extent, Series, extent_of
 from ..charts.legend import Entry, Pen, header_line, legends_of, pen_for
 from ..charts.scale import x_scale, x_ticks, y_scale, y_ticks
 from ..charts.scene import DrawnCurve, View, build_scene
@@ -52,11 +51,6 @@ from ..widgets.chart_grid import curves_of
 from ..widgets.epoch_table import columns_for
 from ..widgets.replica_panel import table_of
 from ..widgets.run_header import HeaderView, facts_row, header_rows, status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ..charts.curve import Curve
 
 REDRAW_S, _SLOWEST_S = 2.0, 8.0  # shortest and longest time between two redraws
 _SHARE = 0.05  # of one core for drawing, which may make that time longer

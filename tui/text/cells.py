@@ -1,13 +1,8 @@
 """What cells of the terminal show: symbols, and texts cut off to a width (two cells for an East Asian character)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def widest(texts: Iterable[str]) -> int:

@@ -1,7 +1,5 @@
 """Lays out the doctor's report, for the command and the screen."""
 
-from __future__ import annotations
-
 import sys
 import textwrap
 

@@ -3,27 +3,21 @@
 A figure that was not measured is None and comes with a reason.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable
 from statistics import fmean, median
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
 from tpu_console.engine.runs.curves import Curves
 from tpu_console.engine.runs.events import AcceleratorReady, Bottleneck, HostLost, InputMeasured, Replica, ReplicaMemory
+from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.runs.timing import pace, validating_share
 
 from .names import BACKENDS
 from .numbers import count, memory, percent, size, whole_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tpu_console.engine.runs.state import RunState
 
 SLOW = 0.10  # a host is marked as slow if it is at least this share below the median of all hosts
 

@@ -3,8 +3,6 @@
 Lower-case letters look and move; upper-case letters act on a run, and each asks first.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 from textual.binding import Binding
 

@@ -1,15 +1,10 @@
 """Reads ``console.log`` as messages: without native prefixes, with errors marked and framework noise set apart."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _PREFIXES = re.compile(
     r"""

@@ -1,15 +1,10 @@
 """Formats numbers, sizes, durations and lists as text, for screens and plain lines."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from tpu_console.engine.storage import disk_space
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NONE = "–"  # shown in place of a missing figure
 

@@ -3,14 +3,14 @@
 Nothing here reads the clock or the terminal: functions take a run's state and events and return lines.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.heartbeat import HeartbeatWatch
 from tpu_console.engine.runs.metrics import MetricKind
+from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
@@ -19,12 +19,6 @@ from .numbers import NONE, count, duration, learning_rate, metric, milliseconds,
 from .outcome import best_text, crash_of, efficiency_line, next_commands, output_pairs
 from .steering import mirror_facts
 from .tables import Column, labelled, labelled_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.runs.state import RunState
 
 _SOURCES: dict[str, str] = {
     events.RunSource.PROCESS: "started by tpu-console",

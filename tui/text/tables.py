@@ -1,14 +1,13 @@
 """Tables, described once by their columns and written as text, CSV, Markdown, HTML or plain values; bars; labels."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
 import re
 import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -16,9 +15,6 @@ from rich.cells import cell_len, set_cell_size
 
 from .cells import clipped, widest
 from .numbers import NONE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|~&#!])")
