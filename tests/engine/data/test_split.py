@@ -65,11 +65,6 @@ def test_of_many_small_classes_the_first_are_named(small: int, said: str) -> Non
     assert ("a, b, c, d, e, f, g, h, i, j and 5 more." in notice) == (small == 15)
 
 
-@pytest.mark.parametrize("fraction", [0.01, 0.2, 0.5, 0.99])
-def test_pairs_are_divided_whatever_the_share(fraction: float) -> None:
-    assert class_counts(np.repeat(np.arange(10), 2), config(fraction, 1)) == [[1] * 10, [1] * 10]
-
-
 @given(
     counts=st.lists(st.integers(0, 12), min_size=1, max_size=8).filter(any),
     fraction=st.floats(0.01, 0.99),

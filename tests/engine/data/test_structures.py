@@ -211,23 +211,15 @@ def test_what_fit_does_not_take_is_refused(part: Any, says: str) -> None:
         read_part(part)
 
 
-@pytest.mark.parametrize(
-    ("labels", "classes"),
-    [("number", 3), ("number[:, None]", 3), ("np.eye(4)[number]", 4), ("number / 2", 0), ("number / 2, number", 0)],
-)
-def test_classes_are_counted(labels: str, classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    code = f"import numpy as np\nnumber = np.arange(9) % 3\ndef data():\n    return number * 1.0, ({labels})\n"
-    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
-    assert load_examples(small_config(dataset="mine.py:data"), lambda _: None).signature.classes == classes
-
-
-NAMED = """
+MINE = """
 import datasets
 import numpy as np
 import tensorflow as tf
 NAMES = ["ant", "bee", "cat"]
 number = np.arange(9) % 3
+
+def labeled(form):
+    return number * 1.0, eval(form)
 
 def keras():
     part = tf.data.Dataset.from_tensor_slices((number * 1.0, number)).batch(3)
@@ -238,23 +230,10 @@ def hub():
     features = datasets.Features({"image": datasets.Image(), "kind": datasets.ClassLabel(names=NAMES)})
     rows = {"image": [np.full((4, 4, 3), n, "uint8") for n in range(9)], "kind": number}
     return datasets.Dataset.from_dict(rows, features).train_test_split(3, shuffle=False)
-"""
 
-
-def test_classes_are_named_as_keras_and_the_hub_name_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(NAMED, encoding="utf-8")
-    examples = load_examples(small_config(dataset="mine.py:keras"), lambda _: None)
-    assert examples.class_names == examples.record["class_names"] == ("ant", "bee", "cat")
-    examples = load_examples(small_config(dataset="mine.py:hub"), lambda _: None)
-    assert (examples.class_names, examples.signature.classes) == (("ant", "bee", "cat"), 3)
-    assert (examples.train_count, examples.validation_count) == (6, 3)
-    assert [int(image[0, 0, 0]) for image, _ in examples.validation] == [6, 7, 8]
-
-
-KEPT = """
-import numpy as np
-import tensorflow as tf
+def towns():
+    x = {"age": np.ones(5), "city": np.array(["a"] * 5)}
+    return x, {"price": np.ones((5, 2)), "kind": np.arange(5)}, np.ones(5)
 
 def padded():
     lengths = tf.data.Dataset.from_tensor_slices(np.array([3, 3, 3, 3, 5, 6, 7, 8, 2, 9, 1]))
@@ -271,9 +250,41 @@ def both():
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(KEPT, encoding="utf-8")
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+
+
+def loaded(name: str, **options: str) -> Examples:
+    return load_examples(small_config(dataset=f"mine.py:{name}", data={"options": options}), lambda _: None)
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [("number", 3), ("number[:, None]", 3), ("np.eye(4)[number]", 4), ("number / 2", 0), ("(number / 2, number)", 0)],
+)
+def test_classes_are_counted(labels: str, classes: int) -> None:
+    assert loaded("labeled", form=labels).signature.classes == classes
+
+
+@pytest.mark.usefixtures("mine")
+def test_classes_are_named_as_keras_and_the_hub_name_them() -> None:
+    examples = loaded("keras")
+    assert examples.class_names == examples.record["class_names"] == ("ant", "bee", "cat")
+    examples = loaded("hub")
+    assert (examples.class_names, examples.signature.classes) == (("ant", "bee", "cat"), 3)
+    assert (examples.train_count, examples.validation_count) == (6, 3)
+    assert [int(image[0, 0, 0]) for image, _ in examples.validation] == [6, 7, 8]
+
+
+@pytest.mark.usefixtures("mine")
+def test_the_plan_knows_the_structure_in_words() -> None:
+    assert loaded("towns").signature.structure == {"age": (), "city": ()}
+    record = function_record_of(small_config(dataset="mine.py:towns"))
+    assert record is not None
+    structure = "inputs age (float32), city (string); labels price 2 (float32), kind (int64); sample weight (float32)"
+    assert record.structure == structure
 
 
 def pipeline_of(name: str, batch_size: int, replicas: int = 1) -> Any:
@@ -281,7 +292,7 @@ def pipeline_of(name: str, batch_size: int, replicas: int = 1) -> Any:
     return build_pipeline(load_examples(config, lambda _: None), config, replicas)
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("mine")
 @pytest.mark.parametrize("name", ["padded", "ragged"])
 @pytest.mark.parametrize("batch_size", [0, 8])
 def test_batches_of_different_lengths_stay_as_they_are(name: str, batch_size: int) -> None:
@@ -294,7 +305,7 @@ def test_batches_of_different_lengths_stay_as_they_are(name: str, batch_size: in
     assert bool(data.examples.notices) == (batch_size > 0)
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("mine")
 def test_other_batches_are_made_if_a_size_is_asked_for_and_validation_keeps_its_own() -> None:
     asked, as_it_is, shared = pipeline_of("both", 8), pipeline_of("both", 0), pipeline_of("both", 0, replicas=2)
     sizes = [[len(y) for _, y in data.train.take(data.steps_per_epoch)] for data in (asked, as_it_is, shared)]
@@ -304,21 +315,3 @@ def test_other_batches_are_made_if_a_size_is_asked_for_and_validation_keeps_its_
     assert {len(y) % 2 for _, y in shared.validation} == {0}
     plan = make_plan(small_config(dataset="mine.py:both", batch_size=0), Hardware())
     assert (plan.replica_batch, plan.steps_per_epoch, plan.images_per_epoch) == (4, 6, None)
-
-
-def test_the_plan_knows_the_structure_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(
-        "import numpy as np\n"
-        "def data():\n"
-        "    x = {'age': np.ones(5), 'city': np.array(['a'] * 5)}\n"
-        "    return x, {'price': np.ones((5, 2)), 'kind': np.arange(5)}, np.ones(5)\n",
-        encoding="utf-8",
-    )
-    config = small_config(dataset="mine.py:data")
-    examples = load_examples(config, lambda _: None)
-    assert examples.signature.structure == {"age": (), "city": ()}
-    record = function_record_of(config)
-    assert record is not None
-    structure = "inputs age (float32), city (string); labels price 2 (float32), kind (int64); sample weight (float32)"
-    assert record.structure == structure

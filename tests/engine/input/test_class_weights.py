@@ -109,7 +109,7 @@ def test_a_run_with_everything_on_learns_on_several_replicas(tmp_path: Path) -> 
     config = small_config(
         accelerator="sim:2",
         batch_size=32,
-        epochs=5,
+        epochs=3,
         model_options={"hidden": [64]},
         label_smoothing=0.05,
         class_weight="balanced",
@@ -117,4 +117,4 @@ def test_a_run_with_everything_on_learns_on_several_replicas(tmp_path: Path) -> 
     )
     run = run_host(config, tmp_path)
     assert the(run, RunFinished).outcome == "completed"
-    assert all_of(run, EpochEnded)[-1].logs["val_accuracy"] > 0.6
+    assert all_of(run, EpochEnded)[-1].logs["val_accuracy"] > 0.5
