@@ -41,11 +41,10 @@ def write_fashion_mnist(home: Path) -> None:
                 file.write(header + values.tobytes())
 
 
-def write_cifar(home: Path, name: str, examples: int = 10_000) -> Path:
-    """Write an archive, whose path is returned; it fits with 10,000 examples in each file."""
-    path = _path_of(name, home)
-    members = _cifar10(examples) if name == "cifar10" else _cifar100(examples)
-    with tarfile.open(path, "w:gz", compresslevel=0) as archive:
+def write_cifar(home: Path, name: str) -> None:
+    """Write an archive."""
+    members = _cifar10() if name == "cifar10" else _cifar100()
+    with tarfile.open(_path_of(name, home), "w:gz", compresslevel=0) as archive:
         for member, values in members.items():
             content = io.BytesIO()
             _Python2Pickler(content, protocol=2).dump(values)
@@ -53,7 +52,6 @@ def write_cifar(home: Path, name: str, examples: int = 10_000) -> Path:
             info.size = content.tell()
             content.seek(0)
             archive.addfile(info, content)
-    return path
 
 
 class _Python2Pickler(pickle._Pickler):
@@ -68,19 +66,19 @@ class _Python2Pickler(pickle._Pickler):
     dispatch = pickle._Pickler.dispatch | {bytes: save_text}  # type: ignore[assignment]
 
 
-def _cifar10(examples: int) -> dict[str, dict[bytes, Any]]:
+def _cifar10() -> dict[str, dict[bytes, Any]]:
     folder, files = "cifar-10-batches-py", dict[str, dict[bytes, Any]]()
     for number, name in enumerate([*(f"data_batch_{index}" for index in range(1, 6)), "test_batch"]):
-        data, labels = _colored(examples, 10, number)
+        data, labels = _colored(10_000, 10, number)
         files[f"{folder}/{name}"] = {b"batch_label": name.encode(), b"labels": labels.tolist(), b"data": data}
     names = [name.encode() for name in CLASS_NAMES["cifar10"]]
     files[f"{folder}/batches.meta"] = {b"label_names": names, b"num_cases_per_batch": 10_000, b"num_vis": 3072}
     return files
 
 
-def _cifar100(examples: int) -> dict[str, dict[bytes, Any]]:
+def _cifar100() -> dict[str, dict[bytes, Any]]:
     files = dict[str, dict[bytes, Any]]()
-    for number, (name, count) in enumerate({"train": 5 * examples, "test": examples}.items()):
+    for number, (name, count) in enumerate({"train": 50_000, "test": 10_000}.items()):
         data, labels = _colored(count, 100, number)
         coarse = (labels // 5).tolist()
         files[f"cifar-100-python/{name}"] = {b"fine_labels": labels.tolist(), b"coarse_labels": coarse, b"data": data}

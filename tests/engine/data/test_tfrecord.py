@@ -62,34 +62,26 @@ def pairs(dataset: Any) -> list[tuple[bytes, int]]:
     return [(image.tobytes(), int(label)) for image, label in dataset.as_numpy_iterator()]
 
 
-def test_both_parts_together_are_all_images_and_each_has_its_share_of_every_class(shards: Path) -> None:
+def test_both_parts_together_are_all_images_with_their_labels_and_the_seed_decides_the_split(
+    flowers: Path, shards: Path
+) -> None:
     examples = load(shards)
     train, validation = pairs(examples.train), pairs(examples.validation)
     assert (len(train), len(validation)) == (examples.train_count, examples.validation_count) == (96, 24)
     assert (int(examples.train.cardinality()), int(examples.validation.cardinality())) == (96, 24)
     assert Counter(label for _, label in train) == {0: 32, 1: 32, 2: 32}
     assert Counter(label for _, label in validation) == {0: 8, 1: 8, 2: 8}
-    assert len({image for image, _ in train + validation}) == 120
+    files = sorted(flowers.glob("*/*.jpg"))
+    decoded = {tf.io.decode_jpeg(path.read_bytes()).numpy().tobytes(): path.parent.name for path in files}
+    assert {image: examples.class_names[label] for image, label in train + validation} == decoded
+    assert len(decoded) == 120
+    assert pairs(examples.train) == train  # in the same order
+    assert {*pairs(load(shards, seed=1).train)} != {*train}
     assert examples.train.element_spec == (tf.TensorSpec((32, 32, 3), tf.uint8), tf.TensorSpec((), tf.int32))
     assert (examples.signature.task, examples.signature.shape) == (Task.CLASSES, (32, 32, 3))
     assert examples.class_names == ("daisy", "rose", "tulip")
     assert examples.record["class_counts"] == {"train": [32, 32, 32], "validation": [8, 8, 8]}
     assert json.loads(json.dumps(examples.record)) == examples.record
-
-
-def test_the_order_never_changes_and_the_seed_decides_the_split(shards: Path) -> None:
-    examples = load(shards)
-    first = pairs(examples.train)
-    assert pairs(examples.train) == first
-    assert {*pairs(load(shards, seed=1).train)} != {*first}
-
-
-def test_labels_belong_to_their_images(flowers: Path, shards: Path) -> None:
-    files = sorted(flowers.glob("*/*.jpg"))
-    decoded = {tf.io.decode_jpeg(path.read_bytes()).numpy().tobytes(): path.parent.name for path in files}
-    examples = load(shards)
-    found = pairs(examples.train) + pairs(examples.validation)
-    assert {image: examples.class_names[label] for image, label in found} == decoded
 
 
 def test_shares_stay_shares_and_are_refused_for_a_loss_that_wants_class_numbers(tmp_path: Path) -> None:
