@@ -32,13 +32,19 @@ def write_mnist(home: Path) -> None:
     np.savez(_path_of("mnist", home), x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
 
 
+def write_idx(path: Path, values: Any) -> None:
+    """Write bytes of any shape as an idx file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(header + values.tobytes())
+
+
 def write_fashion_mnist(home: Path) -> None:
     folder = _path_of("fashion-mnist", home).parent
     for part, count, seed in (("train", 60_000, 0), ("t10k", 10_000, 1)):
         for name, values in zip(("images-idx3", "labels-idx1"), _gray(count, seed), strict=True):
-            header = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
-            with gzip.open(folder / f"{part}-{name}-ubyte.gz", "wb", compresslevel=1) as file:
-                file.write(header + values.tobytes())
+            write_idx(folder / f"{part}-{name}-ubyte.gz", values)
 
 
 def write_cifar(home: Path, name: str) -> None:

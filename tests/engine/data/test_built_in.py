@@ -1,8 +1,6 @@
 """Built-in datasets: what is damaged or cannot be fetched is named, with the file to delete or to put there."""
 
-import gzip
 import json
-import struct
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -14,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import ROOT, replace, run_forked, small_config
-from tests.keras_files import ACCEPT, write_cifar
+from tests.keras_files import ACCEPT, write_cifar, write_idx
 from tests.servers import local_server
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.data.download import Arrived, Download, fetch_file
@@ -29,15 +27,6 @@ def keras_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "keras"
     monkeypatch.setenv("KERAS_HOME", str(home))
     return home
-
-
-def idx(path: Path, shape: tuple[int, ...], largest: int) -> None:
-    """Write random bytes as an idx file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    values = np.random.default_rng(len(shape)).integers(0, largest, shape, dtype=np.uint8)
-    header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(header + values.tobytes())
 
 
 LOAD = """
@@ -123,7 +112,7 @@ def test_a_damaged_file_is_named_with_what_to_do(
     if dataset == "mnist":
         np.savez(path, x_train=np.zeros((60, 28, 28), np.uint8))
     else:
-        idx(path, (50,), 10)
+        write_idx(path, np.arange(50, dtype=np.uint8))
     path.write_bytes(damaged(path.read_bytes()))
     with pytest.raises(DataError) as caught:
         load_examples(small_config(dataset=dataset), lambda _: None)
@@ -141,8 +130,8 @@ def test_every_class_has_a_unique_name() -> None:
 def test_files_with_another_number_of_images_are_refused(keras_home: Path) -> None:
     folder = keras_home / "datasets" / "fashion-mnist"
     for name, count, labels in (("train", 590, 600), ("t10k", 100, 100)):
-        idx(folder / f"{name}-images-idx3-ubyte.gz", (count, 28, 28), 256)
-        idx(folder / f"{name}-labels-idx1-ubyte.gz", (labels,), 10)
+        write_idx(folder / f"{name}-images-idx3-ubyte.gz", np.zeros((count, 28, 28), np.uint8))
+        write_idx(folder / f"{name}-labels-idx1-ubyte.gz", np.zeros(labels, np.uint8))
     error = load("fashion-mnist", keras_home)
     assert "fashion-mnist are damaged" in error["what"]
     assert f"Delete {folder}" in error["remedy"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.images import smooth, write_image_folder, write_plant_pathology
-from tests.words import write_text_folder
+from tests.words import ratings, write_pairs, write_ratings, write_text_folder
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.formats import config_for
 from tpu_console.engine.data.kinds.skimming import (
@@ -44,13 +44,6 @@ def reviews(path: Path, positive: int = 30, negative: int = 70) -> Path:
     return path
 
 
-def ratings(path: Path, separator: str = ",") -> Path:
-    rows = [(str(n % 20), str(n * 7 % 50), str(n % 10 / 2), str(n)) for n in range(500)]
-    heading = [("userId", "movieId", "rating", "timestamp")] if separator == "," else []
-    path.write_text("\r\n".join(map(separator.join, [*heading, *rows])) + "\r\n")
-    return path
-
-
 def photos(folder: Path) -> Path:
     """Write images, and what is none of them: hidden files, other files, and an empty folder."""
     write_image_folder(folder / "validation", per_class=2)
@@ -73,18 +66,13 @@ def write_arrays(path: Path) -> Path:
     return path
 
 
-def pairs(path: Path, count: int = 100) -> Path:
-    path.write_text("".join(f"word {n}.\tWort {n}.\tCC-BY\n" for n in range(count)), encoding="utf-8")
-    return path
-
-
 MADE: dict[str, Callable[[Path], Path]] = {
     "image-csv": lambda folder: write_plant_pathology(folder, 7),
     "image-folder": photos,
     "text-csv": lambda folder: reviews(folder / "reviews.csv"),
     "text-folder": lambda folder: write_text_folder(folder / "texts", 15),
-    "text-pairs": lambda folder: pairs(folder / "pairs.txt"),
-    "ratings-csv": lambda folder: ratings(folder / "ratings.csv"),
+    "text-pairs": lambda folder: write_pairs(folder / "pairs.txt", 100),
+    "ratings-csv": lambda folder: write_ratings(folder / "ratings.csv", ratings(20, 30, 400)),
     "table-csv": lambda folder: numbers(folder / "numbers.csv"),
     "npz": lambda folder: write_arrays(folder / "arrays.npz"),
 }
@@ -109,9 +97,8 @@ def test_the_plan_counts_what_the_loader_returns(dataset: str, tmp_path: Path) -
         given = {"path": str(path), "validation_path": str(tmp_path / "validation")}
         assert (train, counted_and_loaded(dataset, given)) == (18, (28, 6))
     elif dataset == "ratings-csv":
-        assert [counted_and_loaded(dataset, {"path": str(ratings(path, mark))})[0] for mark in ("\t", "::")] == [
-            train
-        ] * 2
+        older = write_ratings(tmp_path / "ratings.dat", ratings(20, 30, 400))  # without a header
+        assert counted_and_loaded(dataset, {"path": str(older)})[0] == train
 
 
 @pytest.mark.parametrize(
@@ -196,9 +183,7 @@ def test_a_missing_file_names_the_places_that_were_searched(tmp_path: Path, monk
     plan = make_plan(config_for("text-pairs", {"path": "spa.txt"}), Hardware())
     assert not plan.is_possible
     assert plan.advice[0].key == "data.options.path"
-    place = tmp_path / "keras" / "datasets"
-    place.mkdir(parents=True)
-    pairs(place / "spa.txt", 10)
+    write_pairs(tmp_path / "keras" / "datasets" / "spa.txt", 10)
     assert surveyed("text-pairs", "spa.txt").total == 10
 
 
