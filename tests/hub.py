@@ -6,12 +6,11 @@ import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.servers import local_server, send_half
+from tests.servers import Answering, local_server
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -27,7 +26,7 @@ def hub(name: str, folder: Path, halved: Collection[str] = ()) -> Iterator[tuple
         yield address, fetched
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     protocol_version = "HTTP/1.1"
 
     def __init__(self, name: str, folder: Path, fetched: list[str], halved: Collection[str], *arguments: Any) -> None:
@@ -75,26 +74,13 @@ class _Handler(BaseHTTPRequestHandler):
             first, last = int(asked[1]), min(int(asked[2] or last), last)
         part = {"Content-Range": f"bytes {first}-{last}/{len(content)}"} if asked else {}
         headers = {"ETag": f'"{_oid(name)}"', "X-Repo-Commit": _COMMIT, "Accept-Ranges": "bytes", **part}
-        self._answer(206 if asked else 200, content[first : last + 1], headers, is_half=name in self._halved)
+        self.answer(content[first : last + 1], 206 if asked else 200, headers, is_half=name in self._halved)
 
     def _json(self, value: Any) -> None:
-        self._answer(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
+        self.answer(json.dumps(value).encode(), headers={"Content-Type": "application/json"})
 
     def _missing(self) -> None:
-        self._answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": _COMMIT})
-
-    def _answer(self, status: int, content: bytes, headers: dict[str, str], *, is_half: bool = False) -> None:
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD" and is_half:
-            send_half(self, content)
-        elif self.command != "HEAD":
-            self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        self.answer(b"", 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": _COMMIT})
 
 
 def _oid(name: str) -> str:

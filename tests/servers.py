@@ -3,7 +3,7 @@
 import json
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,12 +26,26 @@ def local_server(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str
         thread.join(10)
 
 
-def send_half(handler: BaseHTTPRequestHandler, content: bytes) -> None:
-    """Send the first half of a file, and wait until the client is gone."""
-    handler.wfile.write(content[: len(content) // 2])
-    with suppress(OSError):
-        handler.connection.recv(1)
-    handler.close_connection = True
+class Answering(BaseHTTPRequestHandler):
+    """Answers without a line on standard error."""
+
+    def answer(
+        self, content: bytes, status: int = 200, headers: Mapping[str, object] | None = None, *, is_half: bool = False
+    ) -> None:
+        """Send an answer, or its first half, after which it waits until the client is gone."""
+        self.send_response(status)
+        for name, value in {"Content-Length": len(content), **(headers or {})}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        if self.command != "HEAD":
+            with suppress(OSError):  # a client may look at the head of an answer and ask for a part of it
+                self.wfile.write(content[: len(content) // 2] if is_half else content)
+                if is_half:
+                    self.connection.recv(1)
+            self.close_connection = self.close_connection or is_half
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 @contextmanager
@@ -51,7 +65,7 @@ def bucket(folder: Path, scratch: Path) -> Iterator[tuple[dict[str, str], list[s
     context.load_cert_chain(certificate, key)
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         protocol_version = "HTTP/1.1"
 
         def do_CONNECT(self) -> None:
@@ -66,17 +80,17 @@ def bucket(folder: Path, scratch: Path) -> Iterator[tuple[dict[str, str], list[s
             path, wanted = unquote(url.path), parse_qs(url.query)
             asked.append(path)
             if path.rstrip("/").endswith("/b/bucket"):
-                self._answer(b"{}")
+                self.answer(b"{}")
             elif path.endswith("/b/bucket/o"):
-                self._answer(json.dumps(self._listed(wanted.get("prefix", [""])[0], "delimiter" in wanted)).encode())
+                self.answer(json.dumps(self._listed(wanted.get("prefix", [""])[0], "delimiter" in wanted)).encode())
             elif not (file := folder / path.partition("/o/" if "/b/" in path else "/bucket/")[2]).is_file():
-                self._answer(b"", 404)
+                self.answer(b"", 404)
             elif "/b/" in path:
-                self._answer(json.dumps(_metadata(file)).encode())
+                self.answer(json.dumps(_metadata(file)).encode())
             else:
                 first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
                 content = file.read_bytes()
-                self._answer(content[int(first) : int(last or len(content)) + 1], 206 if content else 200)
+                self.answer(content[int(first) : int(last or len(content)) + 1], 206 if content else 200)
 
         def _listed(self, prefix: str, in_folder: bool) -> dict[str, Any]:
             names = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file()]
@@ -85,15 +99,6 @@ def bucket(folder: Path, scratch: Path) -> Iterator[tuple[dict[str, str], list[s
             folders = {f"{prefix}{first}/": None for first, slash, _ in rest.values() if slash} if in_folder else {}
             items = [name for name in names if not (in_folder and rest[name][1])]
             return {"items": [{"name": n, **_metadata(folder / n)} for n in items], "prefixes": [*folders]}
-
-        def _answer(self, content: bytes, status: int = 200) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            pass
 
     with local_server(Handler) as address:
         yield (

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from tests.helpers import ROOT, replace, run_forked, small_config
 from tests.keras_files import ACCEPT, write_cifar, write_idx
-from tests.servers import local_server
+from tests.servers import Answering, local_server
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.data.download import Arrived, Download, fetch_file
 from tpu_console.engine.data.kinds.built_in import CLASS_NAMES
@@ -183,17 +182,12 @@ def test_a_download_goes_on_where_it_stopped_and_leaves_nothing_that_is_damaged(
     content = np.random.default_rng(0).bytes(400_000)
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self) -> None:
             asked.append(self.headers["Range"])
             start = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-            self.send_response(206)
-            self.send_header("Content-Length", str(len(content) - start))
-            self.end_headers()
-            self.wfile.write(content[start:] if start else content[:300_000])
-
-        def log_message(self, *_: object) -> None:
-            pass
+            sent = content[start:] if start else content[:300_000]  # the first time, the connection ends early
+            self.answer(sent, 206, {"Content-Length": len(content) - start})
 
     def check(place: Path) -> None:
         if place.read_bytes() != content:

@@ -9,14 +9,13 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import run_python, wait_until
-from tests.servers import local_server, send_half
+from tests.servers import Answering, local_server
 from tpu_console.engine.data.kinds.formats import first_run
 from tpu_console.engine.data.kinds.table import known_names, load_examples, survey
 from tpu_console.engine.data.places import locate
@@ -24,6 +23,7 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.storage.keyed_store import KeyedStore
 
 NAME = "kaggle:someone/film-reviews"
+ZIP = {"Content-Type": "application/zip", "Accept-Ranges": "bytes"}
 FILES = {"reviews.csv": "review,sentiment\n" + "it was good indeed,pos\nit was bad indeed,neg\n" * 20, "about.md": "x"}
 
 
@@ -38,33 +38,22 @@ def kaggle(
         for name, content in files.items():
             written.writestr(zipfile.ZipInfo(name), content)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_POST(self) -> None:
             call = self.path.rpartition("/")[2]
             body = self.rfile.read(int(self.headers["Content-Length"]))
             calls.append(call)
             if json.loads(body)["datasetSlug"] != "film-reviews":
-                self._answer(404, "application/json", b'{"code": 404, "message": "Not found"}')
+                self.answer(b'{"code": 404, "message": "Not found"}', 404, {"Content-Type": "application/json"})
             elif call == "GetDataset":
-                self._answer(200, "application/json", b'{"currentVersionNumber": 3}')
+                self.answer(b'{"currentVersionNumber": 3}', headers={"Content-Type": "application/json"})
             else:
-                self._answer(200, "application/zip", archive.getvalue(), is_half=is_halved)
+                self.answer(archive.getvalue(), headers=ZIP, is_half=is_halved)
 
         def do_GET(self) -> None:
             calls.append(self.headers["Range"])
             first = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
-            self._answer(206, "application/zip", archive.getvalue()[first:])
-
-        def _answer(self, status: int, kind: str, content: bytes, *, is_half: bool = False) -> None:
-            self.send_response(status)
-            for name, value in {"Content-Type": kind, "Content-Length": len(content), "Accept-Ranges": "bytes"}.items():
-                self.send_header(name, str(value))
-            self.end_headers()
-            with suppress(ConnectionError):  # the package looks at the head of an answer before it asks for a part
-                send_half(self, content) if is_half else self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            pass
+            self.answer(archive.getvalue()[first:], 206, ZIP)
 
     with local_server(Handler) as address:
         for name, value in {

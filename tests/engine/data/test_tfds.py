@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tests.engine.data.scripting import assert_script_reads, inspected, small, s
 from tests.engine.jobs.predicting import Job, train
 from tests.forks import fork
 from tests.helpers import ROOT, run_forked, wait_until
-from tests.servers import bucket, local_server, send_half
+from tests.servers import Answering, bucket, local_server
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.formats import UndecidedError, first_run
 from tpu_console.engine.data.kinds.table import load_examples
@@ -186,15 +185,9 @@ def test_a_download_that_was_killed_begins_again_and_leaves_nothing(tmp_path: Pa
     content = b"abcd" * 20
     is_halved = True
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            send_half(self, content) if is_halved else self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            pass
+            self.answer(content, is_half=is_halved)
 
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "__init__.py").write_text(LETTERS)  # a package, as the builders of tfds are
