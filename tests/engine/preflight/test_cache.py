@@ -1,6 +1,7 @@
 """What is kept of verdicts, and what makes it be forgotten."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.helpers import private_mode, replace, run_python, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.jobs.preflight import preflight_choices
+from tpu_console.engine.messages import Reporter
 from tpu_console.engine.preflight.cache import cached_verdict, cached_verdicts, choices_of, save_verdict
 from tpu_console.engine.preflight.compile import shortage
 from tpu_console.engine.preflight.result import Outcome
@@ -97,13 +99,9 @@ def test_all_or_nothing_is_recalled() -> None:
     assert cached_verdicts(choices) is not None
 
 
-class _Silent:
-    def progress(self, *_: object) -> None: ...
-
-
 def test_an_unknown_tpu_is_refused_before_anything_starts() -> None:
     with pytest.raises(ConsoleError, match="no TPU 'v5e-7'"):
-        preflight_choices(_Silent(), small_config().model_dump(mode="json"), ["v5e-7"])  # type: ignore[arg-type]
+        preflight_choices(Reporter(sys.stdout), small_config().model_dump(mode="json"), ["v5e-7"])
 
 
 def test_the_job_answers_from_the_cache_without_a_framework(tmp_path: Path, private_home: Path) -> None:

@@ -17,6 +17,7 @@ from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import PhaseStarted, Progress, RunFailed, RunFinished, Steering, StopRequested
 from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.tui.text.run_lines import crashed_lines
 
 Start = Callable[..., Host]
@@ -155,7 +156,6 @@ def test_a_run_whose_process_is_ended_while_it_waits_for_its_mirror_has_finished
 EVERYTHING = """
 import os, time
 from tpu_console.engine.data.cached_facts import save_input_speed
-from tpu_console.engine.process.launch import prepare_run, start_host
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.presets.catalog import save_preset
 from tests.helpers import small_config
@@ -167,7 +167,6 @@ from tpu_console.tui.jobs.job_process import log_file, start_job
 os.umask(0)
 parts = {"checkpoint": {"monitor": "auto"}, "sinks": ["tensorboard"], "data": {"cache": "disk"}}
 config = small_config(**parts)
-host = start_host(prepare_run(config))
 save_preset(config, "mine", "Mine")
 save_verdict(config, FITS)
 save_input_speed(config, [{"name": "first", "per_s": 1.0}])
@@ -185,21 +184,20 @@ from tpu_console import BridgeCallback
 model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
 model.compile(loss="mse")
 model.fit(np.zeros((8, 2)), np.zeros(8), verbose=0, callbacks=[BridgeCallback("notebook")])
-assert host.wait() == 0
 """
 
 
-# With no umask at all, what is created is as open as the program makes it.
-def test_only_the_user_may_read_what_runs_and_commands_create(tmp_path: Path) -> None:
+# With no umask at all, what is created is as open as the program makes it; `digits` is of a training process.
+def test_only_the_user_may_read_what_runs_and_commands_create(digits: RunDirectory, tmp_path: Path) -> None:
     base = tmp_path / "deep"
     home = base / "home"
     run_forked(EVERYTHING, cwd=ROOT, env={"TPU_CONSOLE_HOME": str(home)})
-    paths = [base, *base.rglob("*")]
+    paths = [base, *base.rglob("*"), digits.path, *digits.path.rglob("*")]
     wanted = {path: 0o700 if path.is_dir() else 0o600 for path in paths}
     found = {path: stat.S_IMODE(path.stat().st_mode) for path in paths}
     assert {path: oct(mode) for path, mode in found.items() if mode != wanted[path]} == {}
     names = {path.name for path in paths}
     assert {"events.jsonl", "best.keras", "model.keras", "tensorboard", "report.json"} <= names
     assert {"console.log", "mine.toml", "speeds.json", "preflight.json", "errors.log", "job.log"} <= names
-    assert len(list((home / "runs").iterdir())) == 3
+    assert len(list((home / "runs").iterdir())) == 2
     assert not [name for name in names if name.startswith(".draft") or name == "reserved-space"]

@@ -64,7 +64,9 @@ def test_a_run_that_trains_is_refused_and_so_are_those_with_it(tmp_path: Path, s
 def test_an_unknown_name_in_the_trash_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunNotFoundError, match="There is no run 'x' in the trash"):
         restore_run("x", tmp_path)
-    delete_runs([made(tmp_path, "one"), made(tmp_path, "one")])
+    delete_runs([made(tmp_path, "one"), run := made(tmp_path, "one")])
+    with pytest.raises(RunNotFoundError, match=rf"no run '{run.run_id}x' in the trash; did you mean '{run.run_id}'"):
+        restore_run(f"{run.run_id}x", tmp_path)
     with pytest.raises(RunNotFoundError, match="'one' matches 2 runs in the trash"):
         restore_run("one", tmp_path)
 
