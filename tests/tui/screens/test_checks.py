@@ -33,106 +33,90 @@ FASTER = replace(FITS, precision="mixed_bfloat16", replica_batch=256)
 ENDLESS = "import signal\nreporter.progress('compiling for v5e-8', 0, 2, 'choices')\ntime.sleep(600)"
 
 
-class Host(App[None]):
-    def __init__(self, start: Any, dataset: str = "cifar10") -> None:
-        super().__init__()
-        config = find_preset("cifar10-vgg-augmented").config.model_copy(update={"dataset": dataset})
-        self.shown = PreflightScreen(config, "cifar10-vgg-augmented", start)
-        self.taken: Any = "nothing yet"
-
-    def on_mount(self) -> None:
-        self.push_screen(self.shown, self.take)
-
-    def take(self, choice: tuple[int, str] | None) -> None:
-        self.taken = choice
-
-    @property
-    def status(self) -> str:
-        return str(self.shown.query_one("#status", Static).content)
-
-    @property
-    def table(self) -> VerdictTable:
-        return self.shown.query_one(VerdictTable)
-
-    @property
-    def words(self) -> str:
-        return str(self.shown.query_one("#words", Static).content)
-
-
 @asynccontextmanager
-async def opened(start: Any, dataset: str = "cifar10") -> AsyncIterator[tuple[Pilot[None], Host]]:
-    """The preflight, ready for keys."""
-    app = Host(start, dataset)
+async def opened(start: Any, dataset: str = "cifar10") -> AsyncIterator[tuple[Pilot[None], PreflightScreen, list[Any]]]:
+    """The preflight, ready for keys, and the list of what it returns."""
+    config = find_preset("cifar10-vgg-augmented").config.model_copy(update={"dataset": dataset})
+    app, screen, taken = App[None](), PreflightScreen(config, "cifar10-vgg-augmented", start), list[Any]()
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: app.screen is app.shown and bool(app.shown.query(Input)) and app.focused is not None)
-        yield pilot, app
+        app.push_screen(screen, taken.append)
+        await until(pilot, lambda: app.screen is screen and bool(screen.query(Input)) and app.focused is not None)
+        yield pilot, screen, taken
+
+
+def table(screen: PreflightScreen) -> VerdictTable:
+    return screen.query_one(VerdictTable)
+
+
+def text_of(screen: Screen[Any], selector: str) -> str:
+    return "\n".join(str(static.content) for static in screen.query(selector).results(Static))
 
 
 async def test_a_dataset_function_of_unknown_shapes_is_called_first(tmp_path: Path) -> None:
-    async with opened(telling([FITS]), f"{tmp_path / 'mine.py'}:data") as (pilot, app):
-        await until(pilot, lambda: app.table.row_count == 1, after="enter")
+    async with opened(telling([FITS]), f"{tmp_path / 'mine.py'}:data") as (pilot, screen, _):
+        await until(pilot, lambda: table(screen).row_count == 1, after="enter")
     assert log_file("call").exists()
 
 
 async def test_verdicts_are_listed_and_one_is_applied() -> None:
-    async with opened(telling([FITS, TOO_LARGE, REFUSED, FASTER])) as (pilot, app):
-        await until(pilot, lambda: app.table.row_count == 4, after="enter")
-        await until(pilot, lambda: "fits         The train step" in app.words)
+    async with opened(telling([FITS, TOO_LARGE, REFUSED, FASTER])) as (pilot, screen, taken):
+        await until(pilot, lambda: table(screen).row_count == 4, after="enter")
+        await until(pilot, lambda: "fits         The train step" in text_of(screen, "#words"))
         await shows(pilot, Outcome.FITS, Outcome.DOES_NOT_FIT, Outcome.DOES_NOT_COMPILE, "2.32")
-        await until(pilot, lambda: "too large    A step needs 36.52 GiB" in app.words, after="down")
+        await until(pilot, lambda: "too large    A step needs 36.52 GiB" in text_of(screen, "#words"), after="down")
         await pilot.press("down", "down")
-        app.table.action_select_cursor()
-        app.table.action_select_cursor()  # a second answer would close the screen below, too
-        await until(pilot, lambda: app.taken != "nothing yet")
+        table(screen).action_select_cursor()
+        table(screen).action_select_cursor()  # a second answer would close the screen below, too
+        await until(pilot, lambda: taken)
         await pilot.pause()
-    assert app.taken == (256, "mixed_bfloat16")
+    assert taken == [(256, "mixed_bfloat16")]
 
 
 async def test_columns_are_dropped_and_no_unit_is_cut() -> None:
     assert FITS.bound is not None
     quick = replace(FITS, bound=replace(FITS.bound, step_s=0.000229, epoch_s=0.229, run_s=123.4))
-    async with opened(telling([quick, TOO_LARGE, REFUSED])) as (pilot, app):
-        await until(pilot, lambda: app.table.row_count == 3, after="enter")
+    async with opened(telling([quick, TOO_LARGE, REFUSED])) as (pilot, screen, _):
+        await until(pilot, lambda: table(screen).row_count == 3, after="enter")
         async for size in each_size(pilot, (80, 24), (120, 40)):
             await shows(pilot, "Whole run")
             await until(pilot, lambda: ("Step (at best)" in screen_text(pilot)) == (size[0] > 80))  # noqa: B023
-            await until(pilot, lambda: app.table.virtual_size.height == 4)
-            cells = [str(cell).strip() for row in range(3) for cell in app.table.get_row_at(row)]
+            await until(pilot, lambda: table(screen).virtual_size.height == 4)
+            cells = [str(cell).strip() for row in range(3) for cell in table(screen).get_row_at(row)]
             await shows(pilot, *cells)
-            assert app.table.virtual_size.width <= size[0]
+            assert table(screen).virtual_size.width <= size[0]
 
 
 async def test_wrong_choices_are_marked_and_start_nothing() -> None:
-    async with opened(telling([FITS])) as (pilot, app):
-        app.shown.query_one("#tpus", Input).value = "v5f-8"
+    async with opened(telling([FITS])) as (pilot, screen, _):
+        screen.query_one("#tpus", Input).value = "v5f-8"
         await shows(pilot, "did you mean 'v5p-8'?")
         await pilot.press("enter")
-        app.shown.query_one("#tpus", Input).value = "v5e-8"
-        app.shown.query_one("#batches", Input).value = "32, many"
+        screen.query_one("#tpus", Input).value = "v5e-8"
+        screen.query_one("#batches", Input).value = "32, many"
         await shows(pilot, "positive whole numbers")
         await pilot.press("ctrl+r")
         await pilot.pause()
         assert not log_file("preflight").exists()
-        app.shown.query_one("#batches", Input).value = "32, 64,32"
+        screen.query_one("#batches", Input).value = "32, 64,32"
         await until(pilot, lambda: "positive whole" not in screen_text(pilot))
-        await until(pilot, lambda: app.table.row_count == 1, after="ctrl+r")
+        await until(pilot, lambda: table(screen).row_count == 1, after="ctrl+r")
         assert '"batches": [32, 64]' in log_file("preflight").read_text()
 
 
 async def test_progress_shows_the_time_and_can_be_cancelled() -> None:
-    async with opened(speaking(ENDLESS)) as (pilot, app):
+    async with opened(speaking(ENDLESS)) as (pilot, screen, taken):
         await shows(pilot, "compiling for v5e-8  0 of 2 choices", "s so far", after="ctrl+r")
         first = screen_text(pilot)
         await until(pilot, lambda: screen_text(pilot) != first)  # the time goes on while the job is silent
-        await until(pilot, lambda: app.status.startswith("cancelled"), after="escape")
-        await until(pilot, lambda: app.taken is None, after="escape")
+        await until(pilot, lambda: text_of(screen, "#status").startswith("cancelled"), after="escape")
+        await until(pilot, lambda: taken == [None], after="escape")
 
 
 async def test_a_failure_is_shown_with_its_remedy() -> None:
     failure = "reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'jax[tpu]'\")"
-    async with opened(speaking(failure)) as (pilot, app):
-        await until(pilot, lambda: app.status == "There is no compiler. No libtpu.", after="ctrl+r")
-        assert "'jax[tpu]'" in app.words
+    async with opened(speaking(failure)) as (pilot, screen, _):
+        await until(pilot, lambda: text_of(screen, "#status") == "There is no compiler. No libtpu.", after="ctrl+r")
+        assert "'jax[tpu]'" in text_of(screen, "#words")
 
 
 async def test_keys_of_the_form_check_the_machine_and_apply_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,11 +135,6 @@ async def test_keys_of_the_form_check_the_machine_and_apply_a_choice(monkeypatch
         command = "tpu-console run digits-cnn --batch-size 256 --set precision=mixed_bfloat16"
         await until(pilot, lambda: form.query_one(PlanPanel).command == command)
         assert {row.spec.key: row.text for row in form.query(FieldRow)}["batch_size"] == "256"
-
-
-def text_of(screen: Screen[Any], selector: str) -> str:
-    found = screen.query(selector).results(Static)
-    return "\n".join(str(static.content) for static in found)
 
 
 async def test_the_report_is_shown_and_scrolls_and_the_screen_stays_usable_during_a_new_check(tmp_path: Path) -> None:
