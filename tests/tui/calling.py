@@ -1,14 +1,11 @@
 """Calls the command line in this process."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from tpu_console.tui.cli import main
-
-if TYPE_CHECKING:
-    import pytest
 
 
 class Call:

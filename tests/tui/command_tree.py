@@ -1,7 +1,5 @@
 """All commands of the command line, with those of groups."""
 
-from __future__ import annotations
-
 import click
 
 from tpu_console.tui.cli import cli

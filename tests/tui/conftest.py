@@ -1,22 +1,15 @@
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import textual._wait
 from textual.css import parse, stylesheet, tokenize
+from textual.css.model import RuleSet
 
 from tests.tui.calling import Call
 from tests.tui.forked_program import forking, start_job
 from tests.tui.live_fakes import FakeEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from textual.css.model import RuleSet
-
-    from tpu_console.tui.jobs.job_process import Start
 
 # After each key, a pilot waits for spans of this length until an app did next to nothing in two; 20 ms are more than a
 # frame takes, of which there are 60 per second, and thousands of keys are pressed.
@@ -63,7 +56,7 @@ def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def jobs_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[Start], None]:
+def jobs_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     """Let something else start the processes of jobs."""
     return partial(monkeypatch.setattr, "tpu_console.tui.jobs.job_process.start_job")
 

@@ -5,8 +5,6 @@
 ``test_inspect_interrupted.py`` and the tests of the engine.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -16,17 +14,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from tests.forks import fork
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.storage.files import make_private_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FORKED = ("-m", "tests.tui.forked_program")
 """What follows Python on the command line instead of the program."""
@@ -35,10 +31,9 @@ _ADDRESS = "TPU_CONSOLE_TEST_FORKS"
 _POLL_S = 0.02
 
 
-def forking(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def forking() -> dict[str, str]:
     """Return an environment in which `forked_program` finds the tests that fork for it."""
-    root = str(Path(__file__).parents[2])
-    return {**(environment or {}), _ADDRESS: _service(), "PYTHONPATH": root}
+    return {_ADDRESS: _service(), "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 @cache
