@@ -63,8 +63,8 @@ class RedrawGate:
         self._next_s = self._drawn_s + min(max(_LEAST_WAIT_S, cost_s / self.max_share), _LONGEST_WAIT_S)
 
 
-class MetricChart(Widget):
-    """One pane of curves, such as the training and the validation loss.
+class MetricChart(Widget, can_focus=True):
+    """One pane of curves, such as the training and the validation loss. Keys zoom and move the one with the focus.
 
     New curves are drawn when the gate allows it, and immediately if the pane's size, the theme or one of the attributes
     below changes. The mouse changes no window and no cursor: it sends messages.

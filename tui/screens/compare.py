@@ -12,6 +12,7 @@ from textual.widgets import DataTable, Static
 
 from tpu_console.engine.runs.run_directory import RunDirectory
 
+from ..charts.chart import MetricChart
 from ..charts.curve import Axis, Curve, Window
 from ..charts.legend import Marker, style_of
 from ..following import comparison as compared
@@ -19,7 +20,7 @@ from ..text.cells import BEST
 from ..text.keys import bind
 from ..text.numbers import plural
 from ..widgets.basics import PaneTabs, ScrollingText, call_back
-from ..widgets.chart_grid import ChartGrid, ChartPane, ComparedChart, compared_curves, compared_reading, run_pen
+from ..widgets.chart_grid import ChartGrid, ComparedChart, compared_curves, compared_reading, run_pen
 from ..widgets.record_table import RecordTable
 from .live_charts import CHART_KEYS, CURSOR_KEYS, ChartedScreen
 from .parts import HELP, QUIT, KeysFooter, Title, console_of
@@ -46,7 +47,7 @@ class CompareScreen(ChartedScreen):
     CSS = """
     CompareScreen {
         #charts { min-height: 6; }
-        #charts > ChartPane { padding: 0 1; }
+        #charts > MetricChart { padding: 0 1; }
         #verdict { height: auto; padding: 0 1; }
         &.-zoomed #verdict { display: none; }
         #tables { height: auto; max-height: 50%; }
@@ -59,7 +60,7 @@ class CompareScreen(ChartedScreen):
         }
         &.-wide #tabs { display: none; }
         &.-zoomed #tables { display: none; }
-        ChartPane { background: $background; &:focus { outline-left: thick $accent; } }
+        MetricChart { background: $background; &:focus { outline-left: thick $accent; } }
     }
     """
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (150, "-wide")]
@@ -101,7 +102,7 @@ class CompareScreen(ChartedScreen):
         self.call_after_refresh(self.action_reload)
         self.set_interval(_LOOK_S, self._look, name="look at runs to compare")
 
-    def dress(self, chart: ChartPane) -> None:
+    def dress(self, chart: MetricChart) -> None:
         super().dress(chart)
         if isinstance(chart, ComparedChart):
             chart.labels, chart.is_relative = self._labels, self._is_relative

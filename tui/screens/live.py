@@ -20,6 +20,7 @@ from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.storage.paths import user_path
 
+from ..charts.chart import MetricChart
 from ..charts.frame import marks_of
 from ..charts.legend import Marker
 from ..compat import write_control
@@ -33,7 +34,7 @@ from ..text.numbers import duration
 from ..text.run_lines import found, settled, trained_by
 from ..text.steering import mirror_text
 from ..widgets.basics import PaneTabs, call_back, is_closing, mark_pane
-from ..widgets.chart_grid import ChartGrid, ChartPane, curves_of
+from ..widgets.chart_grid import ChartGrid, curves_of
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.run_header import NoticeBar, OutcomeBox, RunHeader, notices_of
 from ..widgets.side_panes import ProfilePane, SettingsPane, WaitingPane
@@ -339,7 +340,7 @@ class LiveScreen(ChartedScreen):
 
     def action_zoom(self, name: str = "") -> None:
         """Zoom a pane, the focused one by default; the same one again goes back."""
-        if not name and not self.zoomed and (self.focused is None or isinstance(self.focused, ChartPane)):
+        if not name and not self.zoomed and (self.focused is None or isinstance(self.focused, MetricChart)):
             self.action_zoom_chart()
             return
         name = name or self.zoomed or str(self.focused.id if self.focused is not None else "")

@@ -24,7 +24,7 @@ from ..charts.curve import Axis, Curve, Window, extent_of, moved, on_axis, snapp
 from ..charts.legend import Marker, reading_line, tone_of
 from ..text.keys import bind
 from ..widgets.basics import PaneTabs
-from ..widgets.chart_grid import ChartBar, ChartGrid, ChartPane, read_curves
+from ..widgets.chart_grid import ChartGrid, read_curves
 from ..widgets.system_pane import SystemPane
 from .dialogs import ValueDialog, ask_user
 from .parts import after, console_of
@@ -98,10 +98,13 @@ class ChartedScreen(Screen[None]):
     ChartedScreen {
         overflow: hidden;
         #charts { layout: grid; grid-rows: 1fr; width: 1fr; height: 1fr; }
-        #charts > ChartPane { width: 1fr; height: 1fr; }
         #between { height: auto; }
         #tabs { width: auto; }
-        #chart-bar.-blank { display: none; }
+        #chart-bar {
+            width: 1fr; height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; text-align: right;
+            &.-blank { display: none; }
+        }
+        &.-reading #chart-bar { text-align: left; }
         #filter { display: none; width: 1fr; &.-bad { color: $text-error; } }
         &.-filtering #filter { display: block; }
         &.-filtering #chart-bar, &.-filtering #tabs, &.-reading #tabs { display: none; }
@@ -136,14 +139,14 @@ class ChartedScreen(Screen[None]):
         """Make the line below the charts: the tabs of panes, the values at the cursor, and the field of the filter."""
         with Horizontal(id="between"):
             yield PaneTabs(panes)
-            yield ChartBar()
+            yield Static(id="chart-bar", classes="-blank")
             yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
 
     @property
     def grid(self) -> ChartGrid:
         return self.query_one(ChartGrid)
 
-    def dress(self, chart: ChartPane) -> None:
+    def dress(self, chart: MetricChart) -> None:
         for name in (*_LOOK, "cursor"):
             setattr(chart, name, getattr(self, name))
 
@@ -173,7 +176,9 @@ class ChartedScreen(Screen[None]):
         line = Text(self.grid.place, "dim", no_wrap=True)
         if self.cursor is not None:
             line = self.reading_at(self.cursor, self.size.width - 2)
-        self.query_one(ChartBar).show(line, is_reading=self.cursor is not None)
+        bar = self.query_one("#chart-bar", Static)
+        bar.set_class(not line.plain, "-blank")
+        bar.update(line, layout=False)  # one line, whatever it says
 
     def reading_at(self, x: float, width: int) -> Text:
         return reading_line(self.read_curves, self.axis, x, width, tone_of(self.app.current_theme)) or Text()
@@ -185,7 +190,7 @@ class ChartedScreen(Screen[None]):
             found = self.grid.found
             note.display = bool(self._filter and found)
             note.update(Content(f"{found} {self._filter}  (Esc: show all)"))
-        if isinstance(self.focused, ChartPane) and self.focused not in self.grid.on_page:
+        if isinstance(self.focused, MetricChart) and self.focused not in self.grid.on_page:
             self.set_focus(next(iter(self.grid.on_page), None))
         self.draw_bar()
 
@@ -295,7 +300,7 @@ class ChartedScreen(Screen[None]):
         self.grid.turn(pages)
 
     def action_move_chart(self, places: int) -> None:
-        if isinstance(chart := self.focused, ChartPane):
+        if isinstance(chart := self.focused, MetricChart):
             self.grid.move(chart.title, places)
             self._keep_view("order")
 
@@ -337,7 +342,7 @@ class ChartedScreen(Screen[None]):
     def action_zoom_chart(self, place: int = 0) -> None:
         """Zoom the chart at a place of the page, from 1, by default the focused or the first one; again goes back."""
         focused = self.focused
-        title = focused.title if not place and isinstance(focused, ChartPane) else self.grid.title_at(place or 1)
+        title = focused.title if not place and isinstance(focused, MetricChart) else self.grid.title_at(place or 1)
         if (self.zoomed and not place) or (title and self.grid.zoomed == title):
             self.zoomed = ""
         elif title:

@@ -12,7 +12,6 @@ from rich.style import Style
 from rich.text import Text
 from textual.containers import Container
 from textual.message import Message
-from textual.widgets import Static
 
 from tpu_console.engine.runs.curves import Curves, Samples
 from tpu_console.engine.runs.metrics import Metric, MetricKind
@@ -42,15 +41,6 @@ _ROWS_OF_A_CHART = 16
 _MOST_ROWS = 2
 
 
-class ChartPane(MetricChart, can_focus=True):
-    """A chart that takes focus, so that keys can zoom and move it; numbered in the order in which they are made."""
-
-    def __init__(self, number: int, title: str) -> None:
-        super().__init__(title)
-        self.id = f"chart-{number}"
-        self.add_class("pane")
-
-
 class ChartGrid(Container):
     """Pages of charts. Only those on the current page get samples, so that the others cost nothing.
 
@@ -60,12 +50,12 @@ class ChartGrid(Container):
     class Rearranged(Message):
         """Other charts are shown, or the charts have changed places."""
 
-    def __init__(self, dress: Callable[[ChartPane], None], kind: type[ChartPane] = ChartPane) -> None:
+    def __init__(self, dress: Callable[[MetricChart], None], kind: type[MetricChart] = MetricChart) -> None:
         super().__init__(id="charts")
         self._dress, self._kind = dress, kind
         self._curves: Mapping[str, Sequence[Curve]] = {}
         self._marks: Sequence[Mark] = ()
-        self._charts: dict[str, ChartPane] = {}
+        self._charts: dict[str, MetricChart] = {}
         self._columns, self._rows = 1, 1
         self._anchor = 0  # the number of a chart on the page
         self._pattern: re.Pattern[str] | None = None
@@ -73,7 +63,7 @@ class ChartGrid(Container):
         self.zoomed = ""
 
     @property
-    def on_page(self) -> list[ChartPane]:
+    def on_page(self) -> list[MetricChart]:
         return [self._charts[title] for title in self._page()]
 
     @property
@@ -175,8 +165,9 @@ class ChartGrid(Container):
         titles = self._page()
         for title in titles:
             if title not in self._charts:
-                self._charts[title] = self._kind(len(self._charts) + 1, title)
-                self.mount(self._charts[title])
+                self._charts[title] = chart = self._kind(title)
+                chart.id = f"chart-{len(self._charts)}"
+                self.mount(chart.add_class("pane"))
         page = [self._charts[title] for title in titles]
         for chart in self._charts.values():
             chart.display = chart in page
@@ -192,24 +183,6 @@ class ChartGrid(Container):
         ruler = [*chain(*self._curves.values())]
         for title in self._page():
             self._charts[title].show(self._curves[title], marks=self._marks, ruler=ruler)
-
-
-class ChartBar(Static):
-    """One line of text."""
-
-    DEFAULT_CSS = """
-    ChartBar { width: 1fr; height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; text-align: right; }
-    ChartBar.-reading { text-align: left; }
-    """
-
-    def __init__(self) -> None:
-        super().__init__(id="chart-bar", classes="-blank")
-
-    def show(self, line: Text, *, is_reading: bool) -> None:
-        """Show the values at the cursor, or which charts are on the page."""
-        self.set_class(is_reading, "-reading")
-        self.set_class(not line.plain, "-blank")
-        self.update(line, layout=False)  # one line, whatever it says
 
 
 RATE = "learning rate"
@@ -317,7 +290,7 @@ def compared_reading(shown: Mapping[str, Sequence[Curve]], axis: Axis, x: float,
     return line
 
 
-class ComparedChart(ChartPane):
+class ComparedChart(MetricChart):
     """A chart of one metric with one curve per run."""
 
     labels: Mapping[str, str] = {}  # what to call each run in the legend, by its letter
