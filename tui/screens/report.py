@@ -26,6 +26,13 @@ from ..widgets.record_table import RecordTable
 from .parts import BACK, HELP, QUIT, KeysFooter
 
 _PANES = ("matrix", "classes", "mistakes", "pictures")
+_FIGURES = (
+    ("matrix", "Each row is a true class; its cells say what its examples were predicted as. Right ones are green."),
+    ("precision", "Of the examples predicted as a class, the share that belongs to it."),
+    ("recall", "Of the examples of a class, the share predicted as it."),
+    ("F1", "The harmonic mean of precision and recall; 1.0 is the best."),
+    ("balanced", "The mean of the recalls: every class counts the same, however many examples it has."),
+)
 
 
 class ReportScreen(Screen[None]):
@@ -44,16 +51,7 @@ class ReportScreen(Screen[None]):
         HELP,
         QUIT,
     ]
-    FIGURES = (
-        (
-            "matrix",
-            "Each row is a true class; its cells say what its examples were predicted as. Right ones are green.",
-        ),
-        ("precision", "Of the examples predicted as a class, the share that belongs to it."),
-        ("recall", "Of the examples of a class, the share predicted as it."),
-        ("F1", "The harmonic mean of precision and recall; 1.0 is the best."),
-        ("balanced", "The mean of the recalls: every class counts the same, however many examples it has."),
-    )
+    FIGURES = _FIGURES
     """What the help explains besides the keys."""
 
     DEFAULT_CSS = """
