@@ -1,17 +1,11 @@
 """Private names of Textual, checked on 6.2.1 and 8.2.8."""
 
-from __future__ import annotations
-
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette
 from textual.worker import WorkerFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class QuietApp(App[int]):
@@ -36,7 +30,7 @@ def command_palette() -> CommandPalette:
     none, which ends the app. For the second answer, see `tui.screens.dialogs.close`.
     """
     palette = CommandPalette()
-    move: Callable[[str], None] = palette._action_command_list  # noqa: SLF001
+    move = palette._action_command_list  # noqa: SLF001
     dismiss = palette.dismiss
 
     def move_if_shown(action: str) -> None:

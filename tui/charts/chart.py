@@ -1,19 +1,20 @@
 """The live chart of one group of metrics."""
 
-from __future__ import annotations
-
 import math
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from msgspec.structs import replace
 from rich.segment import Segment
 from rich.style import Style
+from textual.events import Click, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
 from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
+from textual.timer import Timer
 from textual.widget import Widget
 
 from ..text.numbers import plural
@@ -21,12 +22,6 @@ from .curve import Axis, Curve, Extent, Mode, Series, Window, extent_of, snapped
 from .frame import Mark, MarkKind, framed, with_crosshair
 from .legend import ALARM, Entry, Legend, Marker, Pen, header_line, legends_of, pen_for, style_of, tone_of
 from .scene import DrawnCurve, Scene, View, build_scene
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from textual.events import Click, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
-    from textual.timer import Timer
 
 _HEADER_ROWS = 1
 _WHEEL = 1.25
@@ -86,6 +81,7 @@ class MetricChart(Widget, can_focus=True):
     y_ends: reactive[Extent | None] = reactive(None)  # what a zoomed vertical axis shows, in its unit
     cursor: reactive[float | None] = reactive(None, repaint=False)  # where the crosshair stands, or None
     pointed_row: reactive[int | None] = reactive(None, repaint=False)  # below the pointer, from the bottom
+    _timer: Timer | None = None
 
     @dataclass
     class CursorMoved(Message):
@@ -104,7 +100,6 @@ class MetricChart(Widget, can_focus=True):
         super().__init__()
         self.set_reactive(MetricChart.title, title)
         self.gate = RedrawGate(clock)
-        self._timer: Timer | None = None
         self._curves: Sequence[Curve] = ()
         self._ruler: Sequence[Curve] = ()
         self._marks: Sequence[Mark] = ()

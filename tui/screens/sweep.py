@@ -1,11 +1,10 @@
 """The screen of a sweep, with its runs, bars and conclusion, and the list of sweeps."""
 
-from __future__ import annotations
-
+import subprocess
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual import on, work
+from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
 from textual.worker import get_current_worker
@@ -14,6 +13,7 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep, list_sweeps, start_driver
 
 from ..following import sweep as views
+from ..following.comparison import ComparedRun
 from ..jobs.sweeps import plan_lines, typed_sweep
 from ..text.keys import bind
 from ..widgets.basics import ScrollingText, call_back
@@ -21,14 +21,6 @@ from ..widgets.record_table import RecordTable
 from .dialogs import Confirmation, ValueDialog, ask_user, show_error
 from .parts import BACK, HELP, QUIT, KeysFooter, Title, console_of
 from .run_actions import export
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from textual.app import ComposeResult
-
-    from ..following.comparison import ComparedRun
-    from ..following.sweep import Row
 
 _LOOK_S = 1.0
 _NO_RESULTS = {
@@ -61,15 +53,16 @@ class SweepScreen(Screen[None]):
         QUIT,
     ]
 
+    _reader: views.SweepReader | None = None
+    _view: views.SweepView | None = None
+    _best: ComparedRun | None = None
+    _process: subprocess.Popen[bytes] | None = None
+    _is_reading = False
+    _problem = ""
+
     def __init__(self, sweep: Sweep) -> None:
         super().__init__()
         self._sweep = sweep
-        self._reader: views.SweepReader | None = None
-        self._view: views.SweepView | None = None
-        self._best: ComparedRun | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_reading = False
-        self._problem = ""
 
     def compose(self) -> ComposeResult:
         yield Title(f"sweep {self._sweep.name}")
@@ -116,7 +109,7 @@ class SweepScreen(Screen[None]):
 
     @property
     def _chosen(self) -> views.SeenCell | None:
-        row: Row | None = self.query_one(RecordTable).record
+        row: views.Row | None = self.query_one(RecordTable).record
         return None if row is None else row.cells[0]
 
     @on(DataTable.RowSelected)
