@@ -31,18 +31,12 @@ def titles(table: RecordTable) -> list[str]:
     return [str(column.label).strip() for column in table.ordered_columns]
 
 
-async def test_rows_given_to_a_hidden_table_fit_the_screen_at_once() -> None:
+async def test_columns_fit_the_screen_before_the_table_is_shown_and_come_and_go_with_the_width() -> None:
     app = Host()
-    async with app.run_test(size=(60, 10)):
+    async with app.run_test(size=(60, 10)) as pilot:
         assert not app.table.size
         app.table.show({"a": ROW})
         assert titles(app.table) == ["Name", "Loss"]
-
-
-async def test_columns_come_and_go_with_the_width() -> None:
-    app = Host()
-    async with app.run_test(size=(60, 10)) as pilot:
-        app.table.show({"a": ROW})
         app.table.set_class(False, "-empty")
         for width, kept in ((100, ["Name", "Comment", "Loss"]), (40, ["Name"]), (60, ["Name", "Loss"])):
             await resize(pilot, (width, 10))
