@@ -134,7 +134,6 @@ def start_job(name: str, options: Mapping[str, Any], log: Path) -> _Forked:
 
 
 def main() -> int:
-    """Run the program."""
     from tpu_console.engine.process import launch
     from tpu_console.tui.cli import main as program
     from tpu_console.tui.following import follow

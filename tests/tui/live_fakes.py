@@ -113,7 +113,6 @@ class FakeEngine:
         os.utime(self.run.heartbeat, (at, at))
 
     def thaw(self) -> None:
-        """Beat once more."""
         os.utime(self.run.heartbeat)
 
     def die(self) -> None:

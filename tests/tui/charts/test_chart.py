@@ -62,7 +62,6 @@ class OneChart(App[None]):
         return shown(self.chart)
 
     async def wheel_up(self, pilot: Pilot[None], x: int, y: int) -> None:
-        """Turn the wheel over a cell of the chart."""
         left, top = self.chart.region.offset
         self.chart.post_message(MouseScrollUp(self.chart, x, y, 0, 0, 0, False, False, False, left + x, top + y))
         await pilot.pause()
@@ -126,7 +125,6 @@ CASES: dict[str, tuple[Sequence[Curve], dict[str, Any]]] = {
 
 
 async def texts() -> str:
-    """The pictures of all cases."""
     rows = {}
     for name, (curves, settings) in CASES.items():
         async with drawn(size=(64, 12)) as (app, pilot):

@@ -45,7 +45,6 @@ from tpu_console.tui.widgets.record_table import RecordTable
 
 
 def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
-    """What makes each screen and each dialog."""
     run = made_run()
     config = find_preset("digits-cnn").config
     machine = lay_out("laptop", tmp_path).sources

@@ -301,7 +301,6 @@ async def test_each_preset_keeps_its_edits_and_while_a_broken_file_is_highlighte
 
 
 async def find(pilot: Pilot[None], app: Host, words: str, offered: str) -> None:
-    """Type words into the dialog that finds, and choose what is offered first."""
     listed = (await opens(pilot, Find, after="slash")).query_one(OptionList)
     send(app, *words)
     await until(pilot, lambda: listed.display and str(listed.options[0].prompt).startswith(offered))

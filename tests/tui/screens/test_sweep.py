@@ -29,7 +29,6 @@ SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0}
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Screens look for news five times a second, instead of once in several seconds."""
     for module in ("screens.sweep", "widgets.setup_parts"):
         monkeypatch.setattr(f"tpu_console.tui.{module}._LOOK_S", 0.2)
 

@@ -46,7 +46,6 @@ def the_run(home: Path) -> RunDirectory:
 
 
 def epoch_shown(terminal: Terminal) -> int:
-    """The number of the epoch that the header counts."""
     found = re.search(r"^ epoch\s+(\d+)/", terminal.text, re.MULTILINE)
     return int(found.group(1)) if found else 0
 
@@ -78,7 +77,6 @@ def write_slow_preset(home: Path) -> None:
 
 
 def start_run(terminal: Terminal, epochs: int = 2000, *, is_slow: bool = False) -> None:
-    """Choose a number of epochs in the form, and start."""
     terminal.wait_for("Device")
     terminal.wait_for("GPU:")
     if is_slow:
