@@ -119,7 +119,7 @@ def test_the_state_of_every_hostile_run_can_be_worked_with(home: Path) -> None:
 
 
 def test_a_line_that_is_too_long_is_skipped_without_being_held(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, "journal is a gigabyte of nothing")
+    folder = make_run(tmp_path, "no line feed")
     reader = JournalReader(RunDirectory(folder).journal)
     assert reader.read() == []
     assert reader.skipped == 1
