@@ -9,6 +9,7 @@ import os
 import socket
 import types
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -63,13 +64,14 @@ def line(type_: Any = "Noticed", at: Any = T0, **values: Any) -> bytes:
     return json.dumps({"v": 1, "t": at, "type": type_, **values}).encode() + b"\n"
 
 
+fit = partial(
+    line, "FitStarted", T0 + 1, epochs=3, steps_per_epoch=10, global_batch=32, replica_batch=32, steps_per_execution=1
+)
+finished = partial(line, "RunFinished", T0 + 9, outcome="completed", reason="All epochs.", summary={})
+
+
 def started(label: str = "hostile", **config: Any) -> bytes:
     return line("RunStarted", label=label, source="host", pid=1, host="elsewhere", config=config)
-
-
-def fit(**changes: Any) -> bytes:
-    plan = {"epochs": 3, "steps_per_epoch": 10, "global_batch": 32, "replica_batch": 32, "steps_per_execution": 1}
-    return line("FitStarted", T0 + 1, **{**plan, **changes})
 
 
 def progress(at: float = T0 + 2, **changes: Any) -> bytes:
@@ -81,10 +83,6 @@ def epoch(number: Any = 1, **changes: Any) -> bytes:
     values = {"epoch": number, "step": 10, "epoch_steps": 10, "elapsed_s": 2.0, "seconds": 1.0, "compile_s": 0.5}
     values |= {"validation_s": 0.1, "step_ms": 1.0, "examples_per_s": 10.0, "learning_rate": 0.1, "logs": {"loss": 0.5}}
     return line("EpochEnded", T0 + 3, **{**values, **changes})
-
-
-def finished(**changes: Any) -> bytes:
-    return line("RunFinished", T0 + 9, **{"outcome": "completed", "reason": "All epochs.", "summary": {}, **changes})
 
 
 def replica(index: int = 0, **changes: Any) -> dict[str, Any]:
