@@ -38,6 +38,7 @@ def test_a_sentence_says_which_run_is_better_and_whether_chance_would_do(right: 
     verdict = replace(found, runs=runs).verdict
     assert f"0.9917 against {right[0] / 360:.4f}" in verdict
     assert f"Chance alone {chance}" in verdict
+    assert ("p < 0.001" in verdict) == (chance == "rarely")
 
 
 def test_equal_runs_and_losses_have_a_sentence_too() -> None:
@@ -62,7 +63,7 @@ def test_a_score_names_the_best_epoch_and_the_final_value_and_times_keep_the_fir
     logs = [{"val_loss": 0.9}, {"val_loss": 0.2}, {"val_loss": math.nan}]
     stopped = [{"val_loss": 0.9}, {"loss": 0.2}]  # before it was validated
     one, two, three = read_comparison(
-        [made_run(logs), made_run(stopped), made_run([{"loss": 1.0}] * 3, replicas=2, speed=500.0)]
+        [made_run(logs), made_run(stopped), made_run([{"loss": 1.0}] * 2, replicas=2, speed=500.0)]
     ).runs
     score = one.score("val_loss")
     assert (score.best, score.epoch, math.isnan(score.final or 0.0)) == (0.2, 2, True)
@@ -126,11 +127,14 @@ def test_a_crashed_a_damaged_and_an_unreadable_run_take_part() -> None:
     states = [run.overview.status.value for run in comparison.runs]
     assert states == ["crashed", "not started", "unreadable", "finished"]
     assert comparison.metric == "val_accuracy"
-    assert any("cannot be read" in line for line in compared.as_text(comparison, 80))
+    lines = compared.as_text(comparison, None)
+    assert [line.endswith("★") for line in lines[1:5]] == [True, False, False, False]
+    assert any("cannot be read" in line for line in lines)
 
 
 def test_a_table_that_is_too_wide_for_the_differences_groups_the_runs_by_value() -> None:
-    runs = [made_run(batch_size=32 * (1 + n % 2), epochs=10_000 + n // 19) for n in range(compared.MOST_RUNS)]
+    runs = [made_run(batch_size=32 * (1 + n % 2), epochs=10_000 + n // 19) for n in range(compared.MOST_RUNS + 1)]
+    assert len(compared.similar_runs(runs[0])) == compared.MOST_RUNS
     comparison = read_comparison(runs)
     assert compared.difference_lines(comparison, None)[0].split() == ["setting", *"ABCDEFGHIJKLMNOPQRST"]
     lines = compared.difference_lines(comparison, 80)
