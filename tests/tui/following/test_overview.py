@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import epoch_ended, leave_dead, replace, wait_until
+from tests.tui.made_runs import DONE, made_run
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.events import RunFailed, RunResumed, Steered
 from tpu_console.engine.runs.facts import conclude
@@ -17,12 +18,11 @@ from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
 from tpu_console.tui.following.follow import RunWatcher, follow
-from tpu_console.tui.following.overview import RunReader, read_details, read_overviews
+from tpu_console.tui.following.overview import RunReader, read_details, read_overviews, read_settings
 from tpu_console.tui.text.names import Status
 
 START = events.RunStarted("digits-cnn", "host", 1, "here")
 FIT = events.FitStarted(3, 4, 32, 32, 4, monitor="val_accuracy")
-DONE = events.RunFinished("completed", "all epochs are done", {})
 
 
 def epoch(number: int, accuracy: float) -> events.EpochEnded:
@@ -154,3 +154,12 @@ def test_of_a_run_that_was_read_before_only_what_is_new_is_read() -> None:
         file.seek(place)
         file.write(b"E\0och")  # a reader from the beginning skips this line
     assert (reader.overview().facts.epochs_done, read_overviews([run])[0].facts.epochs_done) == (2, 1)
+
+
+def test_settings_that_differ_from_the_preset_come_first_and_are_the_changes_of_a_list() -> None:
+    run = made_run(epochs=7, checkpoint={"monitor": "loss"}, early_stopping={"monitor": "loss"})
+    texts = ["7 (preset: 60)", "loss (preset: val_loss)", "loss (preset: val_accuracy)", "digits-cnn"]
+    assert [setting.text for setting in read_settings(run)][:4] == texts
+    changes = "epochs=7 early_stopping.monitor=loss checkpoint.monitor=loss"  # keys that end alike are written in full
+    assert [one.changes for one in read_overviews([run, made_run(label="no-preset")])] == [changes, ""]
+    assert read_settings(made_run(has_config=False)) == []
