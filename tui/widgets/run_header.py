@@ -321,7 +321,7 @@ def bar_text(notices: Sequence[str], width: int) -> str:
     return clipped(whole, max(2, width - len(more))) + more
 
 
-class NoticeBar(Static):
+class NoticeBar(Widget):
     """The first notice, and the number of others; takes no space if there is none."""
 
     DEFAULT_CSS = """
@@ -336,11 +336,10 @@ class NoticeBar(Static):
         """Show notices, or nothing."""
         self._notices = notices
         self.set_class(bool(notices), "-shown")
-        self.on_resize()
+        self.refresh()
 
-    def on_resize(self) -> None:
-        if self._notices:  # it has no width before it is shown
-            self.update(Content(bar_text(self._notices, self.app.size.width - 2)), layout=False)
+    def render(self) -> Content:
+        return Content(bar_text(self._notices, self.size.width) if self._notices else "")
 
 
 _SHORTEST_PATH = 20  # cells in which the end of a path says which file it is
