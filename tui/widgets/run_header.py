@@ -1,14 +1,13 @@
 """Above the curves: what the run is and does, how far it is, the most urgent notice, and how it ended."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 from rich.cells import cell_len
+from textual.app import ComposeResult
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -17,23 +16,16 @@ from tpu_console.engine.monitoring.alerts import current_alerts
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.journal import VERSION
+from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.runs.timing import Pace, pace
 
 from ..text.cells import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, STOPPED, WARNING, clipped, end_of
 from ..text.hosts import account_of
 from ..text.numbers import bar_cells, clock, count, milliseconds, plural, waiting_text
+from ..text.outcome import Ending
 from ..text.steering import STOP_PENDING, WHY_SILENT, budget_clock, is_busy, mirror_text, silent_text, stall_text
 from .basics import Overflow
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from textual.app import ComposeResult
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.runs.state import RunState
-
-    from ..text.outcome import Ending
 
 _FAINT = "dim"
 _SHORTEST_BAR = 10  # cells
