@@ -1,14 +1,9 @@
 """Errors that the user can do something about. Any other exception is a bug, whose traceback belongs in the log."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .sanitize import LONGEST_TEXT, printable, printable_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 class ConsoleError(Exception):

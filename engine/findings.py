@@ -1,14 +1,9 @@
 """What the plan, the preflight and the doctor report, and how much it matters."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class Severity(StrEnum):

@@ -1,16 +1,11 @@
 """Facts about each built-in dataset, as published; `engine.data.kinds.built_in` checks them."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from msgspec import Struct
 
 from ..storage.paths import keras_home
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class CachedFile(Struct, frozen=True):

@@ -6,21 +6,17 @@ same as ``auc(curve = "PR")``. Of a model with several outputs, ``price=mean_abs
 table ``{price = "mean_absolute_error", kind = …}`` has a piece for each.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from msgspec import Struct, field
 from pydantic import BeforeValidator
 
 from .catalog import is_user_reference
 from .values import check_reference, chosen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _OPEN, _CLOSE = "([{", ")]}"
 _WORDS = {"True": True, "False": False, "None": None}

@@ -1,12 +1,12 @@
 """Reads configurations from TOML files, presets and the command line, checks them, and reports all problems at once."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,10 +20,6 @@ from .catalog import DATASETS, is_user_reference
 from .options import ALERTS, DECAYS
 from .pieces import listed, parse_piece, piece_from_table, split_output
 from .run_config import RunConfig, flat_values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 

@@ -1,8 +1,7 @@
 """The run configuration: one frozen, typed object with everything that a run depends on."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
@@ -29,9 +28,6 @@ from .values import (
 )
 
 _IMPORTANT = ("dataset", "model", "batch_size", "accelerator", "precision", "optimizer.name", "optimizer.learning_rate")
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class RunConfig(Section):

@@ -5,13 +5,12 @@ What the user starts is trusted. So at the start of a run, digests of what its c
 wherever its folder comes from; neither does a saved model whose code has such a digest (`engine.models.saved_code`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UntrustedCodeError
 from ..sanitize import printable
@@ -19,9 +18,6 @@ from ..storage.files import make_private_folder, write_whole
 from ..storage.paths import runs_folder
 from .run_config import RunConfig, flat_values
 from .user_code import pieces_of, references_of, source_file
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 _PLACES = (
     "mirror",

@@ -1,19 +1,15 @@
 """The value types of configuration keys, such as accelerators, budgets and mirrors, and the base class of tables."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ..errors import did_you_mean
 from .catalog import is_user_reference
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
 
 _DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]*")
 

@@ -1,19 +1,15 @@
 """Writes and reads a mirror in a folder, which may be mounted, or a bucket; a file appears only when it is whole."""
 
-from __future__ import annotations
-
 import errno
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from ..config.values import is_bucket
 from ..errors import one_line
 from ..storage.files import DRAFT, NotAFileError, open_private, open_regular, require_real, sync, whole_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 
 class Folder:

@@ -5,16 +5,16 @@ A console writes each request into its own file in the run's folder `control`: `
 `Control` of the process that trains; so do signals, alerts and the time budget. Each is answered in the journal.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -22,12 +22,7 @@ from ..sanitize import printable
 from ..storage.files import is_disk_full, open_private, read_json, require_real, write_whole
 from ..storage.keyed_store import typed
 from .events import RunFailed, RunFinished, Steering, StopAfter, StopRequested
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from .run_directory import RunDirectory
+from .run_directory import RunDirectory
 
 LARGEST_REQUEST = 64 << 10
 STOP = "stop"  # the number of every request to stop

@@ -1,16 +1,15 @@
 """What a run that has ended keeps besides its journal: its facts in ``summary.json``, its epochs in ``history.csv``."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import math
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -22,11 +21,7 @@ from .events import EpochEnded, Phase, RunFinished
 from .follower import StateReader
 from .journal import spelled_out
 from .run_directory import RunDirectory, require_writable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from .state import RunState
+from .state import RunState
 
 LATEST = 2e11  # the largest Unix time that is accepted, in the year 8307: no clock could show a later one
 _LARGEST_SUMMARY = 4 << 20

@@ -5,29 +5,23 @@ first look is that by the clocks; machines that share a disk should agree on the
 this machine's monotonic clock counts: a heartbeat that changes is fresh, whatever its time.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from ..machine.process_identity import Sight, identify, look_for
 from ..storage.files import inside, open_private, open_regular, write_whole
 from .control import STOP, Control, is_waiting, take_requests
+from .journal import JournalWriter
 from .run_directory import RunDirectory, is_removed, list_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .journal import JournalWriter
-
 
 REMOVED = "its folder was removed or renamed"  # why a run stops whose folder is gone
 BEAT_S, TICK_S = 1.0, 0.1

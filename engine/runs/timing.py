@@ -1,18 +1,12 @@
 """The speed and the remaining time of a run, and whether it stalls, from its state."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
 
 from .events import EpochEnded, Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .state import RunState
+from .state import RunState
 
 _RECENT_POINTS, _RECENT_EPOCHS = 50, 10
 _NEWEST_EPOCHS = 100  # that `validating_share` looks at; few, because plain lines ask after each epoch

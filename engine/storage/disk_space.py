@@ -1,17 +1,12 @@
 """Full disks: space reserved in advance, the error message, and caches that are kept small."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ..errors import DiskFullError
 from .files import open_private
 from .paths import cache_folder, user_path
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RESERVE_NAME = "reserved-space"
 RESERVE_BYTES = 256 << 10  # space reserved for a run from its start: enough for the last event and the epochs before it

@@ -1,23 +1,19 @@
 """Small values kept between two commands: one JSON file per kind, with the newest values by key."""
 
-from __future__ import annotations
-
 import hashlib
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ..sanitize import printable, printable_values
 from .files import make_private_folder, read_json, write_whole
 from .paths import runs_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _MOST = 200
 _LARGEST = 16 << 20  # bytes

@@ -1,18 +1,13 @@
 """Where files are on disk: runs, the user's presets, caches."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import platformdirs
 
 from ..errors import ConsoleError, one_line
 from ..sanitize import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 APP_NAME = "tpu-console"
 HOME_VARIABLE = "TPU_CONSOLE_HOME"

@@ -1,23 +1,18 @@
 """The keys that a sweep changes, their values, and the combinations of them. Nothing here reads a file."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from ..config.pieces import split_pieces
 from ..config.reading import EARLIER_KEYS, parse_assignment, valid_keys, with_changes
+from ..config.run_config import RunConfig
 from ..errors import ConfigError, Problem, did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..config.run_config import RunConfig
 
 MOST_RUNS = 200
 OPTION = "--over"

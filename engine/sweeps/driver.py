@@ -4,16 +4,16 @@ It starts one run at a time and waits for its end. Like any run, it has its own 
 killed; the next one, of `tpu-console sweep --resume`, waits for it. LOCK is the descriptor of the sweep's lock.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..config.run_config import RunConfig
 from ..config.trust import note_start
 from ..errors import ConsoleError
 from ..machine.devices import detect_hardware
@@ -24,18 +24,12 @@ from ..runs.control import ask
 from ..runs.events import EpochEnded, RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower, StateReader
 from ..runs.heartbeat import HeartbeatWatch, Liveness
+from ..runs.run_directory import RunDirectory
+from ..runs.state import RunState
 from ..storage.paths import sweeps_folder
 from .axes import Cell, cells_of, parse_axes
 from .folder import PRUNED, STOPPED, Sweep, lock_when_free
 from .search import Trials, is_pruned
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Sequence
-
-    from ..config.run_config import RunConfig
-    from ..runs.run_directory import RunDirectory
-    from ..runs.state import RunState
 
 _POLL_S = 0.2
 
