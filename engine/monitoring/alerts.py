@@ -158,8 +158,7 @@ def lasting_alerts(state: RunState) -> list[events.Alerted]:
     """Return the alerts that still say something: of a state such as overfitting only the newest, while it lasts."""
     newest = {alert.kind: alert for alert in state.alerts}
     now = {str(kind) for kind in alerts_of(state)} if newest.keys() & _LASTING and state.epochs else set()
-    lasts = {id(newest[kind]) for kind in newest.keys() & _LASTING & now}
-    return [alert for alert in state.alerts if alert.kind not in _LASTING or id(alert) in lasts]
+    return [one for one in state.alerts if one.kind not in _LASTING or (one is newest[one.kind] and one.kind in now)]
 
 
 def _losses(epochs: Iterable[events.EpochEnded]) -> Iterator[float]:

@@ -58,6 +58,9 @@ def test_tensorflow_tpu_compiles_nothing_for_the_cpu(tmp_path: Path, monkeypatch
     monkeypatch.syspath_prepend(str(tmp_path))
     compile_model(model, *settings, allows_xla=FRAMEWORKS["tensorflow"].allows_xla(in_scope=False))
     assert not model.jit_compile
+    fresh = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+    compile_model(fresh, *settings, allows_xla=False)
+    assert not fresh.jit_compile
     assert not vars(augment.compiled(tf.identity))["_jit_compile"]
 
 

@@ -193,6 +193,10 @@ def test_a_resumed_run_and_a_second_fit_go_on_with_their_seconds_and_compile_apa
     pace.on_event(fit())
     clock.now += 5
     assert pace.elapsed_s() == 25
+    for phase in (events.Phase.PAUSED, events.Phase.TRAINING):
+        pace.on_event(events.PhaseStarted(phase))
+        clock.now += 5
+    assert pace.elapsed_s() == 30  # without the pause
 
 
 def accelerator(name: str, *replicas: Replica, backend: str = "tensorflow", process: int = 0) -> Accelerator:
