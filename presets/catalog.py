@@ -1,16 +1,16 @@
 """Finds, reads and writes presets: files with a `RunConfig` and a table ``[preset]``, named like the preset."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tomli_w
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from tpu_console.engine.config.reading import parse_config, read_toml, validated
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 from tpu_console.engine.sanitize import TooDeepError, printable_values
 from tpu_console.engine.storage.disk_space import disk_full
@@ -18,11 +18,6 @@ from tpu_console.engine.storage.files import is_disk_full, make_private_folder, 
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
 from .files import BUILTIN, name_of, preset_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tpu_console.engine.config.run_config import RunConfig
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 

@@ -1,15 +1,10 @@
 """Finds the files of presets, without what it takes to read them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_presets_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 BUILTIN = Path(__file__).parent
 

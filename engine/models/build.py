@@ -5,20 +5,21 @@ continue, and so do the best epoch and its checkpoint. Early stopping in the fir
 it ends the run.
 """
 
-from __future__ import annotations
-
 import math
 import traceback
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 from msgspec import Struct
 
 from ..compat.keras import creating_variables, flat_layers
+from ..config.run_config import RunConfig
 from ..config.user_code import call_model_function
+from ..data.examples import Signature
 from ..data.places import locate
 from ..errors import ConsoleError, DataError, UserCodeError, one_line
 from ..runs.events import ModelBuilt
@@ -27,12 +28,6 @@ from .compile import is_compiled
 from .pretrained import unfreeze_layers
 from .saved_code import read_architecture
 from .table import MODELS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ..config.run_config import RunConfig
-    from ..data.examples import Signature
 
 _SOUND = ("keras.", "keras_hub.", "tpu_console.")  # packages whose layers own their weights
 _EXAMPLES = 7  # Keras does not call a built model's layers again for shapes that it has seen

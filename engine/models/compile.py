@@ -1,10 +1,9 @@
 """Compiles a model with the pieces that a configuration names, and says what a compiled model has of them."""
 
-from __future__ import annotations
-
 import inspect
+from collections.abc import Mapping, Sequence
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from msgspec.structs import replace
@@ -13,17 +12,13 @@ from ..compat.keras import build_from_shapes, compiled_metrics, direction_of, sk
 from ..config import options
 from ..config.catalog import is_user_reference
 from ..config.pieces import Piece, parse_piece, split_output
+from ..config.run_config import RunConfig
 from ..config.user_code import call_user_function, find_user_code, find_user_module
 from ..data.examples import Signature, Task
 from ..data.vocabulary import PADDING
 from ..errors import ConfigError, Problem, UserCodeError, one_line
 from ..runs.metrics import Metric, MetricKind, metric_called
 from .outputs import Activation, activation_of, apply_activation
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..config.run_config import RunConfig
 
 BY_CLASS = {"auc", "f1_score", "fbeta_score", "precision", "precision_at_recall", "recall", "recall_at_precision"} | {
     f"{truth}_{kind}" for truth in ("true", "false") for kind in ("positives", "negatives")

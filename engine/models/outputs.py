@@ -1,13 +1,13 @@
 """What a custom model outputs: probabilities, logits or numbers, and whether labels and losses fit them."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from ..compat.keras import producer_of
 from ..config.catalog import is_user_reference
@@ -15,11 +15,6 @@ from ..config.pieces import of_output, parse_piece, split_output
 from ..config.run_config import RunConfig, probabilities_by
 from ..data.cached_facts import note_outputs
 from ..errors import DataError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 # What turns logits into probabilities: ``softmax``, ``sigmoid`` or nothing; by output if there are several.
 Activation = str | dict[str, str]

@@ -6,18 +6,17 @@ vocabularies and a SavedModel's variables are data. `config.trust` keeps the dig
 saved.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json
 import sys
 import zipfile
 import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,9 +26,6 @@ from ..errors import ConsoleError, one_line
 from ..sanitize import printable
 from ..storage.files import NotAFileError, open_regular
 from ..storage.paths import user_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CONFIG = "config.json"
 _PICKLED_WEIGHTS = "model.weights.npz"

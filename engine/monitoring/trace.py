@@ -6,21 +6,17 @@ the device's planes, else those that the host's threads execute. An operation na
 the compiled program does, which the trace holds too.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..errors import DataError, one_line
 from ..preflight.hlo import as_named, layer_in, with_neighbors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 LARGEST_TRACE = 256 << 20
 # Lines that repeat the operations of others in another way.

@@ -1,13 +1,12 @@
 """`BridgeCallback`, which is public: writes the progress of `model.fit` to a run's journal."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from msgspec.structs import replace
@@ -16,14 +15,10 @@ from ..accelerators.table import loaded_framework
 from ..compat.keras import ForBothKeras
 from ..errors import did_you_mean
 from ..models.compile import metrics_of, rate_of, used_optimizers
+from ..runs.checkpoint import Header
 from ..runs.events import Compiled, EpochEnded, FitStarted, Phase, Progress, ValidationProgress
 from ..runs.recorder import Recorder
 from .notebook import PROGRESS_S, NotebookRun, numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from ..runs.checkpoint import Header
 
 
 def watch(model: Any, report: Callable[[Compiled], None]) -> None:

@@ -4,35 +4,28 @@ Copying the variables to host memory stalls training; hashing and writing happen
 skipped if stalls and computing would take more than 2% of the training time.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
+from ..config.run_config import RunConfig
 from ..errors import DataError
+from ..input.pipeline import Pipeline
 from ..runs.checkpoint import Header, SavedArray, newest_checkpoint, read_checkpoint, write_checkpoint
+from ..runs.recorder import Recorder
+from .bridge import BridgeCallback
+from .outputs import BestCheckpoint
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from ..config.run_config import RunConfig
-    from ..input.pipeline import Pipeline
-    from ..runs.recorder import Recorder
-    from .bridge import BridgeCallback
-    from .outputs import BestCheckpoint
-
-    Arrays = dict[str, list[NDArray[Any]]]
-
+Arrays = dict[str, list[NDArray[Any]]]  # of a checkpoint, by group of variables
 
 _COST_SHARE = 0.02
 _KEPT = "The previous checkpoint is kept."
@@ -56,6 +49,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
     """
 
     async_safe = True
+    best: BestCheckpoint | None = None  # the callback that saves the best model
 
     def __init__(
         self,
@@ -80,7 +74,6 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self._is_cut = False  # the rest of an epoch that was begun before the run was resumed
         self._has_cut_validation = False
         self.stopping = stopping
-        self.best: BestCheckpoint | None = None
         self.own: OwnCallbacks | None = None
         self.schedule_epochs = config.epochs
         self._writer: threading.Thread | None = None

@@ -3,14 +3,14 @@
 A metric counts in one `evaluate`: it runs on any number of replicas, on the same batches as validation.
 """
 
-from __future__ import annotations
-
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from msgspec.structs import replace
 
@@ -20,14 +20,8 @@ from ..errors import one_line
 from ..models.outputs import ClassOutput, apply_activation
 from ..runs.class_report import MOST_PICTURES, ClassReport, ClassScore, Mistake
 from ..runs.events import Phase
+from ..runs.recorder import Recorder
 from ..storage.files import write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
-
-    from ..runs.recorder import Recorder
 
 _LONGEST_AFTER_STOP_S = 5.0
 _LONGEST_BEFORE_PICTURES_S = 20.0  # pictures need about as long again: the model is compiled to predict

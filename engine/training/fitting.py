@@ -1,57 +1,50 @@
 """Trains the model of one run: build → compile → fit → save. It imports Keras, so choose the backend before."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 from msgspec.structs import replace
 
+from ..accelerators.framework import Accelerator
 from ..config.catalog import is_user_reference
+from ..config.run_config import RunConfig
 from ..data.examples import label_of
 from ..errors import ConsoleError, DataError, DiskFullError, UserCodeError
 from ..input.augment import with_augmentation
-from ..input.pipeline import largest_pixel
+from ..input.pipeline import Pipeline, largest_pixel
 from ..machine.resources import find_resources
 from ..machine.sources import this_machine
 from ..models import build as models
 from ..models import compile as compiling
 from ..models import outputs as model_outputs
+from ..models.outputs import Activation, ClassOutput
 from ..monitoring.input_rate import InputRate, input_remedy, metered
 from ..preflight.likely import best_case_of
+from ..runs.checkpoint import Header
 from ..runs.control import StoppedError
 from ..runs.events import Phase, RunFinished, RunOutcome
 from ..runs.facts import write_history
 from ..runs.heartbeat import REMOVED
 from ..runs.metrics import monitor_of
+from ..runs.recorder import Recorder
 from ..runs.run_directory import is_removed
+from ..runs.run_history import Stopwatch
 from ..storage.files import sync, write_whole
 from .bridge import BridgeCallback, watch
-from .checkpoints import Checkpoints, OwnCallbacks, ValidatedEpochs, placed
+from .checkpoints import Arrays, Checkpoints, OwnCallbacks, ValidatedEpochs, placed
 from .class_scoring import report_classes
 from .outputs import BestCheckpoint, Patience, epoch_end_callbacks, save_model
 from .profiling import Profiler
 from .steering import SteeringCallback
 from .summary import summary_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..accelerators.framework import Accelerator
-    from ..config.run_config import RunConfig
-    from ..input.pipeline import Pipeline
-    from ..models.outputs import Activation, ClassOutput
-    from ..runs.checkpoint import Header
-    from ..runs.recorder import Recorder
-    from ..runs.run_history import Stopwatch
-    from .checkpoints import Arrays
 
 # Steps per execution: enough to hide Python's time, few enough for curves to move and stops to be quick.
 TARGET_S = 0.3

@@ -1,7 +1,5 @@
 """Runs of notebooks and scripts: what `BridgeCallback` makes of a `fit`, and `Run` of a custom training loop."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os
@@ -10,8 +8,10 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
 from ..config.options import Alerts
 from ..errors import ConsoleError
@@ -27,11 +27,6 @@ from ..runs.metrics import metric_called
 from ..runs.recorder import Recorder
 from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run
 from .summary import summary_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
-
 
 open_display: Callable[[RunDirectory], Callable[[], None]] | None = None
 """Draws a run in the notebook's cell; returns a function that ends it. `tpu_console` sets it, not the engine."""

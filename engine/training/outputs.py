@@ -1,10 +1,10 @@
 """What a run decides and leaves at the end of an epoch: when to stop, its model, TensorBoard files, translations."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ..accelerators.backend import is_installed
 from ..accelerators.table import loaded_framework
-from ..config.run_config import compared_values
+from ..config.run_config import RunConfig, compared_values
 from ..data.vocabulary import PADDING, START, Vocabulary
 from ..errors import ConsoleError, one_line
 from ..machine.install import install_line
@@ -21,16 +21,10 @@ from ..models.compile import metrics_of
 from ..models.saved_code import remember_own
 from ..runs.events import CheckpointSaved, Phase, Sample, Translated
 from ..runs.metrics import best_of, loss_beside, metric_called
+from ..runs.recorder import Recorder
 from ..storage.disk_space import disk_full
 from ..storage.files import inside, is_disk_full, whole_file
 from ..storage.paths import user_path
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from ..config.run_config import RunConfig
-    from ..runs.recorder import Recorder
 
 
 def save_model(model: Any, path: Path) -> str:

@@ -1,14 +1,13 @@
 """Traces a few steps of a run while it trains, and finds out where their time went."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import time
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..accelerators.table import loaded_framework
 from ..errors import one_line
@@ -16,14 +15,9 @@ from ..monitoring.input_rate import InputMeter, Taken
 from ..monitoring.trace import LARGEST_TRACE, Trace, read_trace
 from ..preflight.layers import all_layers
 from ..runs.events import Profiled, Spent
+from ..runs.recorder import Recorder
 from ..storage.files import read_bytes
-from .bridge import steps_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ..runs.recorder import Recorder
-    from .bridge import BridgeCallback
+from .bridge import BridgeCallback, steps_of
 
 DEFAULT_STEPS, _MOST_STEPS = 5, 100
 _MOST_TRACES = 3  # kept in a run's folder

@@ -1,13 +1,11 @@
 """Steers a run while it trains, stops it in time, and goes back to a checkpoint when its loss has become NaN."""
 
-from __future__ import annotations
-
 import math
 import os
 import socket
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import keras
 
@@ -16,18 +14,14 @@ from ..config.run_config import RunConfig, journal_values, to_toml
 from ..config.values import LARGEST_NUMBER
 from ..errors import one_line
 from ..models.compile import used_optimizers
+from ..runs.checkpoint import Header
 from ..runs.control import Request
 from ..runs.events import Phase, RunResumed, Steered, Steering
+from ..runs.recorder import Recorder
 from ..storage.files import write_whole
+from .bridge import BridgeCallback
+from .checkpoints import Checkpoints
 from .profiling import DEFAULT_STEPS, Profiler
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ..runs.checkpoint import Header
-    from ..runs.recorder import Recorder
-    from .bridge import BridgeCallback
-    from .checkpoints import Checkpoints
 
 _LOOK_S = 0.1  # between two looks for requests in a pause
 ROLLBACK_FACTOR = 0.25  # the learning rate after going back, relative to the one before

@@ -1,17 +1,13 @@
 """The result of a run as plain values, computed from its journal."""
 
-from __future__ import annotations
-
 from statistics import median_high
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..preflight.likely import efficiency_of
+from ..runs.class_report import ClassReport
+from ..runs.events import RunOutcome
 from ..runs.facts import result_of
-
-if TYPE_CHECKING:
-    from ..runs.class_report import ClassReport
-    from ..runs.events import RunOutcome
-    from ..runs.state import RunState
+from ..runs.state import RunState
 
 
 def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:
