@@ -88,9 +88,8 @@ def test_a_mirror_says_how_far_it_is(report: MirrorReported, seconds: float, end
 
 def test_the_end_of_a_run_says_how_to_copy_the_rest() -> None:
     assert mirror_facts(RunState(), "a") == []
-    assert mirror_facts(state_after(MirrorReported(PLACE, 3), 1, ended=True), "a") == [
-        ("mirror", f"{PLACE} (complete)")
-    ]
+    whole = mirror_facts(state_after(MirrorReported(PLACE, 3), 1, ended=True), "a")
+    assert whole == [("mirror", f"{PLACE} (complete)")]
     torn = state_after(MirrorReported(PLACE, 3, "gone", ("model.keras",), is_given_up=True), 1, ended=True)
     label, command = mirror_facts(torn, "a")[1]
     assert (label, command.endswith(" mirror a")) == ("to copy", True)
