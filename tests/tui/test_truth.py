@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -252,7 +252,11 @@ class Checked:
         self.state = fold(self.state, [read])
         self.journal.take(record)
         self.facts()
-        self.lines(self.printer.feed([read]), record)
+        lines = self.printer.feed([read])
+        if record["type"] == "EpochEnded":
+            (line,) = [line for line in lines if line.startswith("epoch ")]
+            best = self.journal.best
+            assert line.endswith("★") == (best is not None and best[0] == record["epoch"])
         for now in (record["t"], max(record["t"], min(record["t"] + 1.0, until - 0.001))):
             self.header(now, was_paused=before == "paused")
         for liveness in (Liveness.ALIVE, Liveness.DEAD):
@@ -281,11 +285,6 @@ class Checked:
         assert re.findall(r"\d+$", best_text(self.state)) == ([str(best[0])] if best else [])
         newest = journal.epochs[max(journal.epochs)] if journal.epochs else {}
         assert facts.is_nan == (not math.isfinite(newest.get("loss", 0.0)))
-
-    def lines(self, lines: Sequence[str], record: dict[str, Any]) -> None:
-        if record["type"] == "EpochEnded":
-            (line,) = [line for line in lines if line.startswith("epoch ")]
-            assert line.endswith("★") == (self.journal.best is not None and self.journal.best[0] == record["epoch"])
 
     def header(self, now: float, *, was_paused: bool) -> None:
         journal = self.journal
