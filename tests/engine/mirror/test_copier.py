@@ -322,7 +322,7 @@ def test_a_run_whose_mirror_never_comes_ends_and_says_what_is_not_copied(trainin
         end(training, mirror)
     last = reports(training)[-1]
     assert "No such file" in last.problem
-    assert last.is_given_up
+    assert (last.is_given_up, last.epoch) == (True, 0)
     assert last.left == (
         *("events.jsonl", "config.toml", "checkpoints/best.keras", "model.keras"),
         "checkpoints/state-000001.ckpt",

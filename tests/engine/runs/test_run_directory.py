@@ -44,9 +44,12 @@ def test_a_run_is_named_by_its_start_and_its_label(tmp_path: Path, label: str, n
     assert run.path == tmp_path / name
 
 
-def test_runs_of_one_second_have_names_of_their_own(tmp_path: Path) -> None:
+def test_runs_of_one_second_have_names_of_their_own_that_keep_their_label(tmp_path: Path) -> None:
     names = [create_run("a", tmp_path, NOON).run_id for _ in range(3)]
     assert names == ["20261120-120000-a", "20261120-120000-a-2", "20261120-120000-a-3"]
+    assert all(run_directory.is_named(name, "a") for name in names)
+    others = ("20261120-120000-ab", "20261120-120000-a-b", "20261120-120000-a2", "20261120-120000-b-a", "a")
+    assert not any(run_directory.is_named(name, "a") for name in others)
 
 
 def test_folders_and_files_are_private(tmp_path: Path) -> None:
@@ -96,6 +99,9 @@ def test_a_run_is_found_by_path_name_part_or_as_the_newest(tmp_path: Path, monke
     assert find_run(str(first.path), tmp_path / "elsewhere") == first
     monkeypatch.chdir(tmp_path)
     assert find_run(f"./{first.run_id}") == first
+    for run, title in ((first, "best"), (second, "best of all")):
+        run_directory.write_annotations(run.path, run_directory.Annotations(title))
+    assert [find_run(title, tmp_path) for title in ("best", "of all")] == [first, second]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,19 @@
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import gone_process, private_mode
-from tpu_console.engine.storage.files import open_private, remove_drafts, whole_file, write_whole
+from tpu_console.engine.storage import files
+from tpu_console.engine.storage.files import (
+    LinkError,
+    NotAFileError,
+    open_private,
+    remove_drafts,
+    whole_file,
+    write_whole,
+)
 
 
 def make(folder: Path, name: str, age_s: float) -> Path:
@@ -63,3 +72,49 @@ def test_a_draft_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), whole_file(tmp_path / "a") as draft:
         draft.rename(tmp_path / "elsewhere")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "before")]
+
+
+FULL = os.strerror(errno.ENOSPC)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_full"),
+    [
+        *((OSError(number, ""), True) for number in (errno.ENOSPC, errno.EDQUOT)),
+        *((error, True) for error in (OSError(f"a; {FULL}"), RuntimeError(FULL))),
+        *((error, False) for error in (OSError(errno.EACCES, FULL), RuntimeError("a"))),
+    ],
+)
+def test_a_full_disk_is_known_by_the_number_of_its_error_or_else_by_its_text(error: Exception, is_full: bool) -> None:
+    assert files.is_disk_full(error) is is_full
+
+
+def test_no_path_leads_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real" / "inner").mkdir(parents=True)
+    (tmp_path / "linked").symlink_to("real")
+    (tmp_path / "real" / "deep").symlink_to("inner")
+    for name in ("real/", "real/inner/a", "linked", "gone/a"):  # whoever opens the last part does not follow it
+        assert files.inside(tmp_path, name) == tmp_path / name
+    for name in ("linked/", "linked/a", "real/deep/a"):
+        with pytest.raises(LinkError):
+            files.inside(tmp_path, name)
+    with pytest.raises(LinkError):
+        files.require_plain(tmp_path, ["gone", "real/"])
+    (tmp_path / "real" / "deep").unlink()
+    files.require_plain(tmp_path, ["gone", "real/"])
+
+
+def test_a_second_name_a_link_and_a_file_too_large_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"mine")
+    (tmp_path / "second").hardlink_to(tmp_path / "real")
+    (tmp_path / "linked").symlink_to("real")
+    files.require_plain(tmp_path, ["second"], are_written=False)
+    with pytest.raises(NotAFileError, match="hard link"):
+        files.require_plain(tmp_path, ["second"])
+    for name, problem in (("second", "hard link"), ("linked", "it is a link")):
+        with pytest.raises(NotAFileError, match=problem), open(tmp_path / name, "wb", opener=open_private):
+            pass
+    assert files.read_bytes(tmp_path / "second", 4) == b"mine"
+    with pytest.raises(files.TooLargeError):
+        files.read_bytes(tmp_path / "second", 3)
+    assert files.folder_size(tmp_path) == 8 + len("real")
