@@ -1,7 +1,5 @@
 """What tests of every part share: waiting for a condition, small configurations, whole runs, plain processes."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -10,10 +8,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import psutil
@@ -22,23 +21,16 @@ from msgspec import structs
 
 from tests.forks import Forked, fork
 from tpu_console.engine.config.reading import load_config, parse_config
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.machine.process_identity import identify
 from tpu_console.engine.process.launch import prepare_run, start_host
-from tpu_console.engine.runs.checkpoint import newest_checkpoint
-from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import EpochEnded
+from tpu_console.engine.runs.checkpoint import Header, newest_checkpoint
+from tpu_console.engine.runs.class_report import ClassReport, read_report
+from tpu_console.engine.runs.events import EpochEnded, Event
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalReader
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.storage.files import write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.checkpoint import Header
-    from tpu_console.engine.runs.class_report import ClassReport
-    from tpu_console.engine.runs.events import Event
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 E = TypeVar("E")
 

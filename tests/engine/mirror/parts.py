@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.helpers import small_config
+from tests.helpers import epoch_ended, small_config
 from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.config.trust import note_start
 from tpu_console.engine.runs.checkpoint import Header, SavedArray, write_checkpoint
-from tpu_console.engine.runs.events import EpochEnded, RunStarted
+from tpu_console.engine.runs.events import RunStarted
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
@@ -30,10 +30,7 @@ class Training:
     def epoch(self) -> None:
         """End an epoch: the journal says so, a better model is saved, then a checkpoint."""
         self.epochs += 1
-        logs = {"loss": 1 / self.epochs}
-        self.recorder.emit(
-            EpochEnded(self.epochs, 4 * self.epochs, 4, float(self.epochs), 1.0, 0.0, 0.0, None, None, None, logs)
-        )
+        self.recorder.emit(epoch_ended(self.epochs, {"loss": 1 / self.epochs}))
         self.run.checkpoints.mkdir(exist_ok=True)
         (self.run.checkpoints / "best.keras").write_bytes(bytes([self.epochs]) * 100)
         values = np.full(self._size, self.epochs, np.float32)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.engine.sweeps.drivers import fork_driver
-from tests.helpers import LIMIT_S, small_config, the
+from tests.helpers import LIMIT_S, epoch_ended, small_config, the
 from tpu_console.engine.errors import ConfigError, ConsoleError
-from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished, StopRequested
+from tpu_console.engine.runs.events import RunFailed, RunFinished, StopRequested
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sweeps.axes import Cell, parse_axes
@@ -25,7 +25,7 @@ def made(search: Any = "tpe", **options: Any) -> Trials:
 
 
 def ended(outcome: str, *values: float, reason: str = "") -> RunState:
-    epochs = [EpochEnded(n, n, 1, 1.0, 1.0, 0, 0, 1, 1.0, 0.1, {"val_accuracy": v}) for n, v in enumerate(values, 1)]
+    epochs = [epoch_ended(number, {"val_accuracy": value}) for number, value in enumerate(values, 1)]
     return RunState(epochs=epochs, stop=StopRequested(reason) if reason else None, end=RunFinished(outcome, reason, {}))
 
 
