@@ -83,7 +83,7 @@ class Viewer:
 
     def look(self, after_s: float = 0.0) -> tuple[Liveness, int]:
         """Look again and again while a time passes; return what the last look says."""
-        step = 0.5
+        step = max(0.5, after_s / 400)
         for _ in range(int(after_s / step)):
             self.pass_by(step)
             self.watch.look()
