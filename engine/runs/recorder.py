@@ -1,11 +1,10 @@
 """`Recorder`: how training code writes a run; and the `Deadline` at which training stops, to be saved in time."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
@@ -16,13 +15,62 @@ from ..machine.sources import this_machine
 from .control import Control, Request, StoppedError
 from .events import BudgetSet, EpochEnded, Event, Noticed, Phase, PhaseStarted, RunFailed, RunFinished
 from .follower import StateReader
+from .journal import JournalWriter
+from .run_directory import RunDirectory
+from .state import RunState
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+_LEAST_S, _LEAST_SHARE, _SAFETY = 30.0, 0.05, 3.0
 
-    from .journal import JournalWriter
-    from .run_directory import RunDirectory
-    from .state import RunState
+
+def margin_s(budget_s: float, save_s: float, validation_s: float, step_s: float) -> float:
+    """Return how many seconds before its budget ends a run stops; scoring the classes takes about one validation."""
+    return max(min(_LEAST_S, _LEAST_SHARE * budget_s), _SAFETY * save_s) + validation_s + 2 * step_s
+
+
+def counts_from(limit: str) -> float:
+    """Return the Unix time from which a budget counts: the limit of a service from the start of its session."""
+    is_session = limit in LIMITS and find_place(this_machine(), {}).is_notebook
+    return (session_began() if is_session else None) or time.time()
+
+
+class Deadline:
+    """Measures from its events how long a run takes to save and validate, and says when it has to stop."""
+
+    def __init__(self, budget: str, seconds: float, began: float, clock: Callable[[], float] = time.time) -> None:
+        self.event = BudgetSet(seconds, began + seconds, budget)
+        self._clock = clock
+        self._phase, self._since = "", 0.0
+        self._longest: dict[str, float] = defaultdict(float)  # seconds
+        self._looked_at: float | None = None
+
+    def hear(self, event: Event) -> None:
+        """Take in an event, when it is written."""
+        if isinstance(event, EpochEnded):
+            self.note("validation", event.validation_s)
+        elif isinstance(event, PhaseStarted):
+            now = self._clock()
+            if self._phase == Phase.CHECKPOINTING:
+                self.note("save", now - self._since)
+            self._phase, self._since = event.phase, now
+            self._looked_at = None  # whatever comes between two phases, such as compiling, is no step
+
+    def note(self, what: str, seconds: float) -> None:
+        """Take in how long a ``save``, a copy of it to the ``mirror``, a ``validation`` or a ``step`` took."""
+        self._longest[what] = max(self._longest[what], seconds)
+
+    @property
+    def save_s(self) -> float:
+        """Seconds of the slowest save so far, its copy to the mirror included; 0 before the first."""
+        return self._longest["save"] + self._longest["mirror"]
+
+    def is_reached(self) -> bool:
+        """Return whether the run has to stop now; called between two executions."""
+        now = self._clock()
+        if self._looked_at is not None:
+            self.note("step", now - self._looked_at)
+        self._looked_at = now if self._phase == Phase.TRAINING else None
+        longest = self._longest["validation"], self._longest["step"]
+        return now >= self.event.ends_at - margin_s(self.event.seconds, self.save_s, *longest)
 
 
 class Peers(Protocol):
@@ -127,57 +175,3 @@ class Recorder(Struct):
     def is_leader(self) -> bool:
         """Whether this host writes the run's files: the first of several, or the only one."""
         return self.team is None or self.team.is_leader
-
-
-_LEAST_S, _LEAST_SHARE, _SAFETY = 30.0, 0.05, 3.0
-
-
-def margin_s(budget_s: float, save_s: float, validation_s: float, step_s: float) -> float:
-    """Return how many seconds before its budget ends a run stops; scoring the classes takes about one validation."""
-    return max(min(_LEAST_S, _LEAST_SHARE * budget_s), _SAFETY * save_s) + validation_s + 2 * step_s
-
-
-def counts_from(limit: str) -> float:
-    """Return the Unix time from which a budget counts: the limit of a service from the start of its session."""
-    is_session = limit in LIMITS and find_place(this_machine(), {}).is_notebook
-    return (session_began() if is_session else None) or time.time()
-
-
-class Deadline:
-    """Measures from its events how long a run takes to save and validate, and says when it has to stop."""
-
-    def __init__(self, budget: str, seconds: float, began: float, clock: Callable[[], float] = time.time) -> None:
-        self.event = BudgetSet(seconds, began + seconds, budget)
-        self._clock = clock
-        self._phase, self._since = "", 0.0
-        self._longest: dict[str, float] = defaultdict(float)  # seconds
-        self._looked_at: float | None = None
-
-    def hear(self, event: Event) -> None:
-        """Take in an event, when it is written."""
-        if isinstance(event, EpochEnded):
-            self.note("validation", event.validation_s)
-        elif isinstance(event, PhaseStarted):
-            now = self._clock()
-            if self._phase == Phase.CHECKPOINTING:
-                self.note("save", now - self._since)
-            self._phase, self._since = event.phase, now
-            self._looked_at = None  # whatever comes between two phases, such as compiling, is no step
-
-    def note(self, what: str, seconds: float) -> None:
-        """Take in how long a ``save``, a copy of it to the ``mirror``, a ``validation`` or a ``step`` took."""
-        self._longest[what] = max(self._longest[what], seconds)
-
-    @property
-    def save_s(self) -> float:
-        """Seconds of the slowest save so far, its copy to the mirror included; 0 before the first."""
-        return self._longest["save"] + self._longest["mirror"]
-
-    def is_reached(self) -> bool:
-        """Return whether the run has to stop now; called between two executions."""
-        now = self._clock()
-        if self._looked_at is not None:
-            self.note("step", now - self._looked_at)
-        self._looked_at = now if self._phase == Phase.TRAINING else None
-        longest = self._longest["validation"], self._longest["step"]
-        return now >= self.event.ends_at - margin_s(self.event.seconds, self.save_s, *longest)
