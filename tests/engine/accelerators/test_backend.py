@@ -30,6 +30,7 @@ def backend_choice(
 
 
 ELSEWHERE = "10.0.0.2:8470"
+HOSTS = {"count": 2, "index": 0, "coordinator": "127.0.0.1:1234"}
 HUB: dict[str, Any] = {"model": "hub", "model_options": {"path": "/"}}
 
 
@@ -44,6 +45,7 @@ HUB: dict[str, Any] = {"model": "hub", "model_options": {"path": "/"}}
         (TPU_VM, V3, {}, {}, "tensorflow", "tpu", "tensorflow-tpu"),
         (TPU_VM | {"jax"}, V3, {}, {}, "jax", "tpu", ""),
         (TPU_VM | {"jax"}, V3, {}, {"backend": "tensorflow"}, "tensorflow", "tpu", "asked for"),
+        (TPU_VM | {"jax"}, V3, {}, {"hosts": HOSTS}, "jax", "tpu", "several hosts"),
         # Only TensorFlow reaches a TPU of another machine, and reads a SavedModel.
         (TPU_VM | COLAB, NOTHING, {"COLAB_TPU_ADDR": ELSEWHERE}, {}, "tensorflow", "tpu", ELSEWHERE),
         (COLAB | TPU_VM | {"tensorflow-hub"}, V5E, {}, HUB, "tensorflow", "tpu", "SavedModel"),
@@ -80,12 +82,6 @@ def test_a_tensorflow_without_tpu_operations_is_missing_and_jax_is_named_if_it_c
     assert ["backend=jax" in choice.remedy for choice in (asked, *here)] == [False, True, False]
 
 
-@pytest.mark.parametrize("changes", [{"accelerator": f"tpu:{ELSEWHERE}"}, HUB])
-def test_jax_is_refused_for_what_only_tensorflow_can_use(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="backend: cannot be jax"):
-        small_config(backend="jax", **changes)
-
-
 def test_a_tpu_that_no_package_can_use_leaves_the_cpu_and_is_an_error_when_asked_for() -> None:
     assert backend_choice(LAPTOP, V5E).accelerator == "auto"
     asked = backend_choice(LAPTOP, V5E, accelerator="tpu")
@@ -105,6 +101,7 @@ KAGGLE = {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}
     [
         (V5E, {"jax", "libtpu"}, KAGGLE, {}, "-c here.txt tensorflow-cpu"),
         (V5E, {"jax", "libtpu"}, {}, {}, " -m pip install tensorflow-cpu"),
+        (NOTHING, set(), KAGGLE, {"hosts": HOSTS, "accelerator": "cpu"}, "-c here.txt jax tensorflow"),
         (Hardware(gpus=("T4",)), set(), {}, {}, " -m pip install 'tensorflow[and-cuda]'"),
         (NOTHING, set(), KAGGLE, {"backend": "jax"}, "-c here.txt jax tensorflow"),
         (V5E, set(), KAGGLE, {"accelerator": "tpu"}, "-c here.txt 'jax[tpu]' tensorflow-cpu"),
@@ -155,8 +152,7 @@ def test_the_settings_of_keras_are_safe_to_read_and_to_show(tmp_path: Path) -> N
     [
         (NOTHING, "torch", {}, "tensorflow", "runs train on TensorFlow or JAX"),
         (NOTHING, "jax", {"backend": "tensorflow"}, "tensorflow", "the run uses tensorflow (asked for"),
-        (NOTHING, "tensorflow", {"hosts": {"count": 2, "index": 0, "coordinator": "h:1"}, "accelerator": "cpu"}, "jax",
-         "the run uses jax (several hosts"),
+        (NOTHING, "tensorflow", {"hosts": HOSTS, "accelerator": "cpu"}, "jax", "the run uses jax (several hosts"),
         (V5E, "tensorflow", {}, "jax", "tensorflow cannot use the TPU"),
         (NOTHING, "jax", {"accelerator": "tpu:10.0.0.2:8470"}, "tensorflow", "the run uses tensorflow ("),
     ],
@@ -191,18 +187,12 @@ def test_the_plan_repeats_what_is_not_followed(monkeypatch: pytest.MonkeyPatch) 
     assert [one.key for one in advice if one.severity is Severity.WARNING] == ["backend"]
 
 
-HOSTS = {"count": 2, "index": 0, "coordinator": "127.0.0.1:1234"}
-
-
-def test_several_hosts_take_jax() -> None:
-    assert backend_choice(TPU_VM | {"jax"}, V3, hosts=HOSTS).backend == "jax"
-    assert "JAX" in backend_choice(LAPTOP, accelerator="cpu", hosts=HOSTS).missing
-
-
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
         ({"hosts": HOSTS, "backend": "tensorflow"}, "backend"),
+        ({"backend": "jax", "accelerator": f"tpu:{ELSEWHERE}"}, "backend"),
+        ({"backend": "jax", **HUB}, "backend"),
         ({"hosts": {"count": 2, "index": 2}}, "hosts.index"),
         ({"hosts": {"count": 0}}, "hosts.count"),
         ({"hosts": {"count": 3}, "accelerator": "sim:8"}, "accelerator"),

@@ -72,6 +72,12 @@ def exported(run: RunDirectory, folder: Path, form: str = "script") -> Path:
     return out
 
 
+def code_cells(text: str) -> str:
+    notebook = nbformat.reads(text, 4)
+    nbformat.validate(notebook)
+    return "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+
+
 def assert_linted(path: Path) -> None:
     ruff = [sys.executable, "-m", "ruff"]
     check = [*ruff, "check", "--isolated", "--select", "E,F,I,W,B,UP", "--ignore", "B905,E501", "--line-length", "88"]
@@ -95,10 +101,8 @@ def test_the_notebook_of_the_digits_preset_trains_as_the_run_did(digits: RunDire
     script = exported(digits, tmp_path)
     assert_linted(script)
     # The cells of the notebook are plain Python, and those of the script: what runs as one runs as the other.
-    notebook = nbformat.reads(exported(digits, tmp_path, "notebook").read_text(), 4)
-    nbformat.validate(notebook)
     cells = tmp_path / "cells.py"
-    cells.write_text("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code"))
+    cells.write_text(code_cells(exported(digits, tmp_path, "notebook").read_text()))
     assert_same_losses(digits, cells, 1)
 
 
@@ -282,9 +286,7 @@ def test_differences_from_the_run_are_listed_at_the_top() -> None:
 
 def test_the_notebook_holds_the_code_of_the_script() -> None:
     written = script(find_preset("cifar10-cnn").config)
-    notebook = nbformat.reads(written.notebook, 4)
-    nbformat.validate(notebook)
-    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    code = code_cells(written.notebook)
     lines = [line for line in written.text.partition('"""\n')[2].splitlines() if line and not line.startswith("# ")]
     assert [line for line in code.splitlines() if line and not line.startswith("# ")] == lines
 
