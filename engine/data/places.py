@@ -1,19 +1,15 @@
 """Finds and opens a dataset's files, which may be remote, and recognizes images by their names."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from ..errors import DataError, one_line
 from ..storage.files import open_regular
 from ..storage.paths import keras_home, user_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KAGGLE_INPUT = Path("/kaggle/input")  # where Kaggle mounts the datasets and competitions of a notebook
 IMAGE_ENDINGS = frozenset((".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp"))

@@ -1,7 +1,5 @@
 """Opens text in any encoding, and reads the rows of Parquet and JSON Lines as text, as those of a CSV."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import gzip
@@ -13,17 +11,15 @@ import os
 import time
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from ..errors import DataError, one_line
 from ..machine.install import check_installed
 from ..storage.files import open_regular
 from .places import is_remote, locate, not_there, read_whole, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PARQUET = ".parquet"
 TABLES = frozenset((".csv", _PARQUET, ".jsonl", ".ndjson"))  # endings of tables that name their columns

@@ -4,24 +4,19 @@ Keras's layers need several passes over each image; in `tf.data` XLA compiles al
 about 15 times as fast. They depend only on the seed and the batch's number, so two runs see the same images.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
+from collections.abc import Callable
 from enum import IntEnum
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from msgspec import Struct
 
+from ..config.options import Augmentation
 from ..errors import DataError
 from ..machine.install import compiles_for_cpu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..config.options import Augmentation
 
 HUE_SHARE = 0.1  # largest change of hue for ``color = 1``, in turns of the color circle
 ERASED_AREA = (0.02, 0.33)  # fraction of the image that is erased (random erasing, Zhong et al. 2017)

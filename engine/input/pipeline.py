@@ -4,17 +4,18 @@ Augmentation comes after the cache, so that it differs in every epoch, and appli
 whole batches, which is faster; each image still has its own random numbers.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 from msgspec import Struct
 
 from ..accelerators.framework import Share
 from ..config.options import LARGEST_SHUFFLE
+from ..config.run_config import RunConfig
 from ..config.values import USUAL_BATCH
 from ..data.examples import Examples, PassCalls, known_length, label_of
 from ..data.images.decode import DAMAGED, as_written, untuned
@@ -23,12 +24,6 @@ from ..machine.resources import free_memory_bytes, usable_cores
 from ..storage.disk_space import free_bytes, size_text
 from .augment import Placement, augmenter, choose_placement
 from .class_weights import class_numbers, has_class_labels, sample_weights, training_weights
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ..config.run_config import RunConfig
 
 _MEMORY_SHARE = 0.5  # fraction of free memory that cached examples may take
 # Fraction of free memory for the shuffle buffer, if examples are not cached in memory. Its examples are allocated and

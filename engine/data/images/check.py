@@ -4,13 +4,12 @@ Only the header and the end of a JPEG are read, and all of a PNG, whose checksum
 whose end looks wrong, are decoded.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -18,14 +17,10 @@ from PIL import Image, UnidentifiedImageError
 
 from ...errors import one_line
 from ...machine.resources import usable_cores
+from ...messages import Reporter
 from ...storage.files import NotAFileError
 from ..places import is_remote, open_file
 from ..tables import first_of, short_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ...messages import Reporter
 
 T = TypeVar("T")
 # Larger images are refused without decoding: one would take over 300 MB, and several are decoded in parallel.

@@ -1,17 +1,17 @@
 """Reads the user's files for a limited time, and holds what was found."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ...config.values import Section
 from ...errors import DataError, Problem, did_you_mean, one_line
 from ...sanitize import printable
 from ...storage.paths import user_path
@@ -32,11 +32,6 @@ from ..row_files import (
     parquet_counts,
 )
 from ..tables import is_number, open_rows, split_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from ...config.values import Section
 
 _NAMED = TABLES | {".tsv", ".tab", ".data"}
 _SAMPLED = 2000  # rows that are enough to recognize a table
