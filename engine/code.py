@@ -4,25 +4,21 @@ Text from elsewhere, such as a path or a key of a configuration, becomes code on
 `docstring`, which keep it inside a string.
 """
 
-from __future__ import annotations
-
 import ast
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date, time
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
 
 from .config.user_code import source_file
 from .errors import DataError, UserCodeError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 WIDTH = 88
 _INDENT = 4
@@ -32,7 +28,7 @@ class Brackets(Struct, frozen=True):
     """Items in brackets, such as a call, a list or a dictionary."""
 
     opening: str  # such as ``layers.Dense(``
-    items: tuple[tuple[str, Code], ...]  # each item, after its prefix such as ``units=``
+    items: tuple[tuple[str, "Code"], ...]  # each item, after its prefix such as ``units=``
     closing: str
 
 

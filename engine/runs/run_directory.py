@@ -1,14 +1,13 @@
 """The run directory: the only channel between training and watching, private to the user; and annotations of runs."""
 
-from __future__ import annotations
-
 import os
 import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -20,9 +19,6 @@ from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, disk_full, reserve
 from ..storage.files import LinkError, inside, is_disk_full, read_json, require_real, write_whole
 from ..storage.paths import runs_folder, user_path
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 _ANNOTATIONS = "annotations.json"
 
 
@@ -32,7 +28,7 @@ class _Inside:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, run: RunDirectory, _owner: type[RunDirectory]) -> Path:
+    def __get__(self, run: "RunDirectory", _owner: type["RunDirectory"]) -> Path:
         return inside(run.path, self.name)
 
 

@@ -10,21 +10,21 @@
 ==================  =========================================================================
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
 import tomli_w
 from msgspec import Struct
 from pydantic import BeforeValidator, ValidationError
 
 from ..config.reading import current_keys, read_toml
-from ..config.run_config import RunConfig  # noqa: TC001  pydantic needs it
+from ..config.run_config import RunConfig
 from ..config.trust import Reached, check_started, note_start
 from ..config.values import Count, Section
 from ..errors import ConsoleError, RunNotFoundError
@@ -34,10 +34,6 @@ from ..sanitize import printable
 from ..storage import files
 from ..storage.files import inside, read_text, require_real, write_whole
 from ..storage.paths import refusal_of, runs_folder, sweeps_folder, user_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _SMALL = 1 << 10
 _PROBED_S, _LOOK_S = 2.0, 0.05
@@ -90,7 +86,7 @@ class Sweep(Struct, frozen=True):
         except ValidationError as error:
             raise ConsoleError(f"{user_path(file)} does not define a sweep: {error.errors()[0]['msg']}.") from error
 
-    def checked(self, *, trust: bool = False) -> Sweep:
+    def checked(self, *, trust: bool = False) -> Self:
         """Return it if the user started what it reaches, or trusts it; otherwise raise `UntrustedCodeError`."""
         definition = self.read()
         if trust:
