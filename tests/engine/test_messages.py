@@ -37,9 +37,9 @@ def test_a_reader_returns_complete_messages_that_are_safe_to_show() -> None:
         (first,) = reader.read() or []
         assert first["kind"] == "note"
         assert "\x1b" not in first["text"]
-        os.write(writing, b'te", "text": "second"}\n')
+        os.write(writing, b'te", "text": "second\\nline"}\n')
         os.close(writing)
-        assert reader.read() == [{"kind": "note", "text": "second"}]
+        assert reader.read() == [{"kind": "note", "text": "second\nline"}]
         assert reader.read() is None
 
 
