@@ -45,11 +45,11 @@ def test_a_run_is_named_by_its_start_and_its_label(tmp_path: Path, label: str, n
 
 
 def test_runs_of_one_second_have_names_of_their_own_that_keep_their_label(tmp_path: Path) -> None:
-    names = [create_run("a", tmp_path, NOON).run_id for _ in range(3)]
-    assert names == ["20261120-120000-a", "20261120-120000-a-2", "20261120-120000-a-3"]
-    assert all(run_directory.is_named(name, "a") for name in names)
-    others = ("20261120-120000-ab", "20261120-120000-a-b", "20261120-120000-a2", "20261120-120000-b-a", "a")
-    assert not any(run_directory.is_named(name, "a") for name in others)
+    names = [create_run("ab", tmp_path, NOON).run_id for _ in range(3)]
+    assert names == ["20261120-120000-ab", "20261120-120000-ab-2", "20261120-120000-ab-3"]
+    assert all(run_directory.is_named(name, "ab") for name in names)
+    others = ("20261120-120000-abc", "20261120-120000-ab-c", "20261120-120000-ab2", "20261120-120000-c-ab", "ab")
+    assert not any(run_directory.is_named(name, "ab") for name in others)
 
 
 def test_folders_and_files_are_private(tmp_path: Path) -> None:
