@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
@@ -16,7 +16,6 @@ from textual.events import Click, Resize
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
-from textual.screen import Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
@@ -77,7 +76,7 @@ def is_closing(widget: Widget) -> bool:
     return not (widget.is_attached and widget.screen.display)
 
 
-def mark_pane(screen: Screen[Any], name: str, css_class: str) -> None:
+def mark_pane(screen: Widget, name: str, css_class: str) -> None:
     """Give a class to the widget with a name as its id and to the containers around it, and to no others."""
     marked = {node for pane in screen.query(f"#{name}") for node in pane.ancestors_with_self} if name else set()
     for widget in screen.query("*"):
@@ -108,7 +107,7 @@ class PaneTabs(Widget):
         self.screen.call_later(self.watch_current)
         self.screen.screen_layout_refresh_signal.subscribe(self, self._look)
 
-    def _look(self, _screen: Screen[Any]) -> None:
+    def _look(self, _screen: Widget) -> None:
         self.is_alone = len(self.shown) == 1
 
     @property

@@ -1,13 +1,12 @@
 """Above the curves: what the run is and does, how far it is, the most urgent notice, and how it ended."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 from rich.cells import cell_len
-from textual.app import ComposeResult
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -361,7 +360,7 @@ class OutcomeBox(Overflow):
         super().__init__(id="outcome")
         self._drawn: Ending | None = None
 
-    def compose(self) -> ComposeResult:
+    def compose(self) -> Iterable[Widget]:
         yield Static(classes="facts")
         yield Static(classes="log")
 
