@@ -78,7 +78,7 @@ def test_lists_have_every_run_and_preset_and_say_which_cannot_be_read(home: Path
     assert len(listed) == len(RUNS) + len(NAMES)
     assert sum(run["state"] == "unreadable" and bool(run["problem"]) for run in listed) == len(UNREADABLE)
     for name in ("pipe", "device", "folder", "large", "loop", "nested", "settings", "keys"):
-        assert f"/{name}.toml: " in said["presets"][2]
+        assert all(f"/{name}.toml: " in said[line][2] for line in ("presets", "presets --json"))
 
 
 def test_runs_with_hostile_names_are_found_by_the_name_that_is_shown_and_completed(home: Path, call: Call) -> None:

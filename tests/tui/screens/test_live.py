@@ -197,7 +197,7 @@ async def test_keys_ask_the_run_after_a_question_and_its_answers_are_shown(engin
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
         for phase, key, question, typed, asked in ASKED:
             engine.write(PhaseStarted(phase))
-            await shows(pilot, "1/10", phase)
+            await shows(pilot, "1/10", phase, {"pause": "P Pause", "continue": "P Continue"}.get(asked[0], ""))
             await shows(pilot, question, after=key)
             await pilot.press(*typed)
             request = await asked_of(pilot, engine.run)

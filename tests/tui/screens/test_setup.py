@@ -377,8 +377,14 @@ async def test_your_data_is_looked_at_asked_about_listed_and_saved_as_a_preset(t
         await pilot.press("enter")
         answer = "--set data.options.label=price --set name=my-digits-cnn"
         await until(pilot, lambda: app.panel.command == f"tpu-console run {table} {answer}")
-        assert app.row("data.options.path").text == str(table)
+        assert [row.spec.key for row in app.setup.query(FieldRow)][:2] == ["dataset", "data.options.path"]
+        path = app.row("data.options.path")
+        assert path.text == str(table)
+        path.query_one(Input).value = str(tmp_path / "nowhere")
+        await until(pilot, lambda: "nowhere" in path.problem)
+        path.query_one(Input).value = str(table)
         await type_into(pilot, app, "batch_size", "16")
+        await until(pilot, lambda: "= 48 " in app.figures())
 
         save = await opens(pilot, SavePreset, after="ctrl+s")
         name, problem = save.query_one("#save-name", Input), save.query_one(".problem", Static)
