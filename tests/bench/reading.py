@@ -116,8 +116,12 @@ def _batches_of(config: Any, folder: Path, room: Any = None) -> Iterator[Any]:
 
     examples = load_examples(config, lambda _: None)
     pipeline = build_pipeline(examples, config, 1, cache_folder=folder / "cache", room=room)
-    with pipeline.reading(lambda _: None):
-        yield from pipeline.train
+
+    def batches() -> Iterator[Any]:
+        with pipeline.reading(lambda _: None):
+            yield from pipeline.train
+
+    return batches()  # all that is above is done before the first epoch
 
 
 def _script(options: argparse.Namespace) -> Iterator[Any]:
