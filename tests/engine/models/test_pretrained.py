@@ -179,10 +179,10 @@ def test_without_a_network_url_and_place_of_the_weights_are_named(tmp_path: Path
 LOAD = """
 import json, sys, keras, numpy as np
 pixels = np.load(sys.argv[1])
-for path in sys.argv[2:]:
-    model = keras.models.load_model(path, safe_mode=False, compile=False)
+for number, path in enumerate(sys.argv[2:]):  # only the layer of the first, of a SavedModel, counts as code
+    model = keras.models.load_model(path, safe_mode=number > 0, compile=False)
     print(json.dumps(model(pixels).numpy().tolist()))
-assert not [name for name in sys.modules if name.split(".")[0] in {"engine", "tui", "presets", "tensorflow_hub"}]
+assert not {"tpu_console", "tensorflow_hub"} & {*sys.modules}
 """
 
 

@@ -26,14 +26,14 @@ import keras
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-assert "engine" not in sys.modules
+assert "tpu_console" not in sys.modules
 images, labels = load_digits(return_X_y=True)
 _, x, _, y = train_test_split(images, labels, test_size=0.2, random_state=7, stratify=labels)
 for path in sys.argv[1:]:
     model = keras.models.load_model(path)
     predicted = model.predict(x.reshape(-1, 8, 8, 1) / 16.0, verbose=0).argmax(axis=1)
     print(float((predicted == y).mean()))
-assert "engine" not in sys.modules
+assert "tpu_console" not in sys.modules
 """
 
 
