@@ -13,7 +13,7 @@ from tests.helpers import LIMIT_S, has, run_host, small_config, the, wait_until
 from tpu_console.engine.runs.events import EpochEnded, Event, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.engine.sinks import start_sinks
+from tpu_console.engine.sinks import Mlflow, start_sinks
 
 CONFIG = {"dataset": "digits", "optimizer": {"name": "adam"}}
 STARTED = RunStarted("small", "host", 1, "here", CONFIG)
@@ -84,17 +84,25 @@ def test_a_tracker_that_fails_says_so_in_one_line(write: Callable[..., RunDirect
 
 
 @pytest.mark.slow
-def test_mlflow_records_in_files_how_a_run_failed(write: Callable[..., RunDirectory], tmp_path: Path) -> None:
+def test_mlflow_records_in_files_how_a_run_failed_and_goes_on_when_it_is_resumed(
+    write: Callable[..., RunDirectory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mlflow = pytest.importorskip("mlflow", reason="the extra [mlflow] is not installed")
     run = write(STARTED, ended(1), ended(2), RunFailed("full", "", "", "console.log"))
-    store = f"file://{tmp_path}/mlruns"
-    assert feed(run, "mlflow", MLFLOW_TRACKING_URI=store) == ""
-    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
-    client = mlflow.MlflowClient(store)
-    (found,) = client.search_runs([client.get_experiment_by_name("pets").experiment_id])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
+    assert feed(run, "mlflow") == ""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    client = mlflow.MlflowClient()
+    experiments = [client.get_experiment_by_name("pets").experiment_id]
+    (found,) = client.search_runs(experiments)
     assert (found.info.status, found.data.tags["error"]) == ("FAILED", "full")
     assert found.data.params["optimizer.name"] == "adam"
     assert [one.value for one in client.get_metric_history(found.info.run_id, "loss")] == [1.0, 0.5]
+    resumed = Mlflow(run, "pets")
+    resumed.begin(CONFIG)
+    assert [one.info.status for one in client.search_runs(experiments)] == ["RUNNING"]
+    resumed.end(is_good=True, summary={})
+    assert [one.info.status for one in client.search_runs(experiments)] == ["FINISHED"]
 
 
 def test_a_tracker_that_is_not_installed_is_a_notice(recorder: Recorder) -> None:

@@ -100,6 +100,10 @@ def test_a_configuration_with_pieces_is_written_and_read_back() -> None:
         ({"loss": "a=mae, b=mse", "loss_weights": {"c": 1}, **OWN}, "loss_weights: 'c' has no loss"),
         ({"loss": "a=mae, b=mse"}, "loss: names the output 'a', but mlp has a single one"),
         ({"metrics": "accuracy, b=mse"}, "metrics: names the output 'b'"),
+        (
+            {"metrics": "sparse_categorical_accuracy", "label_smoothing": 0.1},
+            "are then shares; use 'categorical_accuracy'",
+        ),
         ({"loss": "mine.py"}, "unknown name 'mine.py'"),
         ({"callbacks": ["EarlyStopping(patience=3)"]}, "the table [early_stopping], such as early_stopping.patience=3"),
         ({"loss": "mine.py:3"}, "is not package.module:function"),

@@ -18,7 +18,7 @@ from tests.engine.jobs.predicting import Job, train
 from tests.helpers import ROOT, all_of, report_of, the
 from tpu_console import BridgeCallback
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFinished
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFinished
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 
 pytestmark = pytest.mark.slow
@@ -225,6 +225,7 @@ def test_every_program_of_the_page_trains(name: str, tmp_path: Path, monkeypatch
     assert the(run, RunFinished).outcome == "completed"
     is_told = any("compiled its model" in notice.message for notice in all_of(run, Noticed))
     assert is_told == bool(settings and "model.compile(" in program)
+    assert not is_told or the(run, FitStarted).monitor in {"loss", "val_loss"}  # whatever metrics a run has by default
     if "new_data" in program:
         rows = Job(tmp_path)(run, f"{name}.py:new_data")
         assert list(rows[0]) == ["index", "prediction"]
