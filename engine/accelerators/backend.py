@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -31,6 +30,8 @@ from .table import FRAMEWORKS
 from .tensorflow import TensorFlow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from ..config.run_config import RunConfig
     from .framework import Accelerator, Framework
 

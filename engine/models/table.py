@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,6 +13,8 @@ from .model import BuiltinModel, classifier, head, image_shape
 from .pretrained import Application, Hub
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..config.run_config import RunConfig
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,8 @@ from .layers import all_layers
 from .program import HloProgram
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     Report = Callable[[str, float | None], None]
     """Is called with each phase as it begins, and the seconds that it will probably take; None if unknown."""
 

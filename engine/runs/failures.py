@@ -1,5 +1,7 @@
 """Explains an exception: what happened, why, and what to do next."""
 
+from __future__ import annotations
+
 import re
 import sysconfig
 import traceback

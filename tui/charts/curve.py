@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,9 @@ from msgspec.structs import replace
 
 from tpu_console.engine.runs.curves import Samples
 from tpu_console.engine.runs.metrics import Metric, best_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IndexArray: TypeAlias = npt.NDArray[np.int64]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +14,8 @@ from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.presets.files import preset_files
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
     Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 PROGRAM = "tpu-console"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual.containers import Vertical, VerticalScroll
@@ -15,6 +14,8 @@ from ..text.keys import bind
 from .field_row import FieldRow, FieldSpec, field_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from textual.app import ComposeResult
     from textual.events import DescendantFocus
     from textual.widget import Widget

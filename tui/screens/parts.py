@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from rich.cells import cell_len
@@ -13,6 +12,8 @@ from ..text.keys import bind
 from ..widgets.basics import is_closing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from textual.app import ComposeResult
     from textual.screen import Screen
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -24,6 +22,9 @@ from .steering import mirror_facts
 from .tables import filled
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from tpu_console.engine.runs.follower import Snapshot
     from tpu_console.engine.runs.state import RunState
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -15,7 +14,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from tpu_console.engine.runs.events import PREPARATION, Translated
+from tpu_console.engine.runs.events import PREPARATION
 
 from ..text.cells import DONE, FAILED, NOW, SPINNER
 from ..text.keys import bind
@@ -28,8 +27,11 @@ from .basics import LinesPane, Row, wrapped
 from .run_header import HeaderView, phase_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from textual.events import Key
 
+    from tpu_console.engine.runs.events import Translated
     from tpu_console.engine.runs.state import RunState
 
     from ..following.overview import Setting

@@ -12,7 +12,6 @@ import io
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self
@@ -29,6 +28,8 @@ from .kind import FileKind, ImageKind, ImageSize, Name, Recognized, Resize, Star
 from .skimming import Survey
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 

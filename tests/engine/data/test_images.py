@@ -63,7 +63,8 @@ def test_an_image_is_turned_upright_as_its_header_says(tmp_path: Path, suffix: s
         exif[0x0112] = orientation
         smooth(64, 96).save(path := tmp_path / f"{orientation}.{suffix}", quality=95, exif=exif)
         facts = check_image(str(path))
-        paths += [path] if orientation not in unknown else []
+        if orientation not in unknown:
+            paths.append(path)
         assert (facts.width, facts.height) == ((64, 96) if orientation in turned else (96, 64))
         assert facts.orientation == (1 if orientation in unknown else orientation)
     for path, image in zip(paths, decode(paths, Decoding((40, 40))), strict=True):

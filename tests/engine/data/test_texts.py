@@ -27,9 +27,8 @@ def loaded(dataset: str, path: Path, options: dict[str, Any] | None = None, **ch
 def test_pairs_are_read_without_their_attribution(tmp_path: Path, name: str) -> None:
     path = write_pairs(tmp_path / name, 50)
     assert read_pairs(TextPairsOptions(path=str(path))) == pairs(50)
-    (tmp_path / "spa.txt").write_bytes(
-        "Go.\tVe.\r\nRun!\t¡Corre!\r\n\r\n".encode("utf-8-sig")
-    )  # as Windows writes them
+    as_windows_writes = "Go.\tVe.\r\nRun!\t¡Corre!\r\n\r\n".encode("utf-8-sig")
+    (tmp_path / "spa.txt").write_bytes(as_windows_writes)
     assert read_pairs(TextPairsOptions(path=str(tmp_path / "spa.txt"))) == [("Go.", "Ve."), ("Run!", "¡Corre!")]
 
 

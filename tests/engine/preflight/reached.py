@@ -20,8 +20,9 @@ for name, values in json.loads(sys.argv[2]).items():
     if name == "unreadable":
         import jaxlib._jax
         del jaxlib._jax.mlir.hlo_to_stablehlo
-    choice, asks = TpuChoice(parse_config(values), find_topology(sys.argv[1])), {"search": name == "searched"}
-    found[name] = reach_verdict(choice, lambda *_: None, **asks, advise=not name.startswith("too-large")).as_dict()
+    choice = TpuChoice(parse_config(values), find_topology(sys.argv[1]))
+    asked = {"search": name == "searched", "advise": not name.startswith("too-large")}
+    found[name] = reach_verdict(choice, lambda *_: None, **asked).as_dict()
 print(json.dumps(found))
 """
 

@@ -159,7 +159,8 @@ def test_a_life_has_what_its_heartbeat_says_and_ends_with_a_crash_or_with_its_fo
     viewer = Viewer(run)
     viewer.beat()
     life = viewer.watch.look()
-    assert (life.stop_waits, life.beat_at, abs(life.since - viewer.now) < HOUR_S) == (False, viewer.now, True)
+    assert (life.stop_waits, life.beat_at) == (False, viewer.now)
+    assert abs(life.since - viewer.now) < HOUR_S
     ask(run, Steering.STOP, "asked")
     assert viewer.watch.look().stop_waits
     run.heartbeat.write_text(json.dumps({"waiting": "9" * 5000, "since": "soon"}), encoding="utf-8")
