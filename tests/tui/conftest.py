@@ -65,7 +65,7 @@ def jobs_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 def forked_jobs(monkeypatch: pytest.MonkeyPatch, jobs_from: Callable[[Any], None]) -> None:
     """Jobs begin with TensorFlow imported, in tests of what they do and say.
 
-    Jobs that start as the program starts them are in ``test_inspect_interrupted.py`` and ``test_job.py``, and in the
+    Jobs that start as the program starts them are in ``test_training.py`` and ``test_job.py``, and in the
     tests that drive a terminal.
     """
     for name, value in forking().items():

@@ -2,7 +2,7 @@
 
 ``python -m tests.tui.forked_program …`` is ``tpu-console …``, except that the tests fork these processes for it (see
 `tests.forks`). That they start as the program starts them is in ``test_terminal_runs.py``, ``test_cli_process.py``,
-``test_inspect_interrupted.py`` and the tests of the engine.
+``test_training.py`` and the tests of the engine.
 """
 
 import json
