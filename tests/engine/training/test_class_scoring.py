@@ -179,7 +179,7 @@ def test_the_counts_survive_half_precision() -> None:
     assert table.counts()[1].tolist() == [0, 0, 300, 0]
 
 
-def images(outputs: list[list[float]], labels: list[int]) -> Examples:
+def images(outputs: list[list[float]], labels: Any) -> Examples:
     """Images of a row of pixels, which `image_model` answers with."""
     pixels = np.asarray(outputs, np.float32)[:, None, :, None]
     pairs = tf.data.Dataset.from_tensor_slices((pixels, np.asarray(labels)))
@@ -199,7 +199,9 @@ def test_the_surest_mistakes_are_kept_as_pictures(recorder: Recorder) -> None:
     assert (found.pictures[0].height, found.pictures[0].width) == (1, 3)
     assert found.pictures[0].rgb == bytes([0] * 3 + [255] * 3 + [0] * 3)
     assert found.pictures[1].rgb[:6] == bytes([140] * 3 + [229] * 3)
-    scored(recorder, images([[0.9], [0.2], [0.4]], [0, 0, 1]), image_model(1))  # the chance of the second class
+    scored(
+        recorder, images([[0.9], [0.2], [0.4]], np.eye(2)[[0, 0, 1]]), image_model(1)
+    )  # the chance of the second class
     assert [picture.caption for picture in report_of(recorder.run).pictures] == ["0 → 1", "1 → 0"]
 
 
