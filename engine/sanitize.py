@@ -15,8 +15,6 @@ enters the program, and nearly always clean already, which `str.isprintable` fin
 The types of foreign numbers are here, too: a damaged or hostile journal may have epoch 10**30.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any
 

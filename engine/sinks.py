@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,6 @@ from .sanitize import printable
 from .storage.files import open_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from .runs.recorder import Recorder
 
 _LONGEST_PARAMETER = _LONGEST_NOTE = 500  # characters; MLflow takes no longer values

@@ -13,12 +13,11 @@ The source is in `engine/`, `presets/` and `tui/` beside this folder, which link
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .engine.runs.run_directory import RunDirectory
     from .engine.training.bridge import BridgeCallback as BridgeCallback
     from .engine.training.notebook import Run as Run

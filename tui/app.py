@@ -7,8 +7,10 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual import events
@@ -25,9 +27,6 @@ from .text.keys import MOVING, bind
 from .text.outcome import goes_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
     from textual.filter import LineFilter
     from textual.screen import Screen
 

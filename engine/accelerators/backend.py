@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -30,8 +31,6 @@ from .table import FRAMEWORKS
 from .tensorflow import TensorFlow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from ..config.run_config import RunConfig
     from .framework import Accelerator, Framework
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -12,10 +15,6 @@ from msgspec.structs import replace
 from ..errors import ConsoleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
     from ..config.run_config import RunConfig
     from ..runs.events import AcceleratorReady, Replica, ReplicaMemory
 

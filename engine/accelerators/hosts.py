@@ -12,6 +12,7 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from ..compat.jax import coordination_client, leave_sigterm_alone
 from ..errors import AcceleratorError, ConsoleError, one_line
 from ..machine.devices import Tpu, count_slices, find_tpu
 from ..machine.place import read_metadata
-from ..machine.sources import installed_versions
+from ..machine.sources import Sources, installed_versions
 from ..runs.control import Request, StoppedError
 from ..runs.events import Event, HostSampled, MemorySampled, Phase, RunFailed, RunSource, Steering
 from ..runs.journal import decode, encode
@@ -30,10 +31,7 @@ from ..runs.run_directory import discard_cache
 from ..storage.keyed_store import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from ..config.run_config import RunConfig
-    from ..machine.sources import Sources
     from ..runs.recorder import Recorder
     from .backend import BackendChoice
 

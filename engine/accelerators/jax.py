@@ -11,6 +11,7 @@ import platform
 import socket
 import time
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,6 @@ from ..storage.paths import cache_folder
 from .framework import Accelerator, Framework, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from ..config.run_config import RunConfig
     from ..runs.events import Replica
 

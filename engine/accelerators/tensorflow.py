@@ -7,7 +7,9 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +24,6 @@ from ..machine.sources import this_machine
 from .framework import Accelerator, Framework, NotPossibleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
     from ..config.run_config import RunConfig
     from ..runs.events import Replica
 

@@ -1,7 +1,5 @@
 """The tables that every configuration has."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 

@@ -9,10 +9,12 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserCodeError, did_you_mean, one_line
@@ -20,9 +22,6 @@ from ..storage.paths import user_path
 from .pieces import Piece, parse_piece, split_output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import ModuleType
-
     from .run_config import RunConfig
 
 

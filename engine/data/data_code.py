@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,6 @@ from .row_files import is_row_file
 from .tables import DECIMAL_COMMA, DECIMAL_POINT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ..config.run_config import RunConfig
     from .images.decode import Decoding
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +20,6 @@ from ..storage.files import folder_size
 from .places import is_remote, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from ..messages import Reporter
 
     OnFetch = Callable[[object], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
@@ -13,8 +14,6 @@ from .places import shown
 from .tables import class_order, first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray

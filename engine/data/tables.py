@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,8 +23,6 @@ from .places import is_remote, locate, not_there, shown
 from .row_files import LONGEST_LINE, UTF_8, cells_of, encoding_of, is_row_file, lines_of, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
     import pandas as pd
 
     from ..config.run_config import RunConfig

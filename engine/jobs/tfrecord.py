@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import accumulate
@@ -28,8 +29,6 @@ from ..storage.disk_space import free_bytes
 from ..storage.files import sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..data.images.files import Source
     from ..data.kinds.kind import ImageFilesKind
     from ..messages import Reporter

@@ -6,6 +6,7 @@ Sources of the names: Kaggle/docker-python (`tpu/Dockerfile`), googlecolab/backe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from msgspec import Struct
 from .devices import tpu_pci_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from .sources import Sources
 
 # Attributes of the metadata server that only a TPU VM has.

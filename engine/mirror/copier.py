@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -27,8 +28,6 @@ from ..storage.paths import user_path
 from .places import MARKER, Folder, Place, open_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from ..runs.recorder import Recorder
 
 JOURNAL, CHECKPOINTS = "events.jsonl", "checkpoints"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..config.values import Section
 from ..errors import DataError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
 

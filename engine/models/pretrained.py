@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,8 +35,6 @@ from ..storage.paths import keras_home
 from .model import BuiltinModel, head, image_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
 

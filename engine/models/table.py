@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -13,8 +14,6 @@ from .model import BuiltinModel, classifier, head, image_shape
 from .pretrained import Application, Hub
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ..config.run_config import RunConfig
 
 

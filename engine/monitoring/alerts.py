@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ..runs import events
 from ..runs.control import Request
@@ -20,10 +22,6 @@ from ..runs.state import RunState, reduce
 from ..storage.disk_space import free_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from typing import Self
-
     from ..config.options import Alerts
     from ..runs.recorder import Recorder
     from .webhook import Webhook

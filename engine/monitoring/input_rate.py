@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -24,8 +25,6 @@ from ..config.catalog import is_user_reference
 from ..runs import events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from ..config.run_config import RunConfig
     from ..input.pipeline import Pipeline
     from ..runs.recorder import Recorder

@@ -12,23 +12,20 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 from msgspec.structs import replace
 
-from ..accelerators.framework import NO_DUTY
+from ..accelerators.framework import NO_DUTY, Accelerator
 from ..config.values import parse_accelerator
 from ..machine.resources import find_resources, used_memory_bytes
-from ..machine.sources import this_machine
+from ..machine.sources import Sources, this_machine
 from ..runs import events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ..accelerators.framework import Accelerator
-    from ..machine.sources import Sources
     from ..runs.recorder import Recorder
 
 

@@ -6,6 +6,7 @@ The plan has the advice that holds on any accelerator; `static_advice` adds what
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,8 +31,6 @@ from ..models.table import MODELS
 from ..runs.run_history import PastRun, past_run_like
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..config.run_config import RunConfig
     from ..data.kinds.skimming import Survey
     from ..machine.devices import Hardware

@@ -7,6 +7,7 @@ a verdict is found without loading a framework.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +27,6 @@ from ..storage.paths import cache_folder
 from .result import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ..config.run_config import RunConfig
     from .topologies import Topology
 

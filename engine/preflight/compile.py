@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,6 @@ from .layers import all_layers
 from .program import HloProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     Report = Callable[[str, float | None], None]
     """Is called with each phase as it begins, and the seconds that it will probably take; None if unknown."""
 

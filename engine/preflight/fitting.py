@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from timeit import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +37,6 @@ from .result import BatchFigures, Filling, Memory, Verdict
 from .topologies import TOPOLOGIES, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from ..config.run_config import RunConfig
 
     Tried = Mapping[int, BatchFigures]

@@ -8,6 +8,7 @@ machine, hold for every run.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,6 @@ from .result import Likely, Verdict
 from .topologies import TOPOLOGIES, generation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..config.run_config import RunConfig
     from ..runs.state import RunState
 

@@ -11,6 +11,7 @@ import re
 import sys
 import tomllib
 import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +37,6 @@ from .layers import all_layers, find_waste, has_open_sides, layer_text
 from .result import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from .compile import Program, Report
 
 _INTERNAL_ERROR = "RET_CHECK failure"

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -20,9 +22,6 @@ from ..sanitize import Count, Measure  # noqa: TC001  checkpoints are read by th
 from ..storage.files import open_private, open_regular, sync, whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from .run_directory import RunDirectory

@@ -7,6 +7,7 @@ grows, so that a million appends cost a million stores and not a million copies.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,8 +17,6 @@ from ..sanitize import MOST_METRICS
 from .metrics import Metric, MetricKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from .events import Progress

@@ -1,7 +1,5 @@
 """Explains an exception: what happened, why, and what to do next."""
 
-from __future__ import annotations
-
 import re
 import sysconfig
 import traceback

@@ -1,23 +1,16 @@
 """Follows a run from its directory: its state, whether it is alive, and its log."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from ..sanitize import printable
 from ..storage.files import open_regular
-from .heartbeat import HeartbeatWatch, Liveness
+from .heartbeat import HeartbeatWatch, Life, Liveness
 from .journal import JournalReader
-from .run_directory import is_removed
+from .run_directory import RunDirectory, is_removed
 from .state import RunState, fold
 from .timing import Stall, stall
-
-if TYPE_CHECKING:
-    from .heartbeat import Life
-    from .run_directory import RunDirectory
 
 _PARTS = 2  # parts of a journal between two looks at the heartbeat: a megabyte
 _LONGEST_LOG = 2000

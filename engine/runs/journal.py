@@ -8,17 +8,17 @@ A journal is untrusted. Readers open regular files only, never hold more than `L
 and return texts that are safe to show (`engine.sanitize`).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 
@@ -28,10 +28,6 @@ from ..storage.files import is_disk_full, open_private, open_regular
 from ..storage.keyed_store import plain_value
 from . import events
 from .events import DURABLE, EpochEnded, Event, Noticed, Progress
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 VERSION = 1
 EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in Event.__subclasses__()}

@@ -6,14 +6,13 @@ The engine decides it once, in `FitStarted`. In journals of earlier versions and
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from numpy.typing import NDArray
 
     from ..config.run_config import RunConfig

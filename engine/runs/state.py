@@ -7,7 +7,7 @@ records in bulk.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, overload
@@ -23,8 +23,6 @@ from .events import EpochEnded, Event, Progress
 from .metrics import Metric, best_of, loss_beside, metric_called
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from .curves import Values
     from .journal import Record
 

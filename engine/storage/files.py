@@ -6,20 +6,16 @@ follow no link either, and write to no device, pipe or file with a second name. 
 links: what a user keeps on another disk is found. Files that the user names may be links: ``follows_links=True``.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from io import BufferedReader
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 DRAFT = ".draft-"  # how the names of drafts begin
 _LONGEST_DRAFT_S = 60.0

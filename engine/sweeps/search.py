@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,13 @@ from ..compat.optuna import continued_trial
 from ..config.reading import with_changes
 from ..errors import ConfigError, ConsoleError
 from ..machine.install import install_line
-from ..runs.events import RunFinished, RunOutcome
+from ..runs.events import EpochEnded, RunFinished, RunOutcome
 from ..runs.metrics import metric_called
-from .axes import Cell, check_values
-from .folder import PRUNED
+from .axes import Cell, SweptKey, check_values
+from .folder import PRUNED, Definition, Sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..runs.events import EpochEnded
     from ..runs.state import RunState
-    from .axes import SweptKey
-    from .folder import Definition, Sweep
 
 _OURS = "tpu-console sweep"
 _USUAL_FIRST = 5  # trials that are not pruned, as Optuna has it

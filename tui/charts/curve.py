@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,6 @@ from msgspec.structs import replace
 
 from tpu_console.engine.runs.curves import Samples
 from tpu_console.engine.runs.metrics import Metric, best_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IndexArray: TypeAlias = npt.NDArray[np.int64]

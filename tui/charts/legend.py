@@ -12,13 +12,12 @@ from rich.style import Style
 from rich.text import Text
 
 from ..text.numbers import clock
-from .curve import Axis, Curve, newest_at, sample_at
+from .curve import Axis, Curve, Series, newest_at, sample_at
 from .scale import format_value
 
 if TYPE_CHECKING:
     from textual.theme import Theme
 
-    from .curve import Series
 
 _DIM = Style(dim=True)
 _POINTED = Style(bold=True, underline=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,13 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..text.cells import BEST
-from .curve import Line
+from .curve import Axis, Extent, FloatArray, IndexArray, Line, Series
 from .scale import Scale, Tick, few, format_value, full_range, robust_range, x_scale, x_ticks, y_scale, y_ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from .curve import Axis, Extent, FloatArray, IndexArray, Series
     from .legend import Marker, Pen, PenColor
 
 # Less than this, as a share of the values themselves, is rounding and not a curve worth a whole pane.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,6 @@ from .options import command, json_option, option, preset_file_option, set_optio
 from .preset_choice import chosen_preset, decided, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tpu_console.engine.config.run_config import RunConfig
 
 _PIPE_CELLS = 100

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,6 @@ from ..text.tables import Column, table
 from .options import PROGRAM, command, complete_accelerator, json_option, option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tpu_console.engine.doctor.doctor import Report
 
     from ..jobs.self_test import SelfTest

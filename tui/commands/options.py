@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,8 +15,6 @@ from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.presets.files import preset_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 PROGRAM = "tpu-console"

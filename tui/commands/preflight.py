@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,9 +20,6 @@ from .options import command, complete_preset, json_option, option, preset_file_
 from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.preflight.result import Verdict
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,8 +23,6 @@ from ..jobs.job_process import ProgressLines, run_job
 from ..terminal.output import complain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from tpu_console.presets.catalog import Preset
 
 T = TypeVar("T")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -23,8 +24,6 @@ from ..text.steering import STOP_PENDING, busy_text, change_text, silent_text
 from .options import command, complete_run, json_option, option, run_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..following.overview import Overview
 
     Answer = Steered | Profiled | StopRequested | RunFinished | RunFailed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,6 @@ from .preset_choice import chosen_preset, parsed, with_trust
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.sweeps.folder import Definition, Sweep

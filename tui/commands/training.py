@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,6 @@ from .options import command, option, preset_argument, preset_file_option, run_a
 from .preset_choice import chosen_preset, parsed, run_job_with_trust, with_trust
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.presets.catalog import Preset
 

@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from hmac import compare_digest
 from importlib import resources
@@ -34,8 +35,6 @@ from tpu_console.engine.errors import ConsoleError
 from ..terminal.output import say
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-
     Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _CONSOLE = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,9 +27,6 @@ from ..text.steering import STOP_PENDING, silent_text, stall_text
 from ..text.tables import as_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.timing import Stall
     from tpu_console.presets.catalog import Preset

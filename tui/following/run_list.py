@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,6 @@ from ..text.numbers import count, duration, metric, size
 from ..text.tables import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
     from .overview import Overview
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -20,8 +21,6 @@ from textual.widgets import Checkbox, Input, Select
 from ..text.keys import bind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from textual.events import Click
     from textual.geometry import Size
 

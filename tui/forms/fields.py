@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -38,8 +39,6 @@ from ..text.names import to_text
 from .field_row import ControlKind, FieldSpec, OwnValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from tpu_console.presets.catalog import Preset
 
 ESSENTIAL = ("dataset", "model", "batch_size", "epochs", "optimizer.learning_rate", "accelerator")

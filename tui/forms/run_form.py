@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual.containers import Vertical, VerticalScroll
@@ -14,8 +15,6 @@ from ..text.keys import bind
 from .field_row import FieldRow, FieldSpec, field_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from textual.app import ComposeResult
     from textual.events import DescendantFocus
     from textual.widget import Widget

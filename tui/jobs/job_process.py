@@ -13,7 +13,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
@@ -29,9 +31,6 @@ from ..text.numbers import duration, size, whole_duration
 from ..text.tables import labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
     Start = Callable[[str, Mapping[str, Any], Path], subprocess.Popen[bytes]]
 
 _POLL_S = 0.2

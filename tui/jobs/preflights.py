@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -19,8 +20,6 @@ from tpu_console.engine.preflight.topologies import TOPOLOGIES, USUAL, find_topo
 from tpu_console.engine.preflight.worker_pool import LIMIT_S, check_compiler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from tpu_console.engine.config.run_config import RunConfig
 
 DEFAULT_TPU = "v5e-8"  # the one that Kaggle offers

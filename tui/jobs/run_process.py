@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,6 @@ from ..terminal.output import send_native_output_to
 from ..text.outcome import continue_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.process.main import EngineThread
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -21,7 +22,6 @@ from .run_process import HostedRun
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Sequence
 
     from tpu_console.engine.findings import Finding
     from tpu_console.engine.machine.devices import Hardware

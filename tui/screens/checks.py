@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from textual import on, work
@@ -31,8 +32,6 @@ from .parts import BACK, HELP, QUIT, KeysFooter, Title
 from .run_actions import JobDialog, JobOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from textual.app import ComposeResult
 
     from tpu_console.engine.config.run_config import RunConfig

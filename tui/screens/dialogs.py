@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual import on
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, Static
 
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
@@ -20,10 +21,7 @@ from ..widgets.basics import ScrollingText
 from .parts import HELP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from textual.app import App, ComposeResult
-    from textual.screen import Screen
     from textual.suggester import Suggester
     from textual.widget import Widget
 

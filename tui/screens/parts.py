@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from rich.cells import cell_len
@@ -12,8 +13,6 @@ from ..text.keys import bind
 from ..widgets.basics import is_closing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from textual.app import ComposeResult
     from textual.screen import Screen
 

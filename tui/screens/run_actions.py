@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -30,8 +31,6 @@ from .find import PathSuggester
 from .parts import HELP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from textual.app import App, ComposeResult
 
     from tpu_console.engine.runs.run_directory import RunDirectory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,6 @@ from .dialogs import Confirmation, ValueDialog, ask_user, show_error
 from .parts import BACK, HELP, QUIT, KeysFooter, Title, after, console_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from textual.app import ComposeResult
 
     from ..following.overview import Overview, RunReader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +31,6 @@ from .dialogs import SavePreset, show_error
 from .parts import HELP, QUIT, KeysFooter, Title, console_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from textual.app import ComposeResult
     from textual.timer import Timer
 

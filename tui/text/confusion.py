@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from .numbers import count, plural
 from .tables import Column, as_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tpu_console.engine.runs.class_report import ClassReport, ClassScore, Mistake
 
 LARGEST_MATRIX = 20  # most classes for which plain text shows the matrix, and every class in numerical order

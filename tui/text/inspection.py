@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.catalog import DATASETS
@@ -17,8 +18,6 @@ from .pictures import Depth, gallery
 from .tables import Bar, bar_chart, labelled, paragraphs, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     Facts = Iterable[tuple[str, str]]
     """Names and texts."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -22,9 +24,6 @@ from .steering import mirror_facts
 from .tables import filled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from tpu_console.engine.runs.follower import Snapshot
     from tpu_console.engine.runs.state import RunState
 

@@ -5,6 +5,7 @@ The upper half block ``▀`` shows one pixel in its foreground and the one below
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -15,8 +16,6 @@ from rich.color import Color, ColorSystem
 from .cells import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -16,8 +17,6 @@ from .numbers import learning_rate, plural, whole_duration
 from .tables import labelled_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from textual.content import Content
 
     from tpu_console.engine.config.run_config import RunConfig

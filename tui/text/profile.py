@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from .numbers import NONE, duration, milliseconds, plural
 from .tables import Bar, Column, as_lines, bar_chart
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from tpu_console.engine.runs.state import RunState
 
     Traced = tuple[str, Profiled]

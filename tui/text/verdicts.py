@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from .numbers import NONE, count, duration, flop, gib, plural, size
 from .tables import Column, as_lines, paragraphs, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from tpu_console.engine.config.run_config import RunConfig
 
 _PIPE_CELLS = 100

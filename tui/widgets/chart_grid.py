@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ from ..text.numbers import clock
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Mapping, Sequence
 
     from textual.events import Resize
     from textual.theme import Theme

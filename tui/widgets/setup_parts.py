@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from tpu_console.engine.config.catalog import DATASETS, is_user_reference
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
-from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import sweeps_folder, user_path
 
 from ..following.run_list import epochs_text
@@ -27,13 +28,10 @@ from ..text.plan_text import PlanLine, advice_entries, counts, figures, problem_
 from .basics import FactLines, Overflow, call_back
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.app import ComposeResult
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.planning.plan import Plan
-    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
     from tpu_console.presets.catalog import Preset
 

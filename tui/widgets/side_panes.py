@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -14,7 +15,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from tpu_console.engine.runs.events import PREPARATION
+from tpu_console.engine.runs.events import PREPARATION, Translated
 
 from ..text.cells import DONE, FAILED, NOW, SPINNER
 from ..text.keys import bind
@@ -27,11 +28,8 @@ from .basics import LinesPane, Row, wrapped
 from .run_header import HeaderView, phase_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.events import Key
 
-    from tpu_console.engine.runs.events import Translated
     from tpu_console.engine.runs.state import RunState
 
     from ..following.overview import Setting

@@ -7,6 +7,7 @@ small. Much larger JPEGs are decoded at half, a quarter or an eighth of their si
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -19,8 +20,6 @@ from ..places import open_file
 from .check import ImageFacts, check_image, pixels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import NDArray
 
 DAMAGED = "is damaged: its header is valid, but it cannot be decoded"

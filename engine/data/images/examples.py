@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,18 +19,13 @@ from ..places import is_image_name, is_remote, join, locate, shown
 from ..predictions import BATCH, NewData, Table, TrainedModel, chosen, number, probabilities
 from ..split import counts_by_class, stratified_split
 from ..tables import check_there
-from .check import check_all, check_image, check_images, named
-from .decode import check_whole, decoded
-from .files import files_below, find_images, image_folder, list_folder, read_ids
+from .check import ImageFacts, check_all, check_image, check_images, named
+from .decode import Decoding, check_whole, decoded
+from .files import Source, files_below, find_images, image_folder, list_folder, read_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from .check import ImageFacts
-    from .decode import Decoding
-    from .files import Source
 
 SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."  # remedy for files that cannot be used
 _NAMED = 10  # bad files that are described at most

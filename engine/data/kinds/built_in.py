@@ -22,7 +22,7 @@ from ...storage.paths import user_path
 from ..download import Download, fetch_file, part_of, reaches
 from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import locate, open_file, shown
-from ..predictions import predicted
+from ..predictions import NewData, Table, TrainedModel, predicted
 from ..tables import read_table
 from .kind import DatasetKind, ImageRecord
 from .npz import open_arrays
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ...messages import Reporter
     from ..data_code import DataCode
     from ..download import OnFetch
-    from ..predictions import NewData, Table, TrainedModel
 
     Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
     """Images and class numbers for training, and for validation."""

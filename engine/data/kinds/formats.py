@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -24,8 +25,6 @@ from .skimming import Survey, first_rows, unreadable
 from .table import KINDS, is_name, kind_of, named_kind, survey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from ...config.run_config import RunConfig
     from ..download import OnFetch
     from .kind import DatasetKind, Question, Recognized

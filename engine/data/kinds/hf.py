@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,8 +24,6 @@ from ..places import ON_THIS_MACHINE
 from .named_kind import Feature, FeatureKind, NamedFacts, NamedKind, NamedOptions, Slice, Use, described
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import pandas as pd
 
     from ...config.run_config import RunConfig

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,8 +26,6 @@ from .kind import ImageFilesKind, ImageSize, Name, Question, Recognized, Resize,
 from .skimming import Survey, first_rows, short_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
@@ -23,8 +24,6 @@ from ..tables import refuse_class_options, require
 from .skimming import Survey, read_as, samples_of, trouble, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..data_code import DataCode

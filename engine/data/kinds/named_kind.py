@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct, to_builtins
@@ -22,9 +24,6 @@ from .table_csv import TableCsv, TableCsvOptions
 from .texts import TEXT_NAMES, TextCsv, TextCsvOptions, text_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
     import pandas as pd
 
     from ...config.run_config import RunConfig

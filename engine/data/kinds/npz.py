@@ -5,7 +5,9 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec.structs import replace
@@ -22,9 +24,6 @@ from .kind import FileKind, InputsRecord, LabelType, Name, Recognized, Start, ch
 from .skimming import Survey, of_classes, short_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
     import numpy as np
     from numpy.typing import NDArray
 

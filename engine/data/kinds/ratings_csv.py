@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -19,9 +21,6 @@ from .kind import FileKind, InputsRecord, Name, Recognized, check_label
 from .skimming import Survey, column_named, count_classes, first_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray

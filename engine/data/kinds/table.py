@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -27,8 +28,6 @@ from .tfrecord import Tfrecord
 from .user_function import UserFunction
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ...config.run_config import RunConfig
     from ...config.values import Section
     from ..download import OnFetch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,8 +22,6 @@ from .kind import FileKind, InputsRecord, LabelType, Name, Question, Recognized,
 from .skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, short_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray

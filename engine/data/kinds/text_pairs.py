@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -23,8 +24,6 @@ from .kind import FileKind, InputsRecord, Length, Name, Recognized, Start, Vocab
 from .skimming import Survey, deadline, in_time, nearly_longest, short_text, text_lines, trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from ...config.run_config import RunConfig
     from ...messages import Reporter
 

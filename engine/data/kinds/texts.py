@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -25,8 +26,6 @@ from .kind import InputsRecord, Name, OptionsT, Recognized, Start, VocabularySiz
 from .skimming import Survey, column_named, first_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     import pandas as pd
 
     from ...config.run_config import RunConfig

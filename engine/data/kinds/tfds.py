@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -23,8 +24,6 @@ from ..places import ON_THIS_MACHINE, is_remote, shown
 from .named_kind import Feature, NamedFacts, NamedKind, NamedOptions, Slice, Use, described
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
     from ..data_code import DataCode

@@ -12,6 +12,7 @@ import io
 import json
 import zlib
 from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self
@@ -28,8 +29,6 @@ from .kind import FileKind, ImageKind, ImageSize, Name, Recognized, Resize, Star
 from .skimming import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import numpy as np
     from numpy.typing import NDArray
 

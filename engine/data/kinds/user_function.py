@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...config.user_code import call_user_function
 from ...config.values import Section
 from ...errors import DataError, UserCodeError
 from ..cached_facts import function_record_of
-from ..examples import own_signature
-from ..predictions import BATCH, Table, chosen, number, probabilities
+from ..examples import Examples, Signature, own_signature
+from ..predictions import BATCH, NewData, Table, TrainedModel, chosen, number, probabilities
 from .kind import DatasetKind, ImageRecord, UnknownShapesError
 from .skimming import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from ...messages import Reporter
     from ..data_code import DataCode
     from ..download import OnFetch
-    from ..examples import Examples, Signature
-    from ..predictions import NewData, TrainedModel
 
 _NOT_EXACT = 0.01  # by how much the probabilities of an example may miss 1
 
