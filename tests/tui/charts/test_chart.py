@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from textual import on
 from textual.app import App, ComposeResult
-from textual.events import MouseScrollUp
+from textual.events import Click, MouseEvent, MouseScrollUp
 from textual.pilot import Pilot
 from textual.widgets import Static
 
@@ -61,9 +61,9 @@ class OneChart(App[None]):
         await pilot.pause()
         return shown(self.chart)
 
-    async def wheel_up(self, pilot: Pilot[None], x: int, y: int) -> None:
+    async def hear(self, pilot: Pilot[None], event: type[MouseEvent], x: int, y: int) -> None:
         left, top = self.chart.region.offset
-        self.chart.post_message(MouseScrollUp(self.chart, x, y, 0, 0, 0, False, False, False, left + x, top + y))
+        self.chart.post_message(event(self.chart, x, y, 0, 0, 0, False, False, False, left + x, top + y))
         await pilot.pause()
 
 
@@ -259,7 +259,7 @@ async def test_the_mouse_zooms_pans_and_shows_everything_again() -> None:
             await pilot.hover(MetricChart, offset=(x, y))
             await pilot.mouse_up(MetricChart, offset=(x, y))
 
-        await app.wheel_up(pilot, 40, 10)
+        await app.hear(pilot, MouseScrollUp, 40, 10)
         zoomed = app.chart.window
         assert zoomed.mode is Mode.FIXED
         assert zoomed.right - zoomed.left == pytest.approx(499 / 1.25)
@@ -268,7 +268,7 @@ async def test_the_mouse_zooms_pans_and_shows_everything_again() -> None:
         await pilot.double_click(MetricChart, offset=(40, 10))
         assert app.chart.window == Window()
 
-        await app.wheel_up(pilot, 1, 10)  # over the labels of the vertical axis
+        await app.hear(pilot, MouseScrollUp, 1, 10)  # over the labels of the vertical axis
         assert app.chart.window == Window()
         assert app.chart.y_ends is not None
         low, high = app.chart.y_ends
@@ -277,6 +277,8 @@ async def test_the_mouse_zooms_pans_and_shows_everything_again() -> None:
         moved = app.chart.y_ends
         assert moved[0] > low
         assert moved[1] - moved[0] == pytest.approx(high - low)
+        app.chart.zoom_y(2.0, moved[1])
+        assert app.chart.y_ends == pytest.approx((sum(moved) / 2, moved[1]))
         for _ in range(60):
             app.chart.zoom_y(1.25, 1.0)
         await pilot.pause()
@@ -292,6 +294,13 @@ async def test_the_crosshair_follows_the_pointer_until_a_click_puts_it_down() ->
         assert first == int(first or 0.5), "the crosshair stands on a sample"
         await pilot.hover(MetricChart, offset=(50, 10))
         assert (app.chart.cursor or 0) > first
+        await pilot.mouse_down(MetricChart, offset=(50, 10))
+        await pilot.hover(MetricChart, offset=(55, 10))
+        await pilot.mouse_up(MetricChart, offset=(55, 10))
+        await app.hear(pilot, Click, 55, 10)
+        dragged = app.chart.cursor
+        await pilot.hover(MetricChart, offset=(30, 10))
+        assert app.chart.cursor != dragged, "a drag is no click"
         # A drag that ends outside does not take the click that follows.
         await pilot.mouse_down(MetricChart, offset=(40, 10))
         await pilot.hover(MetricChart, offset=(45, 10))
