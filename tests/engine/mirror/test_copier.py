@@ -3,6 +3,7 @@
 A mirror that is away, full, or never comes: the run goes on, and says how far its mirror is.
 """
 
+import io
 import json
 import os
 import threading
@@ -18,7 +19,7 @@ from tests.engine.mirror.parts import Training
 from tests.helpers import all_of, wait_until
 from tests.small_disk import small_disk
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.mirror.copier import Copier, Mirror, MirrorTakenError, fetch_run
+from tpu_console.engine.mirror.copier import Copier, Mirror, MirrorTakenError, common_bytes, fetch_run
 from tpu_console.engine.mirror.places import MARKER, Bucket, Folder, Place, is_at_mirror, mirror_problem
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.events import MirrorReported, Noticed, RunFinished, RunOutcome
@@ -61,21 +62,22 @@ def test_a_run_comes_back_with_its_newest_checkpoint_and_its_journal(
     (training.run.hub / "notes.txt").write_bytes(b"no file of a SavedModel")
     if isinstance(place, Bucket):  # of which this machine's folders are none
         (tmp_path / "mirror" / training.run.run_id / "hub" / "variables").mkdir(parents=True)
-    for _ in range(3):
-        training.epoch()
-    assert copier.copy()
+    for epochs in (3, 1):
+        for _ in range(epochs):
+            training.epoch()
+        assert copier.copy()
     assert not copier.copy()
-    assert copier.epoch == 4
-    checkpoints = ["best.keras", "state-000001.ckpt", "state-000004.ckpt"]
+    assert copier.epoch == 5
+    checkpoints = ["best.keras", "state-000004.ckpt", "state-000005.ckpt"]
     assert names_at(place) == sorted(["checkpoints", "config.toml", "events.jsonl", "hub", MARKER, *checkpoints])
     (tmp_path / "elsewhere" / ".fetch-killed" / "part").mkdir(parents=True)
     os.utime(tmp_path / "elsewhere" / ".fetch-killed", (0, 0))
     run = fetch_run(place.name, tmp_path / "elsewhere")
     assert run.journal.read_bytes() == training.run.journal.read_bytes()
     assert run.config.read_bytes() == training.run.config.read_bytes()
-    assert (run.checkpoints / "best.keras").read_bytes() == bytes([4]) * 100
+    assert (run.checkpoints / "best.keras").read_bytes() == bytes([5]) * 100
     assert [path.name for path in run.hub.rglob("*")] == ["variables", "variables.index"]
-    assert checkpoint_epoch(run) == 4
+    assert checkpoint_epoch(run) == 5
     assert not (run.path / MARKER).exists()
     assert [entry.name for entry in (tmp_path / "elsewhere").iterdir()] == [run.run_id]
 
@@ -125,6 +127,13 @@ def test_the_mirror_of_another_run_is_left_alone(training: Training, place: Plac
         Copier(other.run, place).copy()
     with place.open("events.jsonl") as file:
         assert file.read() == before
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"), [("abc", "abc", 3), ("abc", "abd", 2), ("abc", "ab", 2), ("ab", "abc", 2), ("", "a", 0)]
+)
+def test_files_have_in_common_what_they_begin_with(one: str, other: str, same: int) -> None:
+    assert common_bytes(io.BytesIO(one.encode()), io.BytesIO(other.encode())) == same
 
 
 def test_a_run_that_went_on_elsewhere_is_left_alone(training: Training, place: Place, tmp_path: Path) -> None:
