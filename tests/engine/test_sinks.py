@@ -63,13 +63,16 @@ def logged(content: bytes, name: str) -> list[float]:
 
 
 @pytest.mark.slow
-def test_wandb_records_offline_what_follows_the_newest_start_of_a_run(write: Callable[..., RunDirectory]) -> None:
+def test_wandb_records_offline_what_follows_the_newest_start_of_a_run_and_how_it_failed(
+    write: Callable[..., RunDirectory],
+) -> None:
     pytest.importorskip("wandb")
     resumed = RunResumed(1, 0, 1, 0.0, 1, "here", CONFIG)
-    run = write(STARTED, ended(5), resumed, ended(1), ended(2), FINISHED)
+    failed = RunFailed("The disk is full.", "", "", "console.log")
+    run = write(STARTED, ended(5), resumed, ended(1), ended(2), failed)
     assert feed(run, "wandb", WANDB_MODE="offline") == ""
     content = values_of(run.path / "wandb")
-    for text in (b"val_loss", b"learning_rate", b"best_loss", b"optimizer", b"pets", run.run_id.encode()):
+    for text in (b"val_loss", b"learning_rate", b"The disk is full.", b"optimizer", b"pets", run.run_id.encode()):
         assert text in content, text
     assert (logged(content, "epoch"), logged(content, "val_loss")) == ([1.0, 2.0], [2.0, 1.0])
 

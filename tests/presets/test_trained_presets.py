@@ -86,7 +86,10 @@ ON_JAX = {
         """epochs=4 batch_size=64 steps_per_execution=1 model_options.filters=[8,16] precision=mixed_bfloat16
         optimizer.warmup_epochs=1 augmentation={placement='model',contrast=0.1,brightness=0.05}""",
     ),
-    "not a number": ("digits-cnn", "model=mlp model_options={hidden=[4]} epochs=1 optimizer.learning_rate=1e30"),
+    "not a number": (
+        "digits-cnn",
+        "model=mlp model_options={hidden=[4]} epochs=2 optimizer.learning_rate=1e30 alerts.nan=warn",
+    ),
     # More than a process can address.
     "no memory": ("digits-cnn", "model=mlp model_options={hidden=[10_000_000_000_000]}"),
 }
@@ -252,9 +255,11 @@ def test_images_changed_in_the_model_train_in_sixteen_bits_and_are_predicted_by_
 
 
 def test_what_goes_wrong_is_told_as_with_tensorflow(runs: dict[str, RunDirectory]) -> None:
-    assert finished(runs["not a number"])
-    (alert,) = [alert for alert in all_of(runs["not a number"], events.Alerted) if alert.kind == events.AlertKind.NAN]
-    assert alert.epoch == 1
+    warned = runs["not a number"]
+    assert len(finished(warned)) == 2
+    assert the(warned, events.RunFinished).outcome == "completed"
+    (alert,) = [alert for alert in all_of(warned, events.Alerted) if alert.kind == events.AlertKind.NAN]
+    assert (alert.epoch, alert.stops) == (1, False)
     failed = the(runs["no memory"], events.RunFailed)
     assert "out of memory" in failed.what
     assert failed.why.startswith("Out of memory")

@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ import tensorflow as tf
 from keras import layers
 
 from tests import saved_models
-from tests.helpers import all_of, run_host, small_config, the
+from tests.helpers import LIMIT_S, Host, all_of, run_host, small_config, the, wait_until
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import ConfigError, DataError, UserCodeError
 from tpu_console.engine.models.build import build_model, refuse_loose_weights, training_phases, unfreeze
+from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.runs.events import CheckpointSaved, EpochEnded, FitStarted, Noticed, RunFinished
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.training.outputs import Patience
@@ -72,6 +75,28 @@ def test_the_second_phase_continues_where_the_first_ended_and_trains_the_whole_b
     model = keras.models.load_model(run.model, safe_mode=False, compile=False)
     kernel = next(weight for weight in model.get_layer("features").weights if "kernel" in weight.name)
     assert np.abs(kernel.numpy() - saved_models.weights()).max() > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("resumed_in_forks")
+def test_a_run_that_is_stopped_in_its_second_phase_goes_on_there(
+    colors: str, tmp_path: Path, start: Callable[..., Host]
+) -> None:
+    hub = {"model": "hub", "model_options": {"path": saved_models.reusable(tmp_path / "saved")}, "sinks": []}
+    tuning = {"after_epochs": 1, "learning_rate": 0.005}
+    host = start(
+        two_phases(colors, **hub, epochs=100_000, fine_tuning=tuning, optimizer={"learning_rate": 0.01}), forked=True
+    )
+    wait_until(lambda: len(all_of(host.run, EpochEnded)) >= 2, "an epoch of the second phase")
+    host.send(signal.SIGTERM)
+    assert host.wait() == 0
+    assert the(host.run, RunFinished).outcome == "stopped"
+    assert host.run.model.is_file()
+    done = all_of(host.run, EpochEnded)[-1].epoch
+    assert prepare_resumption(host.run, [("epochs", done + 2)]).start().wait(LIMIT_S) == 0, host.run.log.read_text()
+    epochs = RunFollower(host.run).catch_up().state.epochs
+    assert [epoch.epoch for epoch in epochs] == [*range(1, done + 3)]
+    assert [epoch.learning_rate for epoch in epochs] == pytest.approx([0.01, *[0.005] * (done + 1)])
 
 
 def test_phases_share_the_epochs_and_each_has_its_rate(colors: str) -> None:
