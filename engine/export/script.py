@@ -142,7 +142,7 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
 def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
     """Return the code that reads a run's examples, and add its imports; raise `DataError` if there is no such code."""
     kind = kind_of(config.dataset)
-    if missing := [name for name in kind.code_needs if not record.get(name)]:
+    if missing := [name for name in kind.code_needs if record.get(name) is None]:
         raise DataError(f"The run's inputs.json does not contain its {' and '.join(missing)}.")
     code = DataCode(config, held_out, record, imports)
     kind.write_code(code)

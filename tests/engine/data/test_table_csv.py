@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.engine.data.scripting import inspected
+from tests.engine.data.scripting import assert_script_reads, inspected
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
 from tpu_console.engine.config.reading import parse_config
@@ -166,8 +166,16 @@ def test_a_table_without_names_of_columns_says_what_to_add(tmp_path: Path, conte
     assert "first line" in caught.value.remedy
 
 
+@pytest.mark.parametrize("left_out", [[], ["rooms"], ["town"]])
+def test_a_script_reads_numbers_and_categories_or_only_one_of_them_as_the_run_did(
+    tmp_path: Path, left_out: list[str]
+) -> None:
+    prices = config(houses(tmp_path), "price", label_type="number", left_out=left_out)
+    assert_script_reads(prices, load_examples(prices, lambda _: None))
+
+
 @pytest.mark.slow
-def test_prices_are_inspected_trained_on_predicted_and_exported(tmp_path: Path, job: Job) -> None:
+def test_prices_are_inspected_trained_on_and_predicted(tmp_path: Path, job: Job) -> None:
     start = first_run(str(houses(tmp_path)), [("data.options.label", "price")]).config
     shapes = batch_of(start)
     assert (shapes.signature.shape, shapes.signature.task) == ((3,), Task.NUMBER)
