@@ -199,9 +199,8 @@ def test_the_surest_mistakes_are_kept_as_pictures(recorder: Recorder) -> None:
     assert (found.pictures[0].height, found.pictures[0].width) == (1, 3)
     assert found.pictures[0].rgb == bytes([0] * 3 + [255] * 3 + [0] * 3)
     assert found.pictures[1].rgb[:6] == bytes([140] * 3 + [229] * 3)
-    scored(
-        recorder, images([[0.9], [0.2], [0.4]], np.eye(2)[[0, 0, 1]]), image_model(1)
-    )  # the chance of the second class
+    chances = [[0.9], [0.2], [0.4]]  # of the second class
+    scored(recorder, images(chances, np.eye(2)[[0, 0, 1]]), image_model(1))
     assert [picture.caption for picture in report_of(recorder.run).pictures] == ["0 → 1", "1 → 0"]
 
 
