@@ -4,13 +4,15 @@ Every event is an immutable struct; units are in the names. `engine.runs.journal
 time. Readers ignore unknown fields and skip unknown types, so both can be added without a new version.
 """
 
+from __future__ import annotations  # docs/reference.py shows them as they are written
+
 from enum import StrEnum
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
 from ..sanitize import MOST_METRICS, MOST_REPLICAS, Count, Measure
-from .metrics import Metric
+from .metrics import Metric  # noqa: TC001  journals are read by the types of the fields
 
 Logs = Annotated[dict[str, float], Meta(max_length=2 * MOST_METRICS)]
 """Values of metrics by name; any number, because training may diverge."""
