@@ -217,9 +217,8 @@ def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(call: Call, tmp_
 
     forked = Terminal(*FORKED, *command, home=home, program=sys.executable, environment=forking())
     with closing(forked) as terminal:
-        wait_until(lambda: jobs_in(home), "the job")
-        (job,) = jobs_in(home)
         wait_until(written, "the first shard")
+        (job,) = jobs_in(home)  # the program held the log, too, until the job had started
         job.suspend()  # or it may have written all of them before the key arrives
         terminal.press("ctrl+c")
         wait_until(lambda: is_asked_to_end(job), "the job is asked to end")
