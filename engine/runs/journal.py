@@ -52,10 +52,9 @@ class Record(msgspec.Struct, gc=False):
 
 
 class _Head(msgspec.Struct, gc=False):
-    """What every line has."""
+    """What every line has, besides its type."""
 
     t: Annotated[float, msgspec.Meta(ge=FIRST_TIME, le=LAST_TIME)]
-    type: str
     v: int = VERSION
 
 
@@ -198,9 +197,11 @@ def decode(line: bytes) -> Record | None:
         head, values = _HEADS.decode(line), _renamed(msgspec.json.decode(line))
     except (ValueError, RecursionError):
         return None
+    if not isinstance(kind := values.get("type"), str):
+        return None
     event = None
     with suppress(ValueError, RecursionError):
-        clean = printable_values(values, keeps_lines=head.type in _MULTI_LINE)
+        clean = printable_values(values, keeps_lines=kind in _MULTI_LINE)
         event = msgspec.convert(clean, _events().type, strict=False)
     return Record(head.t, event, head.v, line)
 
