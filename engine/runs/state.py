@@ -243,7 +243,7 @@ def _with_progress(state: RunState, records: Sequence[Record]) -> RunState:
     reported, metrics = [report.logs for report in reports], [*state.train.metrics]
     if set().union(*reported).difference(metrics):
         metrics = [*dict.fromkeys(chain(metrics, *reported))][:MOST_METRICS]
-    logs = {name: np.array([log.get(name, math.nan) for log in reported]) for name in metrics}
+    logs = {name: np.fromiter([log.get(name, math.nan) for log in reported], np.float64) for name in metrics}
     return _with_reports(state, Reports(step, epoch, epoch_step, elapsed_s, logs), reports[-1], records[-1].at)
 
 
