@@ -12,7 +12,7 @@ from .run_directory import RunDirectory, is_removed
 from .state import RunState, fold
 from .timing import Stall, stall
 
-_PARTS = 8  # parts of a journal between two looks at the heartbeat: a megabyte
+_PARTS = 2  # parts of a journal between two looks at the heartbeat: a megabyte
 _LONGEST_LOG = 2000
 _LARGEST_PART = 1 << 20
 _LONGEST_LINE = 8 << 10
