@@ -1,5 +1,6 @@
 """Private names of Textual, checked on 6.2.1 and 8.2.8."""
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from textual.app import App
@@ -30,7 +31,7 @@ def command_palette() -> CommandPalette:
     none, which ends the app. For the second answer, see `tui.screens.dialogs.close`.
     """
     palette = CommandPalette()
-    move = palette._action_command_list  # noqa: SLF001
+    move: Callable[[str], None] = palette._action_command_list  # noqa: SLF001
     dismiss = palette.dismiss
 
     def move_if_shown(action: str) -> None:

@@ -1,5 +1,6 @@
 """Private calls of TensorFlow, checked on TensorFlow 2.21.0."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ def switch_off_tuning_of_device_iterators() -> None:
     """
     from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
 
-    make = getattr(iterators, "_create_device_dataset", None)
+    make: Callable[..., Any] | None = getattr(iterators, "_create_device_dataset", None)
     if make is None:
         return
     options = tf.data.Options()
