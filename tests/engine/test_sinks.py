@@ -87,7 +87,7 @@ def test_a_tracker_that_fails_says_so_in_one_line(write: Callable[..., RunDirect
 
 
 @pytest.mark.slow
-def test_mlflow_records_in_files_how_a_run_failed_and_goes_on_when_it_is_resumed(
+def test_mlflow_records_in_files_how_a_run_failed_and_continues_when_it_is_resumed(
     write: Callable[..., RunDirectory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mlflow = pytest.importorskip("mlflow", reason="the extra [mlflow] is not installed")

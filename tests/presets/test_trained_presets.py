@@ -212,7 +212,7 @@ def test_a_transformer_on_replicas_translates_while_it_learns(runs: dict[str, Ru
     assert run_forked(LOAD, str(run.model), cwd=run.path).splitlines()[-1].startswith("(2, 10, ")
 
 
-def test_ratings_are_learnt_on_eight_replicas(runs: dict[str, RunDirectory]) -> None:
+def test_ratings_are_learned_on_eight_replicas(runs: dict[str, RunDirectory]) -> None:
     # Always saying the mean is wrong by 0.8.
     errors = finished(runs["ratings"])[-1].logs
     assert errors["val_root_mean_squared_error"] < 0.5
@@ -254,7 +254,7 @@ def test_images_changed_in_the_model_train_in_sixteen_bits_and_are_predicted_by_
     assert right > 120
 
 
-def test_what_goes_wrong_is_told_as_with_tensorflow(runs: dict[str, RunDirectory]) -> None:
+def test_problems_are_reported_as_with_tensorflow(runs: dict[str, RunDirectory]) -> None:
     warned = runs["not a number"]
     assert len(finished(warned)) == 2
     assert the(warned, events.RunFinished).outcome == "completed"

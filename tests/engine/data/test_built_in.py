@@ -76,7 +76,9 @@ def flipped(raw: bytes) -> bytes:
         ({"train_limit": 9999}, (1437, 360)),
     ],
 )
-def test_what_is_held_out_of_digits_and_a_limit_are_known_before(data: dict[str, Any], counts: tuple[int, int]) -> None:
+def test_the_plan_counts_held_out_and_limited_digits_as_loading_does(
+    data: dict[str, Any], counts: tuple[int, int]
+) -> None:
     config, told = small_config(data=data), list[object]()
     examples = load_examples(config, told.append)
     assert (examples.train_count, examples.validation_count) == counts

@@ -94,7 +94,7 @@ def test_gray_images_are_not_mirrored_because_they_may_be_letters(tmp_path: Path
     assert config.data.options["image_size"] == [8, 8]
 
 
-def test_parts_are_both_checked(tmp_path: Path) -> None:
+def test_both_parts_are_checked(tmp_path: Path) -> None:
     for part in ("train", "val"):
         write_image_folder(tmp_path / part, per_class=4)
     (tmp_path / "val" / "daisy" / "cut.jpg").write_bytes((tmp_path / "val" / "daisy" / "daisy_0.jpg").read_bytes()[:99])

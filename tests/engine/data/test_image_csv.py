@@ -106,7 +106,7 @@ def test_names_are_found_with_and_without_their_ending(tmp_path: Path, suffix: s
         ("\ufeffid, label\r\na, 9\r\n\r\nb, 10\r\nc, 9 \r\nd,10\r\n\r\n", {}),
     ],
 )
-def test_columns_can_be_chosen_and_windows_line_ends_marks_blank_lines_and_spaces_do_no_harm(
+def test_columns_can_be_chosen_and_crlf_a_bom_blank_lines_and_spaces_are_accepted(
     tmp_path: Path, content: str, options: dict[str, Any]
 ) -> None:
     examples = load(table(tmp_path, content), **options)

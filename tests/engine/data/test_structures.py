@@ -279,7 +279,7 @@ def test_classes_are_named_as_keras_and_the_hub_name_them() -> None:
 
 
 @pytest.mark.usefixtures("mine")
-def test_the_plan_knows_the_structure_in_words() -> None:
+def test_the_plan_describes_the_structure() -> None:
     assert loaded("towns").signature.structure == {"age": (), "city": ()}
     record = function_record_of(small_config(dataset="mine.py:towns"))
     assert record is not None

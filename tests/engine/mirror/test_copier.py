@@ -132,7 +132,7 @@ def test_the_mirror_of_another_run_is_left_alone(training: Training, place: Plac
 @pytest.mark.parametrize(
     ("one", "other", "same"), [("abc", "abc", 3), ("abc", "abd", 2), ("abc", "ab", 2), ("ab", "abc", 2), ("", "a", 0)]
 )
-def test_files_have_in_common_what_they_begin_with(one: str, other: str, same: int) -> None:
+def test_the_common_bytes_are_those_both_files_begin_with(one: str, other: str, same: int) -> None:
     assert common_bytes(io.BytesIO(one.encode()), io.BytesIO(other.encode())) == same
 
 

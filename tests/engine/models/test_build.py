@@ -79,7 +79,7 @@ def test_the_second_phase_continues_where_the_first_ended_and_trains_the_whole_b
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("resumed_in_forks")
-def test_a_run_that_is_stopped_in_its_second_phase_goes_on_there(
+def test_a_run_that_is_stopped_in_its_second_phase_continues_there(
     colors: str, tmp_path: Path, start: Callable[..., Host]
 ) -> None:
     hub = {"model": "hub", "model_options": {"path": saved_models.reusable(tmp_path / "saved")}, "sinks": []}

@@ -168,7 +168,7 @@ except DataError as error:
 
 
 @pytest.mark.slow
-def test_without_a_network_url_and_place_of_the_weights_are_named(tmp_path: Path) -> None:
+def test_without_a_network_the_error_names_the_url_and_path_of_the_weights(tmp_path: Path) -> None:
     env = {"KERAS_HOME": str(tmp_path), "https_proxy": "http://proxy.invalid:1", "http_proxy": "http://proxy.invalid:1"}
     what, why, remedy = json.loads(run_forked(OFFLINE, cwd=ROOT, env=env).splitlines()[-1])
     assert "MobileNet" in what
@@ -214,7 +214,7 @@ def train(model: Any) -> None:
 
 @pytest.mark.parametrize("save", [saved_models.exported, saved_models.reusable, saved_models.from_tf1])
 @pytest.mark.parametrize("trainable", [False, True])
-def test_features_are_what_a_saved_model_makes_of_pixels_and_it_is_trained_only_if_configured(
+def test_features_are_what_a_saved_model_computes_and_it_is_trained_only_if_configured(
     save: Callable[[Path], str], trainable: bool, tmp_path: Path
 ) -> None:
     model = hub(save(tmp_path / "saved"), tmp_path, trainable=trainable)
@@ -234,7 +234,7 @@ def test_features_are_what_a_saved_model_makes_of_pixels_and_it_is_trained_only_
         assert bool(np.abs(mean.numpy()).max() > 0) is trainable
 
 
-def test_a_setuptools_without_pkg_resources_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saved_model_is_loaded_without_pkg_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "tensorflow_hub"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pkg_resources", None)  # as if it were not installed
@@ -254,7 +254,7 @@ def test_pixels_are_scaled_as_the_publisher_expects(
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_no_saved_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_without_a_saved_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in (("pictures", None), ("broken", b"not a protocol buffer")):
         (tmp_path / name).mkdir()
         if content is not None:

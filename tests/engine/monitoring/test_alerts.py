@@ -299,7 +299,9 @@ def test_an_alert_is_posted_as_json_and_its_address_is_in_no_journal(recorder: R
         ([302], 1, ["An alert could not be sent to 127.0.0.1: it answered 302."]),
     ],
 )
-def test_a_failure_is_tried_again_and_then_noticed(hook: Hook, answers: list[int], posts: int, said: list[str]) -> None:
+def test_a_failed_post_is_retried_and_then_reported(
+    hook: Hook, answers: list[int], posts: int, said: list[str]
+) -> None:
     hook.answers = list(answers)
     notices: list[str] = []
     webhook = Webhook(hook.url, "my-run", notices.append, pause_s=0.0)
@@ -315,7 +317,7 @@ class Ssh(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("speaks", [False, True])
-def test_a_server_that_is_gone_or_does_not_speak_http_is_noticed_once(
+def test_a_server_that_is_gone_or_does_not_speak_http_is_reported_once(
     speaks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -331,7 +333,7 @@ def test_a_server_that_is_gone_or_does_not_speak_http_is_noticed_once(
     assert len(notices) == 1
 
 
-def test_no_more_are_posted_per_minute_than_allowed_and_sending_never_waits(hook: Hook) -> None:
+def test_posts_per_minute_are_limited_and_sending_never_blocks(hook: Hook) -> None:
     notices: list[str] = []
     webhook = Webhook(hook.url, "my-run", notices.append, per_minute=2)
     for step in range(200):

@@ -117,7 +117,9 @@ def test_the_accelerators_of_several_hosts_are_counted(
         ("gpu", "tensorflow", Severity.ERROR),
     ],
 )
-def test_a_device_that_is_not_here_is_elsewhere_or_missing(accelerator: str, backend: str, expected: Severity) -> None:
+def test_a_missing_device_is_an_error_unless_the_run_is_for_another_machine(
+    accelerator: str, backend: str, expected: Severity
+) -> None:
     plan = make_plan(config(accelerator=accelerator, backend=backend), NOTHING)
     texts = {finding.severity: finding.text for finding in plan.advice if finding.key == "accelerator"}
     assert plan.replicas == (8 if expected is Severity.INFO else 1)

@@ -148,7 +148,7 @@ def test_the_verdict_on_two_phases_is_that_of_the_second(too_large: dict[str, Ve
     assert "from epoch 16" in phase
 
 
-def test_a_step_of_tensorflow_comes_to_the_same(small: tuple[list[Verdict], object], tmp_path: Path) -> None:
+def test_a_tensorflow_step_takes_the_same_work_and_memory(small: tuple[list[Verdict], object], tmp_path: Path) -> None:
     config = find_preset("digits-cnn").config.model_copy(update={"batch_size": BATCH, "backend": "tensorflow"})
     graph = verdicts_of({"graph": config}, "v5e-8", tmp_path, KERAS_BACKEND="tensorflow")["graph"]
     by_jax = small[0][0]

@@ -141,7 +141,7 @@ def made(input_shape, classes):
 """
 
 
-def test_weights_that_this_machine_cannot_hold_are_refused_by_the_line_that_needs_them(tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_this_machine_are_refused_with_the_line_that_needs_them(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(HUGE, encoding="utf-8")
 

@@ -77,7 +77,7 @@ def test_control_characters_are_removed_and_other_files_stay(run: RunDirectory) 
         *((content, "asked by a control file") for content in ("", "{", "[]", "{}", "\x00")),
     ],
 )
-def test_a_file_with_the_name_of_a_stop_is_one_whatever_it_says(run: RunDirectory, content: str, by: str) -> None:
+def test_a_stop_file_is_a_request_whatever_it_contains(run: RunDirectory, content: str, by: str) -> None:
     (run.control / "stop.json").write_text(content)
     assert is_waiting(run, STOP)
     assert take_requests(run) == [Request(Steering.STOP, by, number=STOP)]

@@ -95,7 +95,7 @@ def test_no_run_begins_on_a_full_disk_and_no_folder_is_left(
     assert list(runs.iterdir()) == []
 
 
-def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(
+def test_a_full_disk_loses_no_epoch_of_a_real_run(
     disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(disk.path))

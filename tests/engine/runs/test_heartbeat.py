@@ -155,7 +155,7 @@ def test_a_clock_that_is_set_and_a_viewer_that_was_suspended_change_nothing(
     assert viewer.look() == (ALIVE, 0)
 
 
-def test_a_life_has_what_its_heartbeat_says_and_ends_with_a_crash_or_with_its_folder(run: RunDirectory) -> None:
+def test_liveness_follows_the_heartbeat_until_a_crash_or_the_removal_of_the_run(run: RunDirectory) -> None:
     viewer = Viewer(run)
     viewer.beat()
     life = viewer.watch.look()

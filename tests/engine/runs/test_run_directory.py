@@ -44,7 +44,7 @@ def test_a_run_is_named_by_its_start_and_its_label(tmp_path: Path, label: str, n
     assert run.path == tmp_path / name
 
 
-def test_runs_of_one_second_have_names_of_their_own_that_keep_their_label(tmp_path: Path) -> None:
+def test_runs_created_in_the_same_second_have_unique_names_with_their_label(tmp_path: Path) -> None:
     names = [create_run("ab", tmp_path, NOON).run_id for _ in range(3)]
     assert names == ["20261120-120000-ab", "20261120-120000-ab-2", "20261120-120000-ab-3"]
     assert all(run_directory.is_named(name, "ab") for name in names)

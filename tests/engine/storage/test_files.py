@@ -85,11 +85,11 @@ FULL = os.strerror(errno.ENOSPC)
         *((error, False) for error in (OSError(errno.EACCES, FULL), RuntimeError("a"))),
     ],
 )
-def test_a_full_disk_is_known_by_the_number_of_its_error_or_else_by_its_text(error: Exception, is_full: bool) -> None:
+def test_a_full_disk_is_recognized_by_errno_or_else_by_the_message(error: Exception, is_full: bool) -> None:
     assert files.is_disk_full(error) is is_full
 
 
-def test_no_path_leads_through_a_link(tmp_path: Path) -> None:
+def test_a_path_through_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real" / "inner").mkdir(parents=True)
     (tmp_path / "linked").symlink_to("real")
     (tmp_path / "real" / "deep").symlink_to("inner")
@@ -104,7 +104,7 @@ def test_no_path_leads_through_a_link(tmp_path: Path) -> None:
     files.require_plain(tmp_path, ["gone", "real/"])
 
 
-def test_a_second_name_a_link_and_a_file_too_large_are_refused(tmp_path: Path) -> None:
+def test_hard_links_symbolic_links_and_oversized_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"mine")
     (tmp_path / "second").hardlink_to(tmp_path / "real")
     (tmp_path / "linked").symlink_to("real")

@@ -266,7 +266,7 @@ def header(**changes: Any) -> Header:
     ("steps", "batch", "epoch_step", "batches"),
     [(4, 8, 2, 14), (2, 16, 1, 7), (8, 4, 4, 28), (1, 32, 0, 3), (4, 800, 0, 12)],
 )
-def test_another_batch_size_goes_on_at_the_same_share_of_the_epoch(
+def test_another_batch_size_resumes_at_the_same_fraction_of_the_epoch(
     steps: int, batch: int, epoch_step: int, batches: int
 ) -> None:
     at = placed(header(), pipeline(steps, batch))

@@ -113,7 +113,7 @@ def failure(run: RunDirectory) -> RunFailed:
 
 
 # Runs with the same seed are compared in test_resume.py.
-def test_the_thread_trains_by_its_seed_and_reports_through_its_run(train: Train) -> None:
+def test_a_run_in_process_trains_with_its_seed_and_reports_through_its_run(train: Train) -> None:
     first, other = (train(seed=seed, batch_size=64) for seed in (4, 5))
     assert the(first, EpochEnded).logs["loss"] != pytest.approx(the(other, EpochEnded).logs["loss"], rel=1e-2)
     assert the(first, events.RunStarted).source == "in-process"
@@ -152,7 +152,7 @@ def test_validation_every_second_epoch_is_measured_only_then(train: Train) -> No
     assert [epoch.validation_s > 0 for epoch in all_of(run, EpochEnded)] == [False, True, False, True]
 
 
-def test_a_loss_that_is_not_a_number_stops_the_run_if_asked_to(train: Train) -> None:
+def test_a_loss_that_becomes_nan_stops_the_run_if_configured(train: Train) -> None:
     run = train(epochs=2, optimizer={"name": "sgd", "learning_rate": 1e30}, alerts={"nan": "stop"})
     alert, end = the(run, events.Alerted), the(run, RunFinished)
     assert (alert.kind, alert.epoch, alert.stops) == ("nan", 1, True)

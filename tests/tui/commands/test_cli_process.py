@@ -84,7 +84,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
             psutil.Process(json.loads(run.heartbeat.read_text())["pid"]).kill()
 
 
-def test_a_run_trains_in_the_programs_own_process_under_a_name_of_its_own(runner: Runner) -> None:
+def test_a_run_trains_in_process_under_a_given_name(runner: Runner) -> None:
     words = (*TRAIN, *FOREVER, "--in-process", "--resume-if-exists", "mine")
     said = runner.home / "said"
     process = fork(PROGRAM[-1], *words, output=said, errors=said, cwd=runner.home, env=runner.environment)

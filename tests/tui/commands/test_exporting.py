@@ -32,7 +32,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return run_host(small_config(augmentation={"flip": "horizontal"}), tmp_path_factory.mktemp("runs"))
 
 
-def test_a_script_is_of_the_newest_run_of_a_preset_named_like_it_and_replaced_only_when_forced(
+def test_a_script_exports_the_newest_run_of_a_preset_and_is_overwritten_only_when_forced(
     call: Call, digits: RunDirectory, tmp_path: Path, private_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -139,7 +139,7 @@ def test_a_folder_is_converted_and_its_classes_counted(call: Call, tmp_path: Pat
     assert "writing shards  25 images" in ended
 
 
-def test_a_preset_is_converted_and_bad_images_left_out_when_that_is_allowed(call: Call, tmp_path: Path) -> None:
+def test_a_preset_is_converted_and_bad_images_are_skipped_if_allowed(call: Call, tmp_path: Path) -> None:
     table = write_plant_pathology(tmp_path / "plants", per_class=3)
     (tmp_path / "plants" / "images" / "Train_1.jpg").write_bytes(b"")
     preset = tmp_path / "mine.toml"
@@ -157,7 +157,7 @@ def test_a_preset_is_converted_and_bad_images_left_out_when_that_is_allowed(call
     assert "multiple_diseases       2  18.2%" in out
 
 
-def test_what_is_wrong_with_a_source_is_said_with_the_command_s_own_options(call: Call, tmp_path: Path) -> None:
+def test_errors_in_a_source_name_the_options_of_the_command(call: Call, tmp_path: Path) -> None:
     table = write_plant_pathology(tmp_path / "plants", per_class=3)
     err = call.refused("tfrecord", str(table), str(tmp_path / "shards"), "--label-column", "rost", code=1)
     assert all(word in err for word in ("'rost'", "'rust'", "--label-column"))
@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_source_is_said_with_the_command_s_own_options(call
     assert "Traceback" not in err
 
 
-def test_what_cannot_be_meant_is_refused_with_2(call: Call) -> None:
+def test_bad_usage_of_tfrecord(call: Call) -> None:
     for line, message in {
         "digits-cnn out": "image-csv and image-folder",
         "photos/ out --images here": "--images",
@@ -202,13 +202,13 @@ def jobs_in(home: Path) -> list[psutil.Process]:
     return [one for one in children if not logs.isdisjoint(file.path for file in one.open_files())]
 
 
-def is_asked_to_end(process: psutil.Process) -> bool:
+def has_pending_signal(process: psutil.Process) -> bool:
     """Whether a suspended process has a signal to hear."""
     status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
     return any(int(pending, 16) for pending in re.findall(r"^S[hi]\w+Pnd:\s*(\w+)", status, re.M))
 
 
-def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(call: Call, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_whole_shards_and_the_same_command_continues(call: Call, tmp_path: Path) -> None:
     source, shards, home = write_many(tmp_path / "photos"), tmp_path / "shards", tmp_path / "home"
     command = ("tfrecord", str(source), str(shards), "--shard-mb", "10")
 
@@ -221,7 +221,7 @@ def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(call: Call, tmp_
         (job,) = jobs_in(home)  # the program held the log, too, until the job had started
         job.suspend()  # or it may have written all of them before the key arrives
         terminal.press("ctrl+c")
-        wait_until(lambda: is_asked_to_end(job), "the job is asked to end")
+        wait_until(lambda: has_pending_signal(job), "the job is asked to end")
         job.resume()
         assert terminal.wait() == 130
         assert "Interrupted. Finished shards" in terminal.flat

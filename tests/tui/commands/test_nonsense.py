@@ -155,7 +155,7 @@ def test_any_assignment_and_any_value_of_an_option_is_refused_or_read(word: str)
     refused("run", "digits-cnn", word, may_be_accepted=True)
 
 
-def test_a_count_that_is_none_is_refused() -> None:
+def test_an_invalid_count_is_refused() -> None:
     for option, value in product(["--epochs", "--batch-size", "--hosts"], ["0", "nan", "1.5", "", "١٢x"]):
         refused("run", "digits-cnn", f"{option}={value}")
 
@@ -185,7 +185,7 @@ def test_too_many_arguments_are_refused(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "preflight", "inspect"])
-def test_a_preset_that_is_no_file_is_refused_in_one_sentence(command: str, tmp_path: Path) -> None:
+def test_a_preset_that_is_not_a_file_is_refused_in_one_sentence(command: str, tmp_path: Path) -> None:
     for make in (zeros, loop, os.mkfifo, Path.mkdir):
         path = tmp_path / f"{make.__name__}.toml"
         make(path)

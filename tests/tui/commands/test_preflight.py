@@ -147,7 +147,7 @@ def test_json_holds_every_figure_and_reads_back(call: Call, job: Callable[[Any],
     assert from_dict(known).bound == FITS.bound
 
 
-def test_a_remembered_answer_needs_no_process(call: Call, job: Callable[[Any], None]) -> None:
+def test_a_cached_verdict_needs_no_process(call: Call, job: Callable[[Any], None]) -> None:
     job(speaking("raise AssertionError"))
     save_verdict(find_preset(NAME).config, FITS)
     assert "cached" in call.out("preflight", NAME)

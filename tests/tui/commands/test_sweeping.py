@@ -33,7 +33,7 @@ def drivers(monkeypatch: pytest.MonkeyPatch) -> list[Sweep]:
     return started
 
 
-def test_what_cannot_be_swept_is_one_sentence_and_leaves_nothing(call: Call, drivers: list[Sweep]) -> None:
+def test_what_cannot_be_swept_is_refused_in_one_sentence_and_leaves_nothing(call: Call, drivers: list[Sweep]) -> None:
     two = "digits-cnn --over batch_size=16,32"
     for line, sentence in {
         "digits-cnn": "--over: is missing; for example --over batch_size=32,128",

@@ -108,7 +108,7 @@ def test_a_run_is_copied_to_its_mirror_later_and_found_there_by_its_name(
     assert (copy / "events.jsonl").read_bytes() == run.journal.read_bytes()
 
 
-def test_printing_goes_on_after_the_seam() -> None:
+def test_printing_continues_after_a_resume() -> None:
     run = interrupted(ended(1), ended(2), RunFinished("stopped", "asked", {}))
     printer = PlainPrinter(run)
     write(
@@ -186,7 +186,7 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Foreign:
     return Foreign(tmp_path, monkeypatch)
 
 
-def test_without_a_terminal_everything_is_named_and_refused(foreign: Foreign, call: Call) -> None:
+def test_without_a_terminal_untrusted_code_and_addresses_are_named_and_refused(foreign: Foreign, call: Call) -> None:
     run, config = foreign.run.run_id, foreign.run.config
     for command in (
         f"resume {run}",
@@ -262,7 +262,7 @@ async def test_the_keys_of_the_screens_ask(
     assert foreign.is_untouched()
 
 
-async def test_the_key_that_goes_on_with_a_sweep_asks(foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_key_that_resumes_a_sweep_asks(foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Sweep] = []
     monkeypatch.setattr("tpu_console.tui.screens.sweep.start_driver", started.append)
     sweep = Sweep(sweeps_folder() / foreign.sweep)

@@ -35,7 +35,7 @@ async def client() -> AsyncIterator[Client]:
         yield made
 
 
-async def test_without_the_secret_or_under_another_name_everything_is_refused(client: Client) -> None:
+async def test_without_the_token_or_under_another_host_name_everything_is_refused(client: Client) -> None:
     for path, headers in (
         ("/", {}),
         ("/wrong/", {}),

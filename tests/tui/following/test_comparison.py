@@ -98,7 +98,7 @@ def test_what_was_changed_while_a_run_trained_is_among_the_differences_and_no_se
     assert "secret" not in compared.as_json(read_comparison(runs))
 
 
-def test_runs_are_judged_by_a_metric_that_all_have() -> None:
+def test_runs_are_compared_by_a_metric_that_all_have() -> None:
     both = {"loss": 1.0, "val_loss": 1.0}
     for logs, monitors, metric in (
         ([{"loss": 1.0, "val_auc": 0.5}, {"loss": 1.0, "val_auc": 0.6}], ["val_auc", "val_auc"], "val_auc"),

@@ -98,7 +98,7 @@ def test_plain_lines_come_less_and_less_often_and_say_that_training_does_not_mov
     assert "epoch" in printer.idle(waits_for_disk)[0], "a run that says why it waits has not stalled"
 
 
-def test_the_header_says_it_within_80_columns() -> None:
+def test_the_header_shows_a_stuck_run_within_80_columns() -> None:
     cases: dict[str, dict[str, Any]] = {
         "▲ not responding for 25 s": {"liveness": Liveness.SILENT, "silent_s": 25},
         "▲ not responding for 1h 06m": {"liveness": Liveness.SILENT, "silent_s": 4000, "stop_waits": True},

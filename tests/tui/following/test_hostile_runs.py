@@ -132,7 +132,7 @@ def test_a_line_that_is_too_long_is_skipped_without_being_held(tmp_path: Path) -
 @pytest.mark.parametrize(
     "name", [name for name in RUNS if name.startswith("config is") and name != "config is for another run"]
 )
-def test_a_config_that_is_none_is_one_sentence(tmp_path: Path, name: str) -> None:
+def test_a_broken_config_is_refused_in_one_sentence(tmp_path: Path, name: str) -> None:
     folder = make_run(tmp_path, name)
     with pytest.raises(ConfigError) as caught:
         load_config(folder / "config.toml")

@@ -110,7 +110,7 @@ def test_a_long_journal_comes_in_parts(tmp_path: Path) -> None:
     assert [len(update.state.epochs) for update in (updates[0], updates[-1])] == [1, 2]
 
 
-def test_drawing_is_brought_to_a_fiftieth_of_a_core(tmp_path: Path) -> None:
+def test_drawing_is_limited_to_two_percent_of_a_core(tmp_path: Path) -> None:
     engine = FakeEngine(tmp_path)
     engine.begin()
     for cost_s, interval_s in ((0.001, FASTEST_S), (0.02, 1.0), (0.3, SLOWEST_S)):

@@ -134,7 +134,7 @@ async def test_the_range_follows_the_good_runs_and_the_bad_one_is_marked_at_the_
         assert scene.y.ends[0] > 0.8
 
 
-def test_every_run_has_its_own_letter_and_the_first_eight_a_color_of_their_own() -> None:
+def test_every_run_has_a_letter_and_the_first_eight_have_unique_colors() -> None:
     theme = ConsoleApp().current_theme
     pens = [run_pen(mark, theme) for mark in "ABCDEFGHIJKLMNOPQRST"]
     assert len({pen.glyph for pen in pens}) == 20

@@ -78,7 +78,7 @@ def with_a_bug(folder: Path, failing: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_bug_is_told_in_a_sentence_and_the_run_is_named(
+def test_a_bug_is_reported_in_a_sentence_and_the_run_is_named(
     open_terminal: Opener, engine: FakeEngine, home: Path, tmp_path: Path
 ) -> None:
     engine.begin(1)

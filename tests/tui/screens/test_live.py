@@ -88,7 +88,7 @@ async def test_without_room_one_lower_pane_at_a_time(engine: FakeEngine) -> None
             await until(pilot, lambda: ("reverse" in str(tabs.render().spans)) == is_marked)  # noqa: B023  called at once
 
 
-async def test_news_arrive_while_one_watches(engine: FakeEngine) -> None:
+async def test_new_events_appear_while_the_screen_is_open(engine: FakeEngine) -> None:
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "starting", "connecting")
         engine.begin()
@@ -310,7 +310,7 @@ async def test_finished(engine: FakeEngine) -> None:
     assert "val_accuracy 0.8800" in pilot.app.farewell  # type: ignore[attr-defined]  # a ConsoleApp
 
 
-async def test_failed_without_settings(engine: FakeEngine) -> None:
+async def test_a_failed_run_without_a_config(engine: FakeEngine) -> None:
     engine.begin(1)
     engine.run.log.write_text("Traceback (most recent call last):\n")
     engine.run.config.unlink()  # as of a script, which cannot go on

@@ -23,7 +23,7 @@ def lines_with(pilot: Pilot[int], text: str) -> list[str]:
     return [line for line in screen_text(pilot).splitlines() if text in line]
 
 
-async def test_every_replica_and_all_that_is_told_of_it(tmp_path: Path) -> None:
+async def test_every_replica_is_shown_with_its_figures(tmp_path: Path) -> None:
     run = trained(tmp_path, seconds=1)
     async with ConsoleApp(run=run.run).run_test(size=SIZES[0]) as pilot:
         await pilot.press("4")
@@ -34,7 +34,7 @@ async def test_every_replica_and_all_that_is_told_of_it(tmp_path: Path) -> None:
                 await shows(pilot, "TPU v5 lite", "tpu-vm-0", "  128  ")
 
 
-async def test_reasons_can_be_read_even_of_512_replicas(tmp_path: Path) -> None:
+async def test_reasons_can_be_read_with_512_replicas(tmp_path: Path) -> None:
     memory = tuple(ReplicaMemory(i, 3 * GIB, None, 16 * GIB, "", None, NO_DUTY) for i in range(511))
     last = ReplicaMemory(511, None, None, None, "the driver is too old", None, NO_DUTY)
     run = trained(tmp_path, 64, 8, seconds=1, memory=(*memory, last))
@@ -66,7 +66,7 @@ async def test_a_slow_host_is_marked_and_each_host_has_its_own_sparklines(
                 assert screen_text(pilot).isascii()
 
 
-async def test_a_host_is_lost_while_one_watches(tmp_path: Path) -> None:
+async def test_a_host_is_lost_while_the_screen_is_open(tmp_path: Path) -> None:
     run = trained(tmp_path, 2, 4, seconds=1)
     async with ConsoleApp(run=run.run).run_test(size=(200, 50)) as pilot:
         await shows(pilot, "TPU:7", "9.7/15.8 GiB", after="4")
@@ -114,7 +114,7 @@ async def test_the_pane_comes_with_its_figures_is_reached_by_keys_and_says_why_o
         assert live(pilot).zoomed == "system"
 
 
-async def test_a_mirror_that_cannot_be_written_is_seen_without_looking_for_it(tmp_path: Path) -> None:
+async def test_a_mirror_that_cannot_be_written_is_shown_without_a_key(tmp_path: Path) -> None:
     run = trained(tmp_path, seconds=1)
     run.write(MirrorReported("gs://bucket/runs/a", 12))
     async with ConsoleApp(run=run.run).run_test(size=(80, 24)) as pilot:

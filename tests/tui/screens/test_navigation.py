@@ -243,7 +243,7 @@ async def test_escape_goes_from_an_attached_run_to_the_runs_and_from_there_to_th
             await opens(pilot, kind, after="escape")
 
 
-async def test_ctrl_z_suspends_and_ctrl_c_says_how_to_leave_in_the_row_of_the_keys() -> None:
+async def test_ctrl_z_suspends_and_ctrl_c_says_in_the_footer_how_to_quit() -> None:
     class Suspended(ConsoleApp):
         times = 0
 

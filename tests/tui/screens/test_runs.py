@@ -208,7 +208,7 @@ async def test_a_run_that_trains_is_not_deleted() -> None:
         assert list_runs() == [run]
 
 
-async def test_runs_are_repeated_and_go_on_whether_they_were_interrupted_or_finished() -> None:
+async def test_runs_are_repeated_and_continued_whether_they_were_interrupted_or_finished() -> None:
     crashed, done = made_run(end=None, epochs=7, label="crashed"), made_run(epochs=9)
     async with listed() as (pilot, app):
         assert app.table.chosen == done.run_id

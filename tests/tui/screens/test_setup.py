@@ -361,7 +361,7 @@ async def test_what_lies_here_and_names_are_offered(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.usefixtures("known_names")
-async def test_your_data_is_looked_at_asked_about_listed_and_saved_as_a_preset(tmp_path: Path) -> None:
+async def test_your_data_is_inspected_asked_about_listed_and_saved_as_a_preset(tmp_path: Path) -> None:
     table = tmp_path / "digits-cnn.csv"  # the name of a preset, too
     table.write_text("rooms,price\n" + "".join(f"{n % 7},{n * 1.5}\n" for n in range(60)))
     async with opened((80, 24)) as (pilot, app):

@@ -162,7 +162,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Sweep]:
     return found
 
 
-async def test_a_key_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_stopped_one(
+async def test_a_key_retries_a_failed_run_of_a_running_sweep_and_resumes_a_stopped_one(
     started: list[Sweep],
 ) -> None:
     sweep = made_sweep(speeds={1: 1000.0})

@@ -75,7 +75,7 @@ ABORT = [
 PLACE = 'File "mine.py", line 3 in data'
 
 
-def test_the_crash_with_which_a_log_ends_is_named_and_its_report_left_out() -> None:
+def test_a_crash_at_the_end_of_a_log_is_named_and_its_report_is_left_out() -> None:
     for log, signal, left in (
         (ABORT, "SIGABRT", [PLACE, ABORT[0]]),
         (["Epoch 1", *ABORT[:4]], "SIGABRT", ["Epoch 1", ABORT[0]]),

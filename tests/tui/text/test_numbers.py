@@ -143,7 +143,7 @@ def test_errors_say_what_why_and_what_to_do(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == said
 
 
-def test_a_text_is_no_wider_than_asked_for() -> None:
+def test_text_is_no_wider_than_requested() -> None:
     for text, size in product(["", "plain", "健康な葉", "a健b康", "cafe\u0301 – ★", "👍 fine"], (1, 2, 5, 11)):
         for cut in (clipped(text, size), end_of(text, size)):
             assert cell_len(cut) <= size

@@ -57,7 +57,7 @@ def test_without_color_light_and_dark_are_ascii_characters() -> None:
 
 
 @pytest.mark.parametrize("depth", Depth)
-def test_proportions_are_kept_as_far_as_cells_allow(depth: Depth) -> None:
+def test_proportions_are_kept_as_closely_as_cells_allow(depth: Depth) -> None:
     for height, width in ((100, 50), (1, 48), (48, 1)):
         picture = Picture("", height, width, bytes((200, 10, 10)) * (height * width))
         screen = shown(gallery([picture], 80, depth))

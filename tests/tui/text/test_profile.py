@@ -86,7 +86,7 @@ def test_traces_are_written_as_recorded(tmp_path: Path) -> None:
     same_text("profile.txt", texts(tmp_path))
 
 
-def test_a_cause_is_named_only_above_its_least_share() -> None:
+def test_a_cause_is_named_only_above_its_threshold() -> None:
     for cause in {*Spent} - {Spent.COMPUTING}:
         least = 0.20 if cause == Spent.INPUT else 0.10
         assert f"{least + 0.01:.0%}" in reason_of(spent(cause, least + 0.01), RunState(fit=FIT))
