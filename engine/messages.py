@@ -22,8 +22,8 @@ from .errors import ConsoleError, UntrustedCodeError, one_line
 from .sanitize import printable_values
 
 NO_PLUGINS = ("PYDANTIC_DISABLE_PLUGINS", "true")
-"""Set in the console, so that Pydantic looks for no plugins: that reads the metadata of every package, 30 ms beside 270
-of them. The processes that it starts run the user's code and look for them.
+"""Set in the console, so that Pydantic does not search for plugins: reading the metadata of 270 packages takes 30 ms.
+The processes that the console starts run the user's code, so they do search.
 """
 
 FAILED, INTERRUPTED = 1, 130  # exit codes of a worker process without a result
@@ -33,9 +33,9 @@ _LONGEST_TEXT = 1 << 26  # a picture is a long text
 
 
 def start_module(module: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start a module of this package, such as ``engine.jobs.job``, in a process of its own session, or raise `OSError`.
+    """Start a module of this package, such as ``engine.jobs.job``, in a process with a new session, or raise `OSError`.
 
-    The terminal's Ctrl-C and its end therefore reach it only through this process. Its standard input is empty, unless
+    Ctrl-C and a hangup of the terminal therefore reach it only through this process. Its standard input is empty unless
     the options of `subprocess.Popen` say otherwise. The `-P` keeps the current folder off the front of the import path,
     so that a user's ``engine`` folder does not shadow ours.
     """
@@ -48,7 +48,7 @@ def start_module(module: str, *arguments: str, **options: Any) -> subprocess.Pop
 def kill_with_children(process: subprocess.Popen[bytes]) -> None:
     """End a process and all that it started, by force."""
     try:
-        os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
+        os.killpg(process.pid, signal.SIGKILL)  # it leads its session
     except (ProcessLookupError, PermissionError):
         with suppress(ProcessLookupError):
             process.kill()

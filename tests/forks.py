@@ -216,7 +216,7 @@ def _become(request: dict[str, Any]) -> NoReturn:
         os.dup2(opened, number)
         os.close(opened)
     if request["trains"]:
-        os.umask(0)  # whoever runs the tests: what trains a run makes its files private itself
+        os.umask(0)  # whatever the shell's umask: the training process makes its files private itself
     for name in [] if request["trains"] else [name for name in sys.modules if name.startswith("tpu_console")]:
         del sys.modules[name]
     sys.argv = ["-c", *request["arguments"]]

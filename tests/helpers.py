@@ -42,7 +42,7 @@ LIMIT_S = 90.0
 
 
 def wait_until(condition: Callable[[], object], what: str = "", limit_s: float = LIMIT_S) -> None:
-    """Look again and again until a condition holds; fail when it does not within the limit."""
+    """Poll a condition until it holds; fail if it does not within the limit."""
     deadline = time.monotonic() + limit_s
     pause = threading.Event()
     while not condition():
@@ -223,7 +223,7 @@ def run_host(config: RunConfig, folder: Path) -> RunDirectory:
 def run_python(
     code: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None, limit_s: float = 2 * LIMIT_S
 ) -> str:
-    """Run a script in a plain process; return what it printed, or fail with what it complained of."""
+    """Run a script in a plain process; return what it printed, or fail with its standard error."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=cwd,
@@ -267,7 +267,7 @@ def gone_process() -> int:
 
 
 def leave_dead(run: RunDirectory) -> None:
-    """Leave the heartbeat of a process that is gone without a trace."""
+    """Leave the heartbeat of a process that was killed."""
     write_whole(run.heartbeat, json.dumps(identify(os.getpid()) | {"pid": gone_process()}))
 
 
@@ -294,7 +294,7 @@ journal.close()
 
 
 class BeatingProcess:
-    """A real process that beats, hears a request to stop, and trains nothing; its command line begins with `before`."""
+    """A real process that only writes heartbeats until it is asked to stop; its command line begins with `before`."""
 
     def __init__(self, run: RunDirectory, before: Sequence[str] = ()) -> None:
         self.run = run

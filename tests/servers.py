@@ -27,12 +27,12 @@ def local_server(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Answers without a line on standard error."""
+    """Sends answers, and logs nothing to standard error."""
 
     def answer(
         self, content: bytes, status: int = 200, headers: Mapping[str, object] | None = None, *, is_half: bool = False
     ) -> None:
-        """Send an answer, or its first half, after which it waits until the client is gone."""
+        """Send an answer, or only its first half, and then wait until the client disconnects."""
         self.send_response(status)
         for name, value in {"Content-Length": len(content), **(headers or {})}.items():
             self.send_header(name, str(value))
@@ -50,9 +50,9 @@ class Answering(BaseHTTPRequestHandler):
 
 @contextmanager
 def bucket(folder: Path, scratch: Path) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """Serve a folder as the bucket ``gs://bucket``, through a proxy with a certificate of its own.
+    """Serve a folder as the bucket ``gs://bucket``, through a proxy with a self-signed certificate.
 
-    Gives the variables of the environment for it, and the paths that were asked for.
+    Gives the environment variables that lead to it, and the paths that were requested.
     """
     key, certificate = scratch / "key.pem", scratch / "certificate.pem"
     names = "subjectAltName=DNS:www.googleapis.com,DNS:storage.googleapis.com"

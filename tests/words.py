@@ -1,4 +1,4 @@
-"""Files of words and ratings as people have them, made up, with something in them to be learnt."""
+"""Made-up files of texts and ratings, in the formats that users have, with a pattern to learn."""
 
 import csv
 import gzip
@@ -52,7 +52,7 @@ def pairs(count: int, *, seed: int = 0) -> list[tuple[str, str]]:
 
 
 def write_pairs(path: Path, count: int, *, seed: int = 0) -> Path:
-    """Write a file such as Anki's: source, target and attribution with tabs between; gzip where the name says so."""
+    """Write a file such as Anki's: source, target and attribution separated by tabs, gzipped if its name ends so."""
     lines = ["\t".join([*pair, _CREDIT.format(n, n + 1)]) for n, pair in enumerate(pairs(count, seed=seed))]
     content = ("\n".join(lines) + "\n").encode()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -195,14 +195,14 @@ class AlertWatch:
         self._looked_at = -math.inf
 
     def __enter__(self) -> Self:
-        self._recorder.listen(self.hear)
+        self._recorder.listen(self.on_event)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._webhook is not None:
             self._webhook.close()
 
-    def hear(self, event: events.Event) -> None:
+    def on_event(self, event: events.Event) -> None:
         """Take in an event, in the thread that writes it."""
         match event:
             case events.Progress():

@@ -37,7 +37,7 @@ FIRST_TIME, LAST_TIME = 0.0, 253_370_000_000.0  # of an event, in Unix seconds: 
 _EARLIER, _TODAY = "images_per_s", "examples_per_s"  # a field in journals of earlier versions, and its name today
 _MULTI_LINE = {"RunFailed"}  # types whose texts keep their line feeds: an error may list one problem per line
 _NESTED = {events.RunStarted, events.RunResumed, events.RunFinished}  # hold values of any depth
-_READ_BYTES = 512 << 10  # a million records take 1.9 s, and 1.6 s by 128 KiB, but then arrow keys take twice as long
+_READ_BYTES = 512 << 10  # with 128 KiB a million records take 1.6 s, not 1.9, but arrow keys twice as long
 _LARGEST_BACKLOG = 10_000
 _MEASUREMENTS = Progress, events.ValidationProgress, events.HostSampled, events.MemorySampled, events.InputMeasured
 

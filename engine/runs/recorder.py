@@ -43,8 +43,8 @@ class Deadline:
         self._longest: dict[str, float] = defaultdict(float)  # seconds
         self._looked_at: float | None = None
 
-    def hear(self, event: Event) -> None:
-        """Take in an event, when it is written."""
+    def on_event(self, event: Event) -> None:
+        """Learn from an event, when it is written, how long saving and validating take."""
         if isinstance(event, EpochEnded):
             self.note("validation", event.validation_s)
         elif isinstance(event, PhaseStarted):
@@ -52,10 +52,10 @@ class Deadline:
             if self._phase == Phase.CHECKPOINTING:
                 self.note("save", now - self._since)
             self._phase, self._since = event.phase, now
-            self._looked_at = None  # whatever comes between two phases, such as compiling, is no step
+            self._looked_at = None  # a step does not include what happens between two phases, such as compiling
 
     def note(self, what: str, seconds: float) -> None:
-        """Take in how long a ``save``, a copy of it to the ``mirror``, a ``validation`` or a ``step`` took."""
+        """Note how long a ``save``, a copy of it to the ``mirror``, a ``validation`` or a ``step`` took."""
         self._longest[what] = max(self._longest[what], seconds)
 
     @property
@@ -157,7 +157,7 @@ class Recorder(Struct):
     def keep_to(self, deadline: Deadline) -> None:
         """Stop in time for a deadline."""
         self.deadline = deadline
-        self.listen(deadline.hear)
+        self.listen(deadline.on_event)
         self.emit(deadline.event)
 
     def should_stop(self) -> bool:

@@ -57,7 +57,7 @@ class NotebookRun:
         self.recorder.emit(events.RunStarted(label, events.RunSource.NOTEBOOK, *process, values))
         self._thread = threading.get_ident()
         self._close_display: Callable[[], None] | None = None
-        self.recorder.listen(AlertWatch(self.recorder, Alerts(nan="warn")).hear)
+        self.recorder.listen(AlertWatch(self.recorder, Alerts(nan="warn")).on_event)
         self._sampler = Sampler(self.recorder)
         self._sampler.start()
         self._beat = HeartbeatThread(heartbeat, self._look)

@@ -47,7 +47,7 @@ class Terminal:
                 stderr=slave,
                 env=variables,
                 start_new_session=True,
-                # The terminal is to be its own, so that it hears of size changes and of the terminal's end.
+                # Its controlling terminal, so that it gets the signals for a new size and a hangup.
                 preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
             )
         finally:
@@ -78,7 +78,7 @@ class Terminal:
         return before, pressed_at
 
     def wait_for(self, text: bytes, since: int = 0, limit_s: float = 60.0) -> float:
-        """Wait until a text was drawn in one piece, behind so many bytes, and return when it arrived."""
+        """Wait until a text is drawn in one piece after the first `since` bytes; return when it arrived."""
         with self._news:
             self._news.wait_for(lambda: self._output.find(text, since) >= 0 or self._is_over, limit_s)
             place = self._output.find(text, since)
@@ -120,11 +120,11 @@ _SHARED_DATA = ROOT.parent / "shared" / "data" / "fashion-mnist"
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where measurements run."""
+    """What measurements share: a folder, whether they are quick, and the environment of the programs."""
 
-    folder: Path  # a temporary one
+    folder: Path  # temporary
     is_quick: bool  # whether to measure only roughly
-    variables: Mapping[str, str] = field(default_factory=dict)  # more of them for the programs that are measured
+    variables: Mapping[str, str] = field(default_factory=dict)  # extra ones for the measured programs
 
     @property
     def environment(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Images a second of the input pipeline: read, decoded, shrunk, changed at random; without a model behind it.
+"""Images per second of the input pipeline, without a model: read, decoded, resized and augmented.
 
 As a program, it reads a folder in one of several ways, throws the batches away and prints one JSON object: the images
 of an epoch, the seconds of each, the seconds before the first one, and how much memory reading took at its peak.
@@ -36,7 +36,7 @@ def _read(bench: Bench, way: str, folder: Path, *options: object) -> dict[str, A
 
 
 def _speeds(figures: Figures, way: str, key: str, epochs: slice) -> list[float]:
-    """Return the images a second of some epochs, one a round; `key` names the clock."""
+    """Return the images per second of some epochs, one figure per round; `key` names the clock."""
     return [each["images"] / median(each[key][epochs]) for each in figures[way]]
 
 
@@ -246,7 +246,7 @@ _READERS = {
 
 
 def _timed(batches: Iterator[Any], steps: int, epochs: int) -> dict[str, Any]:
-    """Time epochs; both clocks start before the first batch is asked for."""
+    """Time epochs; both clocks start before the first batch is requested."""
     seconds, processor_s = [], []
     for _ in range(epochs):
         began, worked = time.perf_counter(), time.process_time()
@@ -258,7 +258,7 @@ def _timed(batches: Iterator[Any], steps: int, epochs: int) -> dict[str, Any]:
 
 
 def _peak_bytes() -> int:
-    """Return the most memory this process had; what getrusage tells begins with that of whoever started it."""
+    """Return the most memory this process had; `getrusage` would include its parent's peak."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) * 1024
 

@@ -26,8 +26,8 @@ _INTRODUCTION = (
 class Row:
     what: str  # what was measured
     figure: str  # with its unit
-    target: str = ""  # what it is to reach; empty where there is none
-    met: bool | None = None  # whether it does; None where there is no target
+    target: str = ""  # what it should reach; empty if there is none
+    met: bool | None = None  # whether it does; None without a target
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -37,14 +37,14 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Section:
     title: str
-    how: str  # how they were measured
+    how: str  # how its rows were measured
     rows: tuple[Row, ...]
 
 
 def ratio_row(
     what: str, ours: Sequence[float], theirs: Sequence[float], least: float | None = None, most: float | None = None
 ) -> Row:
-    """Compare two series that were measured in turn, round by round, with the least or the greatest ratio aimed at."""
+    """Compare two series that were measured in turn, round by round, with the smallest or the largest ratio allowed."""
     ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
     middle, (low, high) = median(ratios), interval(ratios)
     figure = f"{middle:.3f} ({low:.3f}–{high:.3f})"

@@ -145,13 +145,13 @@ def on_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDire
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
-    """The runs on JAX, by what they are here for."""
+    """The runs on JAX, by what they test."""
     home = tmp_path_factory.mktemp("jax")
     write_pairs(home / "spa-eng" / "spa.txt", 1200)
     write_ratings(home / "ml-latest-small" / "ratings.csv", ratings(100, 80, 6000))
     write_plant_pathology(home / "plant-pathology-2020-fgvc7", per_class=61, size=(32, 48))
     runs, flags = train_presets(ON_JAX.values(), home, "jax")
-    # Without these, many replicas on two cores wait for each other for ever, now and then.
+    # Without these, many replicas on two cores sometimes deadlock.
     assert "multi_thread_eigen=false" in flags
     assert flags.split()[-1] == "64"
     return dict(zip(ON_JAX, runs, strict=True))
@@ -181,7 +181,7 @@ def test_every_preset_is_trained_by_a_test() -> None:
 
 
 def finished(run: RunDirectory) -> list[events.EpochEnded]:
-    """The epochs of a run that trained to its end, on the accelerator it was to."""
+    """The epochs of a run, which must have finished on the configured accelerator."""
     failed = all_of(run, events.RunFailed)
     assert not failed, (failed, run.log.read_text(errors="replace")[-3000:])
     assert run.model.is_file()

@@ -65,7 +65,7 @@ class FakeEngine:
         self.write(*ready)
 
     def described(self) -> tuple[events.Event, ...]:
-        """What it trains, and on what."""
+        """The events that describe the data, the model and the devices."""
         replicas = tuple(
             events.Replica(i, f"/device:CPU:{i}", "CPU, simulated", "tpu-vm-0") for i in range(self.replicas)
         )
@@ -153,7 +153,7 @@ async def until(
 
 
 async def shows(pilot: Pilot[Any], *texts: str, after: str | Sequence[str] = ()) -> None:
-    """Press a key, or several, and wait until all these texts stand on the screen at once, wherever its lines break."""
+    """Press a key, or several, and wait until the screen shows all these texts, wherever its lines break."""
 
     def stand() -> bool:
         shown = screen_text(pilot)
@@ -196,14 +196,14 @@ def live(pilot: Pilot[Any]) -> LiveScreen:
     return next(screen for screen in pilot.app.screen_stack if isinstance(screen, LiveScreen))
 
 
-def told(app: App[Any]) -> list[str]:
-    """The messages in the corner of the screen, each below its title."""
+def toasts(app: App[Any]) -> list[str]:
+    """The toasts on the screen, each as its title and its message."""
     return [f"{one.title}\n{one.message}" for one in app._notifications]
 
 
 def says(pilot: Pilot[Any], part: str) -> Callable[[], bool]:
     """Return a function that says whether any message has a text, even one that still waits for room."""
-    return lambda: any(part in text for text in told(pilot.app))
+    return lambda: any(part in text for text in toasts(pilot.app))
 
 
 def screen_text(pilot: Pilot[Any]) -> str:

@@ -86,11 +86,11 @@ class CompareScreen(ChartedScreen):
         self._hidden: set[str] | None = None  # the marks of the runs without curves; None before the first look
         self._is_reading = False
         self._is_relative = False
-        self._labels: Mapping[str, str] = {}  # what to call the runs with curves, by letter
+        self._labels: Mapping[str, str] = {}  # of the runs with curves, by letter
 
     def compose(self) -> ComposeResult:
         yield Title(f"comparing {len(self._runs)} runs")
-        yield ChartGrid(self.dress, ComparedChart)
+        yield ChartGrid(self.apply_look, ComparedChart)
         yield Static("", id="verdict", markup=False)
         yield from self.bar({"results": "results", "differences": "differences"})  # no numbers: 1 and 2 zoom charts
         with Horizontal(id="tables"):
@@ -102,8 +102,8 @@ class CompareScreen(ChartedScreen):
         self.call_after_refresh(self.action_reload)
         self.set_interval(_LOOK_S, self._look, name="look at runs to compare")
 
-    def dress(self, chart: MetricChart) -> None:
-        super().dress(chart)
+    def apply_look(self, chart: MetricChart) -> None:
+        super().apply_look(chart)
         if isinstance(chart, ComparedChart):
             chart.labels, chart.is_relative = self._labels, self._is_relative
 
@@ -139,7 +139,7 @@ class CompareScreen(ChartedScreen):
         self.curves = compared_curves(shown, comparison.metric, is_relative=self._is_relative)
         self._labels = {run.mark: comparison.label_of(run) for run in shown}
         for chart in self.grid.on_page:
-            self.dress(chart)
+            self.apply_look(chart)
         self.grid.show(self.curves)
         columns = compared.columns_of(comparison)
 

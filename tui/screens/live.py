@@ -112,7 +112,7 @@ class LiveScreen(ChartedScreen):
         yield Static(id="filtered")
         with Horizontal(id="top"):
             yield WaitingPane()
-            yield ChartGrid(self.dress)
+            yield ChartGrid(self.apply_look)
             yield SettingsPane("settings")
         yield from self.bar({pane.name: pane.label for pane in PANES if pane.has_data(self._drawn)})
         with Container(id="bottom"):

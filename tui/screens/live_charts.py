@@ -132,7 +132,7 @@ class ChartedScreen(Screen[None]):
 
     def on_mount(self) -> None:
         for name in _LOOK:
-            self.watch(self, name, self._dress_all, init=False)
+            self.watch(self, name, self._apply_look_to_all, init=False)
         self.watch(self, "cursor", self._move_cursor, init=False)
 
     def bar(self, panes: Mapping[str, str]) -> ComposeResult:
@@ -146,14 +146,14 @@ class ChartedScreen(Screen[None]):
     def grid(self) -> ChartGrid:
         return self.query_one(ChartGrid)
 
-    def dress(self, chart: MetricChart) -> None:
+    def apply_look(self, chart: MetricChart) -> None:
         for name in (*_LOOK, "cursor"):
             setattr(chart, name, getattr(self, name))
 
-    def _dress_all(self) -> None:
+    def _apply_look_to_all(self) -> None:
         for grid in self.query(ChartGrid):
             for chart in grid.on_page:
-                self.dress(chart)
+                self.apply_look(chart)
         for pane in self.query(SystemPane):
             pane.along(self.axis, self.window)
         self.draw_bar()

@@ -44,15 +44,15 @@ _MOST_ROWS = 2
 class ChartGrid(Container):
     """Pages of charts. Only those on the current page get samples, so that the others cost nothing.
 
-    `dress` gives a chart, which is of `kind`, the look that the user has chosen.
+    Each is a `kind` of chart, to which `apply_look` gives the look that the user has chosen.
     """
 
     class Rearranged(Message):
         """Other charts are shown, or the charts have changed places."""
 
-    def __init__(self, dress: Callable[[MetricChart], None], kind: type[MetricChart] = MetricChart) -> None:
+    def __init__(self, apply_look: Callable[[MetricChart], None], kind: type[MetricChart] = MetricChart) -> None:
         super().__init__(id="charts")
-        self._dress, self._kind = dress, kind
+        self._apply_look, self._kind = apply_look, kind
         self._curves: Mapping[str, Sequence[Curve]] = {}
         self._marks: Sequence[Mark] = ()
         self._charts: dict[str, MetricChart] = {}
@@ -175,7 +175,7 @@ class ChartGrid(Container):
         self.styles.grid_size_columns = min(self._columns, max(1, len(page)))
         for chart in page:
             chart.gate.max_share = _SHARE_OF_A_CORE / len(page)
-            self._dress(chart)
+            self._apply_look(chart)
         self._feed()
         self.post_message(self.Rearranged())
 

@@ -47,7 +47,7 @@ TOLERANCE = 1e-3
 
 _GLOBAL_BATCH = 64
 _FOREVER = {"epochs": 100_000}
-"""A run that ends when it is ended."""
+"""Trains until it is killed or stopped."""
 
 _NAME = socket.gethostname()
 LOOPBACK = "127.0.0.1"
@@ -87,15 +87,15 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 
 def trains(hosts: list[Host]) -> None:
-    """Wait until two epochs are over and every host has told what it does."""
+    """Wait until two epochs are over and every host has reported its figures."""
 
-    def told() -> bool:
+    def have_reported() -> bool:
         ended = [host.run.run_id for host in hosts if all_of(host.run, RunFailed)]
         assert not ended, [events_of(host.run)[-1] for host in hosts]
         seen = {sample.process for sample in all_of(hosts[0].run, HostSampled)}
         return len(all_of(hosts[0].run, EpochEnded)) >= 2 and len(seen) == len(hosts)
 
-    wait_until(told, "training", 180.0)
+    wait_until(have_reported, "training", 180.0)
 
 
 _MINE = """

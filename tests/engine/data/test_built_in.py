@@ -33,9 +33,9 @@ import dataclasses, json, sys
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import DataError
 from tests.helpers import small_config
-told = []
+reports = []
 try:
-    examples = load_examples(small_config(dataset=sys.argv[1], data=json.loads(sys.argv[2])), told.append)
+    examples = load_examples(small_config(dataset=sys.argv[1], data=json.loads(sys.argv[2])), reports.append)
     image, label = next(iter(examples.train))
     result = {
         "counts": [examples.train_count, examples.validation_count],
@@ -48,7 +48,7 @@ try:
     }
 except DataError as error:
     result = {"what": error.what, "why": error.why, "remedy": error.remedy}
-print(json.dumps(result | {"told": told}))
+print(json.dumps(result | {"reports": reports}))
 """
 
 
@@ -79,13 +79,13 @@ def flipped(raw: bytes) -> bytes:
 def test_the_plan_counts_held_out_and_limited_digits_as_loading_does(
     data: dict[str, Any], counts: tuple[int, int]
 ) -> None:
-    config, told = small_config(data=data), list[object]()
-    examples = load_examples(config, told.append)
+    config, reports = small_config(data=data), list[object]()
+    examples = load_examples(config, reports.append)
     assert (examples.train_count, examples.validation_count) == counts
     assert (train_examples_of(config), survey(config).validation) == counts
     held_out = np.bincount([int(label) for _, label in examples.validation.as_numpy_iterator()])
     assert max(held_out) - min(held_out) <= 4  # split class by class
-    assert told == []  # no download
+    assert reports == []  # no download
 
 
 # Files of CIFAR-10, MNIST and Fashion-MNIST are read, and learned from, in tests/presets.
@@ -93,7 +93,7 @@ def test_the_plan_counts_held_out_and_limited_digits_as_loading_does(
 def test_cifar_is_read_from_an_archive_put_there_by_hand(keras_home: Path) -> None:
     write_cifar(keras_home, "cifar100")
     loaded = load("cifar100", keras_home, train_limit=1000)
-    assert (loaded["counts"], loaded["told"]) == ([1000, 10_000], [])
+    assert (loaded["counts"], loaded["reports"]) == ([1000, 10_000], [])
     assert (loaded["shape"], loaded["types"]) == ([32, 32, 3], ["uint8", "int32"])
     assert (loaded["classes"], loaded["names"]) == (100, ["apple", "aquarium_fish"])
     # The first picture's bright bar is in the channel that its label says: rows and channels are in place.
@@ -144,9 +144,9 @@ def test_a_download_without_a_network_names_url_folder_and_offline_presets(keras
     assert str(urlsplit(files[0].url).hostname) in error["what"]
     assert all(f"{file.url} as {keras_home / file.path}" in error["remedy"] for file in files)
     assert "digits" in error["remedy"]
-    (told,) = error["told"]
-    assert "downloading fashion-mnist, " in told
-    assert str((keras_home / files[0].path).parent) in told
+    (report,) = error["reports"]
+    assert "downloading fashion-mnist, " in report
+    assert str((keras_home / files[0].path).parent) in report
     # Nothing is left that the next try would trip over.
     assert not [path for path in (keras_home / "datasets").rglob("*") if path.is_file()]
 
@@ -161,23 +161,23 @@ def test_how_much_of_a_download_has_arrived_is_said_until_it_ends(tmp_path: Path
         assert has_arrived.wait(30)
         return "done"
 
-    def hear(news: object) -> None:
+    def note(news: object) -> None:
         said.append(news)
         if len(said) > 1:
             has_arrived.set()
 
-    assert download.fetch(work, tmp_path, hear, lambda _: True) == "done"
+    assert download.fetch(work, tmp_path, note, lambda _: True) == "done"
     arrived = said[1]
     assert isinstance(arrived, Arrived)
     assert (arrived.done, arrived.total) == (3_000_000, 4_000_000)
     assert str(replace(arrived, seconds=30)) == "downloading photos: ━━━━━━━━━━━━━━━───── 3.0 MB of 4.0 MB, 10 s left"
     assert str(replace(arrived, done=4_000_000)) == "downloading photos: unpacking"
     with pytest.raises(DataError, match="photos could not be downloaded from example"):
-        download.fetch(lambda: 1 // 0, tmp_path, hear, lambda _: True)
+        download.fetch(lambda: 1 // 0, tmp_path, note, lambda _: True)
     with pytest.raises(DataError, match=r"example\.org cannot be reached.*save them yourself"):
-        download.fetch(work, tmp_path, hear, lambda _: False)
+        download.fetch(work, tmp_path, note, lambda _: False)
     with pytest.raises(DiskFullError, match="photos"):
-        replace(download, needed=1 << 60).fetch(work, tmp_path, hear, lambda _: True)
+        replace(download, needed=1 << 60).fetch(work, tmp_path, note, lambda _: True)
 
 
 def test_a_download_goes_on_where_it_stopped_and_leaves_nothing_that_is_damaged(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def reviews(path: Path, positive: int = 30, negative: int = 70) -> Path:
 
 
 def photos(folder: Path) -> Path:
-    """Write images, and what is none of them: hidden files, other files, and an empty folder."""
+    """Write images, and what should not be counted: hidden files, other files, and an empty folder."""
     write_image_folder(folder / "validation", per_class=2)
     write_image_folder(folder / "train", per_class=9)
     (folder / "train" / "rose" / "notes.txt").write_text("x")

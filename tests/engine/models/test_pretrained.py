@@ -78,7 +78,7 @@ def test_preprocessing_agrees_with_keras(name: str, scale: float, top: float) ->
     kind = preprocessing_of(name)
     model = prepared(kind, name, scale)
     np.testing.assert_allclose(model(pixels), expected, rtol=1e-4, atol=1e-3)
-    assert (len(model.layers) == 1) == (kind == "none" and scale == 1.0)  # nothing is added for nothing
+    assert (len(model.layers) == 1) == (kind == "none" and scale == 1.0)  # no layer is added without need
 
 
 _PREPARED: dict[tuple[str, float], Any] = {}

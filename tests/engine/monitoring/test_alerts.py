@@ -232,7 +232,7 @@ def test_the_disk_is_looked_at_now_and_then(recorder: Recorder) -> None:
 
 
 class Hook:
-    """What a real server was posted, and the statuses that it is to answer with."""
+    """What was posted to a real server, and the statuses that it answers with."""
 
     def __init__(self) -> None:
         self.url, self.posted, self.answers = "", list[dict[str, Any]](), list[int]()

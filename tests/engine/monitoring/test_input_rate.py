@@ -110,34 +110,34 @@ def test_a_slow_dataset_limits_its_run(tmp_path: Path, changes: dict[str, Any], 
     assert the(run, RunFinished).outcome == "completed"
     profiled = the(run, Profiled)
     assert max(profiled.spent, key=lambda part: profiled.spent[part]) == Spent.INPUT, profiled
-    told = all_of(run, InputMeasured)
-    assert {event.epoch for event in told} == {1, 2}
-    told = [event for event in told if event.epoch == 2]  # the first begins with what was fetched while compiling
-    assert {event.limit for event in told} == {"input"}
-    assert all(0.5 < event.wait_s / event.span_s <= 1 for event in told)
-    batches, waited = sum(event.batches for event in told), sum(event.wait_s for event in told)
+    reports = all_of(run, InputMeasured)
+    assert {event.epoch for event in reports} == {1, 2}
+    reports = [event for event in reports if event.epoch == 2]  # the first begins with what was fetched while compiling
+    assert {event.limit for event in reports} == {"input"}
+    assert all(0.5 < event.wait_s / event.span_s <= 1 for event in reports)
+    batches, waited = sum(event.batches for event in reports), sum(event.wait_s for event in reports)
     assert waited / batches > 0.5 * batch_s
     fit = the(run, FitStarted)
     assert fit.steps_per_epoch is not None
     # What is left of an epoch after its last event may be too short for another one.
-    assert fit.steps_per_epoch < told[-1].step <= fit.epochs * fit.steps_per_epoch
+    assert fit.steps_per_epoch < reports[-1].step <= fit.epochs * fit.steps_per_epoch
     (notice,) = [event.message for event in all_of(run, Alerted) if "limits the run" in event.message]
     assert "data.cache=auto" in notice
-    assert told[-1].remedy in notice
+    assert reports[-1].remedy in notice
 
 
 @pytest.mark.slow
 def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path: Path) -> None:
     config = small_config(model_options={"hidden": [2000, 2000]}, batch_size=128, epochs=2, steps_per_epoch=10)
     run = train(config, tmp_path)
-    told = all_of(run, InputMeasured)
-    measured = [event for event in told if event.epoch > 1]
+    reports = all_of(run, InputMeasured)
+    measured = [event for event in reports if event.epoch > 1]
     assert "accelerator" in {event.limit for event in measured}
     assert not [event for event in all_of(run, Alerted) if event.kind == "input"]
     # Compiling is in no span, and neither is validating.
     ended = all_of(run, EpochEnded)
     left_out = sum(epoch.compile_s + epoch.validation_s for epoch in ended)
-    assert sum(event.span_s for event in told) < sum(epoch.seconds for epoch in ended) - left_out / 2
+    assert sum(event.span_s for event in reports) < sum(epoch.seconds for epoch in ended) - left_out / 2
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ class Story:
         self.recorder.emit(epoch_ended(epoch, step=step, elapsed_s=self.now - 100))
 
     @property
-    def told(self) -> list[InputMeasured]:
+    def reports(self) -> list[InputMeasured]:
         return all_of(self.recorder.run, InputMeasured)
 
 
@@ -197,7 +197,7 @@ def test_only_the_time_in_which_training_runs_counts(story: Story) -> None:
     story.enter(Phase.TRAINING)
     story.passes(1, waiting=0.1)
     story.end_epoch(1, 2)
-    (event,) = story.told
+    (event,) = story.reports
     assert (event.epoch, event.step, event.batches) == (1, 2, 2)
     assert event.span_s == pytest.approx(2)
     assert event.wait_s == pytest.approx(0.2)
@@ -209,14 +209,14 @@ def test_events_come_every_two_seconds_and_at_the_end_of_an_epoch(story: Story) 
         story.passes(0.125)
         story.progress(1, step)
     story.end_epoch(1, 40)
-    assert [event.step for event in story.told] == [16, 32, 40]
-    assert sum(event.batches for event in story.told) == 40
+    assert [event.step for event in story.reports] == [16, 32, 40]
+    assert sum(event.batches for event in story.reports) == 40
 
 
 def test_a_wait_that_began_earlier_is_at_most_as_long_as_the_span(story: Story) -> None:
     story.passes(2, waiting=5)
     story.progress(1, 1)
-    (event,) = story.told
+    (event,) = story.reports
     assert (event.wait_s, event.span_s, event.remedy) == (2, 2, "Advice for epoch 1.")
 
 
@@ -225,7 +225,7 @@ def test_it_advises_once_and_not_for_the_first_epoch(story: Story) -> None:
         story.passes(2, waiting=waiting)
         story.end_epoch(epoch, epoch)
     assert "75% of epoch 3." in the(story.recorder.run, Alerted).message
-    assert [event.limit for event in story.told] == ["input", "balanced", "input", "input"]
+    assert [event.limit for event in story.reports] == ["input", "balanced", "input", "input"]
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_control_characters_are_removed_and_other_files_stay(run: RunDirectory) 
 @pytest.mark.parametrize(
     ("content", "by"),
     [
-        (json.dumps({"reason": "asked here", "at": 1.0}), "asked here"),  # of a console of the version before
+        (json.dumps({"reason": "asked here", "at": 1.0}), "asked here"),  # written by the previous version
         *((content, "asked by a control file") for content in ("", "{", "[]", "{}", "\x00")),
     ],
 )

@@ -34,21 +34,21 @@ def test_a_run_stops_early_enough_for_its_own_saves_and_steps() -> None:
     clock = Clock()
     deadline = Deadline("1h", 3600.0, clock.now, clock)
     assert deadline.event == BudgetSet(3600.0, 4600.0, "1h")
-    deadline.hear(PhaseStarted(Phase.COMPILING))
+    deadline.on_event(PhaseStarted(Phase.COMPILING))
     assert not deadline.is_reached()
     clock.now += 500  # compiling is no step
-    deadline.hear(PhaseStarted(Phase.TRAINING))
+    deadline.on_event(PhaseStarted(Phase.TRAINING))
     for _ in range(3):
         clock.now += 2
         assert not deadline.is_reached()
-    deadline.hear(PhaseStarted(Phase.CHECKPOINTING))
+    deadline.on_event(PhaseStarted(Phase.CHECKPOINTING))
     clock.now += 50
-    deadline.hear(PhaseStarted(Phase.TRAINING))
-    deadline.hear(EpochEnded(1, 10, 10, 60.0, 60.0, 1.0, 20.0, 1.0, None, None, {}))
+    deadline.on_event(PhaseStarted(Phase.TRAINING))
+    deadline.on_event(EpochEnded(1, 10, 10, 60.0, 60.0, 1.0, 20.0, 1.0, None, None, {}))
     assert deadline.save_s == 50
     reached = []
     for now in (4600 - 3 * 50 - 20 - 2 * 2 - 1, 4600 - 3 * 50 - 20 - 2 * 2):
-        deadline.hear(PhaseStarted(Phase.TRAINING))  # time that nobody looked at is no step either
+        deadline.on_event(PhaseStarted(Phase.TRAINING))  # unmeasured time is not a step either
         clock.now = now
         reached.append(deadline.is_reached())
     assert reached == [False, True]

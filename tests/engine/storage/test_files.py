@@ -93,7 +93,7 @@ def test_a_path_through_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real" / "inner").mkdir(parents=True)
     (tmp_path / "linked").symlink_to("real")
     (tmp_path / "real" / "deep").symlink_to("inner")
-    for name in ("real/", "real/inner/a", "linked", "gone/a"):  # whoever opens the last part does not follow it
+    for name in ("real/", "real/inner/a", "linked", "gone/a"):  # `open_private` does not follow the last part
         assert files.inside(tmp_path, name) == tmp_path / name
     for name in ("linked/", "linked/a", "real/deep/a"):
         with pytest.raises(LinkError):

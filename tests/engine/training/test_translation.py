@@ -103,7 +103,7 @@ def test_sentences_are_said_word_by_word_up_to_their_end() -> None:
     assert parrot.traces == 1  # every place of every sentence has the same shapes
 
 
-def told(recorder: Recorder, model: Any) -> list[Any]:
+def samples_of(recorder: Recorder, model: Any) -> list[Any]:
     callback = TranslationSamples(recorder, RECORD)
     callback.set_model(model)
     callback.on_epoch_end(0)
@@ -113,11 +113,11 @@ def told(recorder: Recorder, model: Any) -> list[Any]:
 
 def test_the_same_sentences_are_translated_after_every_epoch(recorder: Recorder) -> None:
     samples = (Sample("I read books!", "Yo leo libros.", "yo leo libros vete"), Sample("Go!", "¡Vete!", "yo leo"))
-    assert told(recorder, Parrot()) == [Translated(1, samples), Translated(2, samples)]
+    assert samples_of(recorder, Parrot()) == [Translated(1, samples), Translated(2, samples)]
 
 
 def test_a_model_that_reads_something_else_goes_on_without_samples(recorder: Recorder) -> None:
     dense = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    (notice,) = told(recorder, dense)
+    (notice,) = samples_of(recorder, dense)
     assert isinstance(notice, Noticed)
     assert "turned off" in notice.message

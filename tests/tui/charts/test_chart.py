@@ -61,7 +61,7 @@ class OneChart(App[None]):
         await pilot.pause()
         return shown(self.chart)
 
-    async def hear(self, pilot: Pilot[None], event: type[MouseEvent], x: int, y: int) -> None:
+    async def send_mouse(self, pilot: Pilot[None], event: type[MouseEvent], x: int, y: int) -> None:
         left, top = self.chart.region.offset
         self.chart.post_message(event(self.chart, x, y, 0, 0, 0, False, False, False, left + x, top + y))
         await pilot.pause()
@@ -259,7 +259,7 @@ async def test_the_mouse_zooms_pans_and_shows_everything_again() -> None:
             await pilot.hover(MetricChart, offset=(x, y))
             await pilot.mouse_up(MetricChart, offset=(x, y))
 
-        await app.hear(pilot, MouseScrollUp, 40, 10)
+        await app.send_mouse(pilot, MouseScrollUp, 40, 10)
         zoomed = app.chart.window
         assert zoomed.mode is Mode.FIXED
         assert zoomed.right - zoomed.left == pytest.approx(499 / 1.25)
@@ -268,7 +268,7 @@ async def test_the_mouse_zooms_pans_and_shows_everything_again() -> None:
         await pilot.double_click(MetricChart, offset=(40, 10))
         assert app.chart.window == Window()
 
-        await app.hear(pilot, MouseScrollUp, 1, 10)  # over the labels of the vertical axis
+        await app.send_mouse(pilot, MouseScrollUp, 1, 10)  # over the labels of the vertical axis
         assert app.chart.window == Window()
         assert app.chart.y_ends is not None
         low, high = app.chart.y_ends
@@ -297,7 +297,7 @@ async def test_the_crosshair_follows_the_pointer_until_a_click_puts_it_down() ->
         await pilot.mouse_down(MetricChart, offset=(50, 10))
         await pilot.hover(MetricChart, offset=(55, 10))
         await pilot.mouse_up(MetricChart, offset=(55, 10))
-        await app.hear(pilot, Click, 55, 10)
+        await app.send_mouse(pilot, Click, 55, 10)
         dragged = app.chart.cursor
         await pilot.hover(MetricChart, offset=(30, 10))
         assert app.chart.cursor != dragged, "a drag is no click"

@@ -215,12 +215,12 @@ def test_the_commands_of_the_readme_train_on_photos_and_predict_others(tmp_path:
     lines = [shlex.split(line, comments=True)[1:] for line in block.strip().splitlines()]
     assert [line[0] for line in lines] == ["inspect", "run", "predict"]
     runner = Runner(tmp_path, forks=True)
-    told = {}
+    outputs = {}
     for line in lines:
-        code, told[line[0]], err = runner.finish(*line)
+        code, outputs[line[0]], err = runner.finish(*line)
         assert code == 0, err
-    assert " run ./photos\n" in told["inspect"]
-    assert "1 of 61 images in " in told["run"].partition("loading data")[0]
+    assert " run ./photos\n" in outputs["inspect"]
+    assert "1 of 61 images in " in outputs["run"].partition("loading data")[0]
     rows = list(csv.DictReader((tmp_path / "labels.csv").open()))
     assert len(rows) == 15
     assert np.mean([row["file"].startswith(row["label"]) for row in rows]) > 0.9

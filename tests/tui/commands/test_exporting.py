@@ -1,4 +1,4 @@
-"""`tpu-console export`, `predict` and `tfrecord` as a person calls them: a real run, real processes, real files."""
+"""`tpu-console export`, `predict` and `tfrecord` as a user calls them: a real run, real processes, real files."""
 
 import csv
 import io
@@ -181,7 +181,7 @@ def test_bad_usage_of_tfrecord(call: Call) -> None:
 
 
 def write_many(folder: Path, count: int = 600) -> Path:
-    """Write an image folder of 180 MB that takes little room: its files are links to one."""
+    """Write an image folder of 180 MB that takes little space: its files are links to one."""
     pixels = np.random.default_rng(0).integers(0, 256, (320, 320, 3), np.uint8)
     image = io.BytesIO()
     Image.fromarray(pixels).save(image, "PNG", compress_level=0)
@@ -196,14 +196,14 @@ def write_many(folder: Path, count: int = 600) -> Path:
 
 
 def jobs_in(home: Path) -> list[psutil.Process]:
-    """Forks that work for a program: their errors go to the log of a job in its home."""
+    """Forks that run a program's jobs: their errors go to a log in its home."""
     logs = {*map(str, home.rglob("*.log"))}
     children = psutil.Process().children(recursive=True)
     return [one for one in children if not logs.isdisjoint(file.path for file in one.open_files())]
 
 
 def has_pending_signal(process: psutil.Process) -> bool:
-    """Whether a suspended process has a signal to hear."""
+    """Whether a signal waits for a suspended process."""
     status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
     return any(int(pending, 16) for pending in re.findall(r"^S[hi]\w+Pnd:\s*(\w+)", status, re.M))
 
@@ -218,7 +218,7 @@ def test_ctrl_c_keeps_whole_shards_and_the_same_command_continues(call: Call, tm
     forked = Terminal(*FORKED, *command, home=home, program=sys.executable, environment=forking())
     with closing(forked) as terminal:
         wait_until(written, "the first shard")
-        (job,) = jobs_in(home)  # the program held the log, too, until the job had started
+        (job,) = jobs_in(home)  # only the job still has the log open
         job.suspend()  # or it may have written all of them before the key arrives
         terminal.press("ctrl+c")
         wait_until(lambda: has_pending_signal(job), "the job is asked to end")

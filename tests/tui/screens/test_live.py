@@ -313,7 +313,7 @@ async def test_finished(engine: FakeEngine) -> None:
 async def test_a_failed_run_without_a_config(engine: FakeEngine) -> None:
     engine.begin(1)
     engine.run.log.write_text("Traceback (most recent call last):\n")
-    engine.run.config.unlink()  # as of a script, which cannot go on
+    engine.run.config.unlink()  # like a script's run, which cannot be resumed
     engine.write(RunFailed("The GPU ran out of memory.", "It has 16 GiB.", "Use a smaller batch.", "console.log"))
     async with app_on(engine).run_test(size=SIZES[0]) as pilot:
         async for _ in each_size(pilot, *SIZES):

@@ -43,7 +43,7 @@ def opened(engine: FakeEngine, size: tuple[int, int] = (80, 24)) -> AbstractAsyn
     return ConsoleApp(run=engine.run).run_test(size=size)
 
 
-def kept() -> ChartView:
+def saved_view() -> ChartView:
     return VIEWS.get("digits-cnn") or ChartView()
 
 
@@ -229,7 +229,7 @@ async def test_order_axis_and_pane_are_kept_for_the_next_run_of_the_preset_but_n
         )
         await page_has(pilot, "learning rate", "accuracy", after=("pagedown", "1", "escape", "circumflex_accent"))
         await page_has(pilot, "learning rate", "speed", after=("greater_than_sign", "greater_than_sign"))
-    assert kept().marker == "block"
+    assert saved_view().marker == "block"
     other = FakeEngine(tmp_path / "more")
     other.begin(1)
     async with opened(other, (120, 40)) as pilot:
@@ -245,16 +245,16 @@ async def test_a_view_of_another_version_is_not_used(engine: FakeEngine) -> None
     async with opened(engine) as pilot:
         await until_read(pilot)
         assert shown(pilot)[0] == "loss"
-        await until(pilot, lambda: kept().axis == "epoch", after="x")
+        await until(pilot, lambda: saved_view().axis == "epoch", after="x")
 
 
 async def test_a_terminal_that_needs_ascii_does_not_change_the_remembered_marker(engine: FakeEngine) -> None:
     VIEWS.put("digits-cnn", ChartView(marker="block"))
     async with ConsoleApp(run=engine.run, marker="ascii").run_test(size=(120, 40)) as pilot:
         await until_read(pilot)
-        await until(pilot, lambda: kept().axis == "epoch", after="x")
+        await until(pilot, lambda: saved_view().axis == "epoch", after="x")
         assert live(pilot).marker == "ascii"
-    assert kept().marker == "block"
+    assert saved_view().marker == "block"
 
 
 async def test_a_key_before_the_remembered_view_is_read_changes_only_its_own_part(tmp_path: Path) -> None:
@@ -264,5 +264,5 @@ async def test_a_key_before_the_remembered_view_is_read_changes_only_its_own_par
         await opens(pilot, LiveScreen)
         await until(pilot, lambda: live(pilot).axis is Axis.EPOCH, after="x")
         engine.begin(1)
-        await until(pilot, lambda: kept().axis == "epoch")
-        assert kept() == ChartView("epoch", "block", ("accuracy",), "replicas")
+        await until(pilot, lambda: saved_view().axis == "epoch")
+        assert saved_view() == ChartView("epoch", "block", ("accuracy",), "replicas")

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import Checkbox, Input, OptionList, Static
 
 from tests.images import write_image_folder
-from tests.tui.live_fakes import FakeEngine, each_size, opens, screen_text, send, shows, told, until
+from tests.tui.live_fakes import FakeEngine, each_size, opens, screen_text, send, shows, toasts, until
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.runs.run_directory import RunDirectory
@@ -133,14 +133,14 @@ async def test_an_invalid_value_is_marked_and_kept_and_starts_nothing() -> None:
 
         await until(pilot, lambda: app.focused is row.query_one(Input), after=("tab", "ctrl+r"))
         assert app.started == []
-        assert "Batch size" in told(app)[0]
-        await until(pilot, lambda: any(text.startswith("Not copied") for text in told(app)), after="f3")
+        assert "Batch size" in toasts(app)[0]
+        await until(pilot, lambda: any(text.startswith("Not copied") for text in toasts(app)), after="f3")
         assert app.clipboard == ""
 
         await type_into(pilot, app, "batch_size", "24")
         assert not row.has_class("-invalid")
         assert app.row("epochs").text == "3"
-        assert not told(app), "an error toast goes when the value is corrected"
+        assert not toasts(app), "an error toast goes when the value is corrected"
 
         await type_into(pilot, app, "batch_size", "99999")
         assert "larger than the" in row.problem
@@ -282,7 +282,7 @@ async def test_each_preset_keeps_its_edits_and_while_a_broken_file_is_highlighte
         assert "mean 'digits'?" in " ".join(str(detail.render()).split())
         for key in ("ctrl+r", "ctrl+s", "ctrl+y", "f9", "enter"):
             app.clear_notifications()
-            await until(pilot, lambda: ["bad.toml" in text for text in told(app)] == [True], after=key)
+            await until(pilot, lambda: ["bad.toml" in text for text in toasts(app)] == [True], after=key)
             assert app.screen is app.setup
         assert app.focused is presets
         assert (app.started, app.clipboard, app.figures()) == ([], "", "")
