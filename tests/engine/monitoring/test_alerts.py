@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import all_of, epoch_ended, replace, small_config, wait_until
-from tests.servers import local_server
+from tests.servers import Answering, local_server
 from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.config.run_config import journal_values
 from tpu_console.engine.errors import ConfigError
@@ -243,18 +243,12 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     hook = Hook()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_POST(self) -> None:
             content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             hook.posted.append({"path": self.path, "type": self.headers["Content-Type"]} | content)
-            answer = hook.answers.pop(0) if hook.answers else 200
-            self.send_response(answer)
-            if answer == 302:
-                self.send_header("Location", "/elsewhere")
-            self.end_headers()
-
-        def log_message(self, *args: Any) -> None:
-            pass
+            status = hook.answers.pop(0) if hook.answers else 200
+            self.answer(b"", status, {"Location": "/elsewhere"} if status == 302 else None)
 
     with local_server(Handler) as address:
         hook.url = f"{address}/secret/hook"

@@ -154,11 +154,11 @@ def test_a_run_whose_process_is_ended_while_it_waits_for_its_mirror_has_finished
 
 
 EVERYTHING = """
-import os, time
+import os
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.presets.catalog import save_preset
-from tests.helpers import small_config
+from tests.helpers import small_config, wait_until
 from tests.made_verdicts import FITS
 from tpu_console.tui.cli import _report
 from tpu_console.tui.jobs.run_process import launch
@@ -174,8 +174,7 @@ _report(ValueError("by design"))
 start_job("none of that name", {}, log_file("job")).wait()
 
 inside = launch(config, in_process=True)
-while inside.tend():
-    time.sleep(0.05)
+wait_until(lambda: not inside.tend(), "the end of the run")
 assert inside.engine.succeeded
 assert os.umask(0) == 0, "put back"
 

@@ -42,7 +42,7 @@ async def test_keys_predict_new_data_and_export_a_run(tmp_path: Path, monkeypatc
 
 
 JOB = """
-import signal, sys, time
+import signal, sys
 from tpu_console.engine.messages import Reporter
 reporter = Reporter(sys.stdout)
 def end(*_):
@@ -50,8 +50,7 @@ def end(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
 reporter.progress("predicting", 7, 100, "examples")
-while True:
-    time.sleep(0.05)
+signal.pause()
 """
 
 
