@@ -5,6 +5,7 @@ import ssl
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -63,54 +64,60 @@ def bucket(folder: Path, scratch: Path) -> Iterator[tuple[dict[str, str], list[s
     )  # fmt: skip
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    asked: list[str] = []
+    requested: list[str] = []
+    with local_server(partial(_BucketHandler, folder, context, requested)) as address:
+        variables = {
+            "https_proxy": address,
+            "no_proxy": "",
+            "CURL_CA_BUNDLE": str(certificate),
+            "NO_GCE_CHECK": "true",
+            "GCS_RETRY_CONFIG_MAX_RETRIES": "1",
+        }
+        yield variables, requested
 
-    class Handler(Answering):
-        protocol_version = "HTTP/1.1"
 
-        def do_CONNECT(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.connection = context.wrap_socket(self.connection, server_side=True)
-            self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
-            self.close_connection = False
+class _BucketHandler(Answering):
+    protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
-            url = urlsplit(self.path)
-            path, wanted = unquote(url.path), parse_qs(url.query)
-            asked.append(path)
-            if path.rstrip("/").endswith("/b/bucket"):
-                self.answer(b"{}")
-            elif path.endswith("/b/bucket/o"):
-                self.answer(json.dumps(self._listed(wanted.get("prefix", [""])[0], "delimiter" in wanted)).encode())
-            elif not (file := folder / path.partition("/o/" if "/b/" in path else "/bucket/")[2]).is_file():
-                self.answer(b"", 404)
-            elif "/b/" in path:
-                self.answer(json.dumps(_metadata(file)).encode())
-            else:
-                first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
-                content = file.read_bytes()
-                self.answer(content[int(first) : int(last or len(content)) + 1], 206 if content else 200)
+    def __init__(self, folder: Path, context: ssl.SSLContext, requested: list[str], *arguments: Any) -> None:
+        self._folder, self._context, self._requested = folder, context, requested
+        super().__init__(*arguments)
 
-        def _listed(self, prefix: str, in_folder: bool) -> dict[str, Any]:
-            names = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file()]
-            names = [name for name in names if name.startswith(prefix)]
-            rest = {name: name[len(prefix) :].partition("/") for name in names}
-            folders = {f"{prefix}{first}/": None for first, slash, _ in rest.values() if slash} if in_folder else {}
-            items = [name for name in names if not (in_folder and rest[name][1])]
-            return {"items": [{"name": n, **_metadata(folder / n)} for n in items], "prefixes": [*folders]}
+    def do_CONNECT(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.connection = self._context.wrap_socket(self.connection, server_side=True)
+        self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
+        self.close_connection = False
 
-    with local_server(Handler) as address:
-        yield (
-            {
-                "https_proxy": address,
-                "no_proxy": "",
-                "CURL_CA_BUNDLE": str(certificate),
-                "NO_GCE_CHECK": "true",
-                "GCS_RETRY_CONFIG_MAX_RETRIES": "1",
-            },
-            asked,
-        )
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        path, wanted = unquote(url.path), parse_qs(url.query)
+        self._requested.append(path)
+        if path.rstrip("/").endswith("/b/bucket"):
+            self.answer(b"{}")
+        elif path.endswith("/b/bucket/o"):
+            self.answer(json.dumps(self._listed(wanted.get("prefix", [""])[0], "delimiter" in wanted)).encode())
+        elif not (file := self._folder / path.partition("/o/" if "/b/" in path else "/bucket/")[2]).is_file():
+            self.answer(b"", 404)
+        elif "/b/" in path:
+            self.answer(json.dumps(_metadata(file)).encode())
+        else:
+            first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
+            content = file.read_bytes()
+            self.answer(content[int(first) : int(last or len(content)) + 1], 206 if content else 200)
+
+    def _listed(self, prefix: str, has_delimiter: bool) -> dict[str, Any]:
+        items, prefixes = [], set()
+        for path in sorted(self._folder.rglob("*")):
+            name = path.relative_to(self._folder).as_posix()
+            if path.is_file() and name.startswith(prefix):
+                first, slash, _ = name.removeprefix(prefix).partition("/")
+                if has_delimiter and slash:
+                    prefixes.add(f"{prefix}{first}/")
+                else:
+                    items.append({"name": name, **_metadata(path)})
+        return {"items": items, "prefixes": sorted(prefixes)}
 
 
 def _metadata(file: Path) -> dict[str, str]:
