@@ -48,7 +48,7 @@ def write_fashion_mnist(home: Path) -> None:
 
 
 def write_cifar(home: Path, name: str) -> None:
-    """Write an archive."""
+    """Write the archive of CIFAR-10 or CIFAR-100."""
     members = _cifar10() if name == "cifar10" else _cifar100()
     with tarfile.open(_path_of(name, home), "w:gz", compresslevel=0) as archive:
         for member, values in members.items():

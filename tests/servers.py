@@ -39,7 +39,7 @@ class Answering(BaseHTTPRequestHandler):
             self.send_header(name, str(value))
         self.end_headers()
         if self.command != "HEAD":
-            with suppress(OSError):  # a client may look at the head of an answer and ask for a part of it
+            with suppress(OSError):  # a client may disconnect after the headers, to request a range
                 self.wfile.write(content[: len(content) // 2] if is_half else content)
                 if is_half:
                     self.connection.recv(1)

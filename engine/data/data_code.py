@@ -176,7 +176,7 @@ class DataCode(Struct):
             self.add(f"{part} = {part}.map(read_image, num_parallel_calls=tf.data.AUTOTUNE).cache()")
         if ratio > 1 or _is_shrunk(decoding, size):
             self.marks.append(
-                "The run chose for each photo at which size to decode it; here the first one decides for all."
+                "The run chose a decoding size for each photo; this script decodes all of them as it did the first."
             )
 
 

@@ -149,7 +149,7 @@ class Bench:
         return range(quick if self.is_quick else full)
 
     def in_turn(self, rounds: range, ways: Mapping[str, Callable[[], Figure]]) -> dict[str, list[Figure]]:
-        """Measure in each round each way once; return the figures of each."""
+        """Measure every way once per round; return the figures of each way."""
         measured: dict[str, list[Figure]] = {name: [] for name in ways}
         for _ in rounds:
             for name, measure in ways.items():
@@ -190,7 +190,7 @@ class Bench:
 
 
 def journal_of(run: RunDirectory) -> list[dict[str, Any]]:
-    """Return what a run's journal holds, if it is there; a torn last line is not there yet."""
+    """Return the complete records of a run's journal; none before the file exists."""
     complete = run.journal.read_bytes().rpartition(b"\n")[0] if run.journal.exists() else b""
     return [json.loads(line) for line in complete.splitlines()]
 

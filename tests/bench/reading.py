@@ -121,11 +121,11 @@ def _batches_of(config: Any, folder: Path, room: Any = None) -> Iterator[Any]:
         with pipeline.reading(lambda _: None):
             yield from pipeline.train
 
-    return batches()  # all that is above is done before the first epoch
+    return batches()  # everything above runs before the first epoch
 
 
 def _script(options: argparse.Namespace) -> Iterator[Any]:
-    """Return the batches of Keras's own guide: layers mapped over `image_dataset_from_directory`."""
+    """Return the batches of Keras's guide: layers mapped over `image_dataset_from_directory`."""
     import keras
     import tensorflow as tf
 

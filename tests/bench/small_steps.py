@@ -59,7 +59,7 @@ class Program:
 
 
 def take_turns(starts: Mapping[str, Start], first_step: int, turns: int) -> dict[str, float]:
-    """Start programs one after the other and let them take turns from a step on; return their steps a second.
+    """Start programs one after the other and let them take turns from a step on; return their steps per second.
 
     What starts each of them is given a stack that closes what else it opens.
     """

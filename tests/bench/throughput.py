@@ -1,4 +1,4 @@
-"""Images a second of `fashion-mnist-cnn`: a plain script against the console, headless and watched."""
+"""Images per second of `fashion-mnist-cnn`: a plain script against the console, headless and watched."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ def measure(bench: Bench) -> Section:
 
 
 def _speed(ends: Sequence[float]) -> float:
-    """Return images a second of the epochs after the first; the last one also validates, on both sides."""
+    """Return the images per second after the first epoch; the last one also validates, on both sides."""
     return BATCH * _STEPS / median(after - before for before, after in pairwise(ends[:-1]))
 
 

@@ -1,4 +1,4 @@
-"""Presets, each trained at a reduced size on made data of its format, and every feature of the engine on JAX.
+"""Presets, each trained at a reduced size on made-up data of its format, and every feature of the engine on JAX.
 
 On TensorFlow, translations and ratings are in tests/engine/jobs/test_predict.py; runs in separate processes are in
 test_backends.py, the user's functions in test_script.py.
@@ -74,7 +74,7 @@ ON_JAX = {
         """accelerator=sim:2 batch_size=8 epochs=2 data.options.image_size=[32,32] model_options.filters=[8]
         class_weight=balanced label_smoothing=0.1 augmentation.mixup=0.2 augmentation.cutmix=0.5""",
     ),
-    # Nothing is ever better by so much: the second phase ends after a second epoch, with the run's first.
+    # No epoch improves by this much: the second phase ends after two epochs, with the weights of the run's first.
     "two phases": (
         "plant-pathology-efficientnet",
         """batch_size=16 epochs=6 steps_per_epoch=2 steps_per_execution=1 data.options.image_size=[32,32]
@@ -213,7 +213,7 @@ def test_a_transformer_on_replicas_translates_while_it_learns(runs: dict[str, Ru
 
 
 def test_ratings_are_learned_on_eight_replicas(runs: dict[str, RunDirectory]) -> None:
-    # Always saying the mean is wrong by 0.8.
+    # Always predicting the mean has an error of 0.8.
     errors = finished(runs["ratings"])[-1].logs
     assert errors["val_root_mean_squared_error"] < 0.5
 

@@ -67,7 +67,7 @@ def test_the_second_phase_continues_where_the_first_ended_and_trains_the_whole_b
     assert [fit.epochs for fit in all_of(run, FitStarted)] == [4, 4]
     state = RunFollower(run).catch_up().state
     assert (state.steps_total, len(state.epochs)) == (16, 4)
-    # TensorBoard files of both phases, none refused.
+    # Each phase has a TensorBoard file.
     assert not any("TensorBoard" in notice for notice in state.notices)
     assert len(list((run.path / "tensorboard" / "train").iterdir())) == 2
     assert all_of(run, CheckpointSaved)

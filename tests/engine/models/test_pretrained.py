@@ -52,7 +52,7 @@ def base_of(model: Any) -> Any:
     return base
 
 
-# Of each smallest size of images, and a preprocessing of each kind that needs a layer; MobileNetV3 checks sizes itself.
+# One for each smallest image size and each kind of preprocessing layer; MobileNetV3 checks sizes itself.
 @pytest.mark.parametrize("name", ["InceptionV3", "MobileNetV3Small", "VGG16", "Xception"])
 def test_a_model_can_be_built_for_its_smallest_image(name: str) -> None:
     side = smallest_side(name)
@@ -85,7 +85,7 @@ _PREPARED: dict[tuple[str, float], Any] = {}
 
 
 def prepared(kind: str, name: str, scale: float) -> Any:
-    """A model that only prepares pixels, one for all names of a kind of preprocessing."""
+    """A model that only preprocesses pixels, shared by all names with this kind of preprocessing."""
     if (kind, scale) not in _PREPARED:
         inputs = keras.Input((5, 7, 3))
         _PREPARED[kind, scale] = keras.Model(inputs, preprocessed(inputs, name, scale))
@@ -141,7 +141,7 @@ def test_classifier_is_float32_in_mixed_precision() -> None:
     assert rescaling.compute_dtype == "float32"
 
 
-@pytest.mark.filterwarnings("ignore:Skipping nested container")  # Keras, of a file that is another model's
+@pytest.mark.filterwarnings("ignore:Skipping nested container")  # from Keras, for the file of another model
 def test_weights_are_read_from_a_file(tmp_path: Path) -> None:
     base = keras.applications.MobileNet(include_top=False, weights=None, input_shape=SIDE)
     base.save_weights(path := tmp_path / "mine.weights.h5")
@@ -179,7 +179,7 @@ def test_without_a_network_the_error_names_the_url_and_path_of_the_weights(tmp_p
 LOAD = """
 import json, sys, keras, numpy as np
 pixels = np.load(sys.argv[1])
-for number, path in enumerate(sys.argv[2:]):  # only the layer of the first, of a SavedModel, counts as code
+for number, path in enumerate(sys.argv[2:]):  # only the first contains code: the layer of a SavedModel
     model = keras.models.load_model(path, safe_mode=number > 0, compile=False)
     print(json.dumps(model(pixels).numpy().tolist()))
 assert not {"tpu_console", "tensorflow_hub"} & {*sys.modules}
@@ -188,7 +188,7 @@ assert not {"tpu_console", "tensorflow_hub"} & {*sys.modules}
 
 @pytest.mark.slow
 def test_saved_models_are_read_by_a_plain_process(tmp_path: Path) -> None:
-    """A trained one without its SavedModel, and the two kinds of preprocessing that do more than scale alike."""
+    """A trained one after its folder is gone, and both kinds of preprocessing that treat channels differently."""
     source, given = tmp_path / "saved", keras.Input(SIDE)
     trained = hub(saved_models.reusable(source), tmp_path, trainable=True)
     train(trained)
@@ -229,7 +229,7 @@ def test_features_are_what_a_saved_model_computes_and_it_is_trained_only_if_conf
     layer = model.get_layer("features")
     assert bool(layer.trainable_weights) is trainable
     if save is saved_models.reusable:
-        # What it only does in training, it does when it is trained: its mean moves.
+        # It runs in training mode only if it is trained: its mean moves.
         mean = next(weight for weight in layer.weights if "mean" in weight.name)
         assert bool(np.abs(mean.numpy()).max() > 0) is trainable
 

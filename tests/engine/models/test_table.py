@@ -40,7 +40,7 @@ SIGNATURES = {
     ("name", "options"),
     [
         *((name, {}) for name in MODELS if name != "hub"),  # its layer comes from a file
-        *(("application", {"name": name}) for name in ("ConvNeXtTiny", "MobileNetV3Small")),  # with layers of their own
+        *(("application", {"name": name}) for name in ("ConvNeXtTiny", "MobileNetV3Small")),  # with custom layers
     ],
 )
 def test_a_model_is_built_for_its_data_and_refuses_other_data(name: str, options: dict[str, Any]) -> None:

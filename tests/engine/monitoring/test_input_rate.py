@@ -102,7 +102,7 @@ def test_two_meters_in_one_process_count_apart() -> None:
     ids=["tensorflow", "jax", "replicas"],
 )
 def test_a_slow_dataset_limits_its_run(tmp_path: Path, changes: dict[str, Any], batch_s: float) -> None:
-    """Batches take far longer to come than to train on: 60 ms a replica."""
+    """Batches take far longer to read than to train on: 60 ms per replica."""
     (tmp_path / "slow.py").write_text(SLOW, encoding="utf-8")
     values = {"dataset": f"{tmp_path / 'slow.py'}:data", "batch_size": 4, "epochs": 2, "steps_per_epoch": 20}
     values |= {"data": {"cache": "off", "shuffle_buffer": 4}, "profile": {"at": 5, "steps": 3}}

@@ -341,9 +341,9 @@ class Runtime(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is untyped
 
     def __init__(self, figures: Mapping[str, Mapping[int, float]], port: int = 0) -> None:
         self.figures = dict(figures)
-        self.awake = threading.Event()  # cleared, it takes questions and does not answer
+        self.awake = threading.Event()  # if cleared, it accepts requests and does not answer
         self.awake.set()
-        self.raw: bytes | None = None  # what it answers whatever is asked
+        self.raw: bytes | None = None  # its answer to every request, if any
         self._server = grpc.server(futures.ThreadPoolExecutor(4), handlers=(self,), options=(("grpc.so_reuseport", 0),))
         self.port: int = self._server.add_secure_port(f"localhost:{port}", grpc.local_server_credentials())
         self._server.start()

@@ -117,7 +117,7 @@ def too_large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verdict]:
 
 
 def memory_of(verdict: Verdict) -> Memory:
-    """Return the memory that a configuration would take which does not fit."""
+    """Return how much memory a configuration that does not fit would take."""
     assert verdict.outcome is Outcome.DOES_NOT_FIT, verdict.reason
     assert verdict.memory is not None
     assert verdict.memory.limit == round(15.75 * 2**30)

@@ -124,7 +124,7 @@ def test_a_layer_of_keras_that_prepares_data_is_moved_out_of_the_model(
 
 
 def test_an_internal_error_of_the_compiler_is_not_a_verdict_on_the_model() -> None:
-    # As jaxlib 0.10.2 fails when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.
+    # jaxlib 0.10.2 fails like this when it reads what libtpu 0.0.51 wrote for `nmt-transformer` on v6e-8.
     cause = RuntimeError("INTERNAL: RET_CHECK failure (external/xla/xla/hlo/ir/hlo_instruction.cc:390) operands")
     verdict = refused(UNKNOWN, RefusedError(cause, None))
     assert verdict.outcome is Outcome.UNKNOWN

@@ -186,7 +186,7 @@ model.fit(np.zeros((8, 2)), np.zeros(8), verbose=0, callbacks=[BridgeCallback("n
 """
 
 
-# With no umask at all, what is created is as open as the program makes it; `digits` is of a fork that had none.
+# Without a umask, files have exactly the modes that the program asks for; `digits` is from a fork without one.
 def test_only_the_user_may_read_what_runs_and_commands_create(digits: RunDirectory, tmp_path: Path) -> None:
     base = tmp_path / "deep"
     home = base / "home"

@@ -180,7 +180,7 @@ def test_the_counts_survive_half_precision() -> None:
 
 
 def images(outputs: list[list[float]], labels: Any) -> Examples:
-    """Images of a row of pixels, which `image_model` answers with."""
+    """Images of one row of pixels, which are what `image_model` returns."""
     pixels = np.asarray(outputs, np.float32)[:, None, :, None]
     pairs = tf.data.Dataset.from_tensor_slices((pixels, np.asarray(labels)))
     signature = Signature(Task.CLASSES, {"x": Input((1, len(outputs[0]), 1))}, 3)

@@ -59,7 +59,7 @@ def lost_power(run: RunDirectory, folder: Path) -> tuple[RunDirectory, int]:
     return copy, epoch
 
 
-# Two devices restore all that one does, and how it is shared out; one does in the tests below.
+# Two devices restore what one does and its distribution, too; the tests below use one.
 @pytest.mark.usefixtures("resumed_in_forks")
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path, backend: str) -> None:

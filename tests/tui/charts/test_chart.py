@@ -300,7 +300,7 @@ async def test_the_crosshair_follows_the_pointer_until_a_click_puts_it_down() ->
         await app.send_mouse(pilot, Click, 55, 10)
         dragged = app.chart.cursor
         await pilot.hover(MetricChart, offset=(30, 10))
-        assert app.chart.cursor != dragged, "a drag is no click"
+        assert app.chart.cursor != dragged, "a drag is not a click"
         # A drag that ends outside does not take the click that follows.
         await pilot.mouse_down(MetricChart, offset=(40, 10))
         await pilot.hover(MetricChart, offset=(45, 10))

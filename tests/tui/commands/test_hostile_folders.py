@@ -321,7 +321,7 @@ def test_nothing_outside_of_a_hostile_folder_is_touched_and_no_value_becomes_cod
                 be_silent(run, bystander.pid)
             for use in uses:
                 before = world.snapshot(use.may_change)
-                # What is trusted may do all that its values say.
+                # A trusted run may do whatever its values say.
                 runs = led_out if "--trust" in use.line else led_out + valued
                 for folder in use.of(runs, sweeps, models):
                     said = world.call(call, use, folder)

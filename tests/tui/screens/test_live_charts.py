@@ -149,7 +149,7 @@ async def test_one_cursor_for_all_charts_and_the_values_there(
         await shows(pilot, "step 8 · epoch", after="right")
         await pilot.press("shift+right")  # by a tenth of 76 steps
         await shows(pilot, "step 16 · epoch")
-        for keys in (["g"], ["g", "g"]):  # to the star, and around to it
+        for keys in (["g"], ["g", "g"]):  # to the star, and back around to it
             await until(pilot, lambda: live(pilot).cursor == 60.0, limit_s=5, after=keys)
         await shows(pilot, "Go to step", after="colon")
         await pilot.press(*"x", "enter")

@@ -40,7 +40,7 @@ async def test_reasons_can_be_read_with_512_replicas(tmp_path: Path) -> None:
     run = trained(tmp_path, 64, 8, seconds=1, memory=(*memory, last))
     async with ConsoleApp(run=run.run).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "▸", "host 0", "TPU:0", "3.0/16.0 GiB", after="p")
-        assert "TPU:8" not in screen_text(pilot), "many replicas are a row a host"
+        assert "TPU:8" not in screen_text(pilot), "many replicas have one row per host"
         await shows(pilot, "memory: the driver is too old", f"duty: {NO_DUTY}", after="end")
         await shows(pilot, "host 0", "TPU:8", "TPU:9", after=("home", "h"))
         assert "TPU:0 " not in screen_text(pilot)
@@ -72,7 +72,7 @@ async def test_a_host_is_lost_while_the_screen_is_open(tmp_path: Path) -> None:
         await shows(pilot, "TPU:7", "9.7/15.8 GiB", after="4")
         run.lose(1)
         await shows(pilot, "host 1 (tpu-vm-1) is lost: no heartbeat for 12 s", "lost tpu-vm-1", "–")
-        assert "9.7/15.8 GiB" not in screen_text(pilot), "its last figures say nothing of now"
+        assert "9.7/15.8 GiB" not in screen_text(pilot), "old figures are not shown"
         await shows(pilot, "host 0 of 2: tpu-vm-0", after=("4", "6"))
         await pilot.press("h")
         await shows(pilot, "✗ host 1 of 2: tpu-vm-1 is lost", "cpu, memory, disk, examples/s: the host is lost")
