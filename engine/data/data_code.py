@@ -1,4 +1,4 @@
-"""Writes the lines of an exported script that read examples; what several kinds need is written here once."""
+"""Writes the lines of an exported script that read examples, for what several kinds of datasets have in common."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SMOOTHED_ABOVE = 2  # images that are more than this many times too large are smoothed while they are resized
 _SLICES = "tf.data.Dataset.from_tensor_slices"
-_MIXED = "np.random.default_rng(SEED).permutation"
+_SHUFFLED = "np.random.default_rng(SEED).permutation"
 
 
 class DataCode(Struct):
@@ -34,7 +34,7 @@ class DataCode(Struct):
     labels: str = ""  # the variable with the class numbers of the training examples; empty if there is none
     top: float = 0.0  # the largest stored pixel; 0 if the examples are not images
     are_shares: bool = False  # whether a label is a probability for each class
-    marks: list[str] = field(default_factory=list)  # what differs from the run, in sentences
+    differences: list[str] = field(default_factory=list)  # from the run, in sentences
 
     def needs(self, *modules: str, **names: str) -> None:
         """Import modules, such as ``numpy as np``, and names, each with its module."""
@@ -64,13 +64,13 @@ class DataCode(Struct):
         self.add("", "", *code.strip().splitlines(), "", "")
 
     def datasets(self, inputs: str, labels: str = "", top: float = 0.0) -> None:
-        """Write what makes both datasets from arrays, such as ``x_train`` and ``x_val``, ``y_train`` and ``y_val``."""
+        """Write the lines that make both datasets from arrays such as ``x_train``, ``y_train``, ``x_val``, ``y_val``."""
         self.add(f"train = {_SLICES}(({inputs}_train, y_train))", f"validation = {_SLICES}(({inputs}_val, y_val))")
         self.labels, self.top = labels, top
 
-    def mixed(self, rows: str) -> str:
-        """Return code that puts rows, or so many, in random order, and keeps the first ones if there is a limit."""
-        return f"{_MIXED}({rows}){self._limit}"
+    def shuffled(self, rows: str) -> str:
+        """Return code that shuffles rows, an array or their number, and keeps the first if there is a limit."""
+        return f"{_SHUFFLED}({rows}){self._limit}"
 
     @property
     def _limit(self) -> str:
@@ -78,7 +78,7 @@ class DataCode(Struct):
         return f"[:{limit}]" if limit else ""
 
     def split(self, labels: str, classes: str, inputs: str = "", rows: Sequence[str] = ()) -> None:
-        """Write what splits labels, and inputs unless that is done later, as the run did.
+        """Write the lines that split labels, and inputs if given, as the run did.
 
         `classes` is the variable with the class numbers, empty if there is none. `rows` are the lines that make
         `rows_train` and `rows_val`; by default they are those of `stratified_split` or `random_split`.
@@ -92,9 +92,9 @@ class DataCode(Struct):
             given = {"test_size": str(held_out), "random_state": "SEED", "stratify": classes}
             self.add(f"rows = np.arange(len({classes}))")
             self.call("rows_train, rows_val", "train_test_split", "rows", **given)
-            self.add(f"rows_train = {self.mixed('np.sort(rows_train)')}")
+            self.add(f"rows_train = {self.shuffled('np.sort(rows_train)')}")
         else:
-            self.add(f"rows = {_MIXED}(len({labels}))")
+            self.add(f"rows = {_SHUFFLED}(len({labels}))")
             self.add(f"rows_train, rows_val = rows[{held_out}:]{self._limit}, rows[:{held_out}]")
         if inputs:
             for part in ("train", "val"):
@@ -103,13 +103,13 @@ class DataCode(Struct):
             self.add(f"y_train, y_val = {labels}[rows_train], {labels}[rows_val]")
 
     def table(self, path: str, settings: Mapping[str, str], **constants: Any) -> None:
-        """Write what reads a table with pandas, whose cells are text, as noted in the run's record.
+        """Write the lines that read a table with pandas, with text in all cells, in the format that the run recorded.
 
-        `settings` are those of a CSV, which may name constants.
+        `settings` are arguments of `pd.read_csv`, as code, which may name the `constants`.
         """
         self.needs("pandas as pd")
         self.assign(TABLE=locate(path), **constants)
-        # Of a remote table pandas reads what TensorFlow opens, as in the run.
+        # TensorFlow opens a remote table for pandas, as in the run.
         place = 'tf.io.gfile.GFile(TABLE, "rb")' if is_remote(path) else "TABLE"
         named = self.record.get("encoding")
         encoding = {"encoding": literal(named), "encoding_errors": literal("replace")} if named else {}
@@ -122,7 +122,7 @@ class DataCode(Struct):
             if separator == ";":
                 self.add(f'table = table.replace(r"{DECIMAL_COMMA}", r"{DECIMAL_POINT}", regex=True)')
             return
-        kept = {"dtype_backend": literal("pyarrow")}  # whole numbers stay whole beside missing ones
+        kept = {"dtype_backend": literal("pyarrow")}  # integers stay integers beside missing values
         if ".parquet" in Path(path.lower()).suffixes:
             self.call("table", "pd.read_parquet", place, **kept)
         else:
@@ -132,7 +132,7 @@ class DataCode(Struct):
         self.add('table = table.map(str, na_action="ignore")', f"table = table.mask(table.isin({empty}))")
 
     def resized(self, decoding: Decoding, size: tuple[int, ...] = ()) -> list[str]:
-        """Return the lines of a function that bring `image` to the configured size, given its own if that is known."""
+        """Return the lines that resize `image` to the configured size; `size` is what it has before, if known."""
         height, width = target = decoding.image_size
         look, smooth = list[str](), ", antialias=True" if _is_shrunk(decoding, size or target) else ""
         if not size:
@@ -155,7 +155,7 @@ class DataCode(Struct):
         ]
 
     def images(self, decoding: Decoding, folder: str, labels: str) -> None:
-        """Write what decodes image files as a run did, after what lists and splits them."""
+        """Write the lines that decode image files as the run did; those that list and split them come before."""
         paths = [] if is_remote(folder) else Path(folder).rglob("*")
         facts = (check_image(str(path)) for path in paths if is_image_name(path.name))
         first = next((fact for fact in facts if not fact.problem), None)
@@ -175,7 +175,7 @@ class DataCode(Struct):
         for part in ("train", "validation"):
             self.add(f"{part} = {part}.map(read_image, num_parallel_calls=tf.data.AUTOTUNE).cache()")
         if ratio > 1 or _is_shrunk(decoding, size):
-            self.marks.append(
+            self.differences.append(
                 "The run chose a decoding size for each photo; this script decodes all of them as it did the first."
             )
 

@@ -57,7 +57,7 @@ def export_run(
 
         script = script_of(config, state, record, found.run_id)
     write_whole(path, script.text if form == "script" else script.notebook)
-    return {"run": found.run_id, "out": str(path), "marks": script.marks}
+    return {"run": found.run_id, "out": str(path), "differences": script.differences}
 
 
 def convert_run(

@@ -32,7 +32,7 @@ _SIDES = {"kernel_size", "pool_size", "strides", "dilation_rate", "size"}
 
 
 class ExportedRun(Struct):
-    """What is known of a run, and what its sections collect for the whole script."""
+    """What is known about a run, and the imports and differences that the sections of its script collect."""
 
     config: RunConfig
     accelerator: AcceleratorReady
@@ -41,7 +41,7 @@ class ExportedRun(Struct):
     is_compiled: bool  # whether the user's function compiled the model
     record: dict[str, Any]  # its ``inputs.json``
     imports: Imports = field(default_factory=Imports)
-    marks: list[str] = field(default_factory=list)  # what differs from the run, in sentences
+    differences: list[str] = field(default_factory=list)  # from the run, in sentences
 
     @property
     def replicas(self) -> int:
@@ -73,7 +73,7 @@ class ExportedRun(Struct):
 
     @property
     def needs_one_hot(self) -> bool:
-        """Whether labels become a value per class: for the loss, or for metrics that compare such values."""
+        """Whether labels become one-hot, for the loss or for metrics that compare a value per class."""
         config = self.config
         by_class = any(parse_piece(text).name in BY_CLASS for text in config.metrics) and not self.is_compiled
         return config.takes_shares or (by_class and config.effective_loss.startswith("sparse_"))

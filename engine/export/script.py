@@ -54,7 +54,7 @@ class Script(Struct):
 
     title: str
     sections: dict[str, list[str]]  # the lines of each part, by its title
-    marks: list[str]  # what differs from the run, in sentences
+    differences: list[str]  # from the run, in sentences
 
     @property
     def text(self) -> str:
@@ -86,10 +86,10 @@ class Script(Struct):
 
     def _introduction(self) -> str:
         same = "It trains on the same examples in the same order, with the same seed, and does not need tpu-console."
-        paragraphs = [self.title, same, *(["What differs from the run:"] if self.marks else [])]
+        paragraphs = [self.title, same, *(["What differs from the run:"] if self.differences else [])]
         text = "\n\n".join(textwrap.fill(printable(paragraph), 86) for paragraph in paragraphs)
-        marks = (textwrap.fill(f"- {printable(mark)}", 86, subsequent_indent="  ") for mark in self.marks)
-        return "\n".join((text, *marks))
+        items = (textwrap.fill(f"- {printable(one)}", 86, subsequent_indent="  ") for one in self.differences)
+        return "\n".join((text, *items))
 
 
 def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id: str) -> Script:
@@ -107,7 +107,7 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
     run.imports.add("keras")
     run.imports.add("tensorflow as tf")
     data = data_code(config, run.data.validation_examples or 0, record, run.imports)
-    run.marks += data.marks
+    run.differences += data.differences
     top = 1.0 if config.data.pixels == "unit" else data.top or 1.0
     changes = augmentation_layers(config.augmentation, top, config.seed)
     in_model = run.data.augments_in_model
@@ -123,7 +123,7 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
     constants.append(f"tf.random.set_seed({config.seed % (2**31 - 2) + 1})  # for the shuffling below")
     if names := sorted({one.action for one in state.steered if not one.refused} & {"epochs", "learning_rate"}):
         text = f"The run was changed while it trained ({', '.join(names)}); here its first settings apply throughout."
-        run.marks.append(text)
+        run.differences.append(text)
     sections = {
         "Set-up": [*run.imports.lines(environment), *constants, *(["", *devices] if devices else [])],
         "Data": [*data.lines, *inputs],
@@ -136,7 +136,7 @@ def script_of(config: RunConfig, state: RunState, record: dict[str, Any], run_id
         ],
     }
     title = f"Train {config.name}, as in the run {run_id} of tpu-console."
-    return Script(title, sections, [*dict.fromkeys(run.marks)])
+    return Script(title, sections, [*dict.fromkeys(run.differences)])
 
 
 def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
@@ -147,7 +147,9 @@ def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports:
     code = DataCode(config, held_out, record, imports)
     kind.write_code(code)
     if any(sum(pair) == 1 for pair in zip(*record.get("class_counts", {}).values(), strict=False)):
-        code.marks.append("A class has only one example: the run used it for training, but the split here will fail.")
+        code.differences.append(
+            "A class has only one example: the run used it for training, but the split here will fail."
+        )
     return code
 
 
@@ -223,7 +225,7 @@ def _metric(run: ExportedRun, text: str, functions: dict[str, str]) -> Code:
     if piece.name == "accuracy" and not piece.options:
         return literal("accuracy")
     if run.record.get("activation"):
-        run.marks.append(f"metrics: {text} gets the model's logits here; the run gave it probabilities.")
+        run.differences.append(f"metrics: {text} gets the model's logits here; the run gave it probabilities.")
     (made,) = compiling.make_metrics(run.config.model_copy(update={"metrics": (text,)}), "")
     return object_code(made)
 
@@ -266,7 +268,7 @@ def _callbacks(run: ExportedRun) -> list[Code]:
         for key in {"filename", "filepath"} & {*chosen}:  # in the working folder only
             chosen[key] = name = Path(str(chosen[key])).name.lstrip(".") or piece.name
             if name != piece.options[key]:
-                run.marks.append(f"{piece.name} writes {name} in the working folder, not {piece.options[key]}.")
+                run.differences.append(f"{piece.name} writes {name} in the working folder, not {piece.options[key]}.")
         made.append(call(f"keras.callbacks.{CALLBACKS[piece.name]}", **literals(chosen)))
     return made
 
@@ -300,16 +302,16 @@ def input_lines(run: ExportedRun, data: DataCode, augmentation: list[Any]) -> li
         said = '    """Return inputs and labels as the model and its loss take them."""'
         lines += ["", "", "def prepare(inputs, labels):", said, *steps, "    return inputs, labels"]
     for name, why in run.config.augmentation.without_layer.items():
-        run.marks.append(f"augmentation.{name} is not done here: {why}.")
+        run.differences.append(f"augmentation.{name} is not done here: {why}.")
     if augmentation:
         maps.append("augment")
         run.imports.add("layers", "keras")
-        run.marks.append("Images are changed at random in the same ways, but with other random numbers.")
+        run.differences.append("Images are changed at random in the same ways, but with other random numbers.")
         made = write(listed([object_code(layer) for layer in augmentation]), 0, "augmentation = ")
         lines += ["", "", made, *_AUGMENT.split("\n")]
     if run.keeps_batches(0):
         if run.replicas > 1:
-            run.marks.append(f"The run cut batches that {run.replicas} replicas cannot share equally.")
+            run.differences.append(f"The run cut batches that {run.replicas} replicas cannot share equally.")
         lines += ["", "train_batches = train.repeat()"]
     else:
         most = run.data.train_examples or LARGEST_SHUFFLE

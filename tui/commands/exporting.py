@@ -72,7 +72,7 @@ def export(name: str | None, checkpoint: str, force: bool, **forms: str | None) 
         if is_shown:
             weighs = f", {size(result['bytes'])}" if "bytes" in result else ""
             lines.append(labelled(form, f"{user_path(Path(result['out']))}{weighs}"))
-        (say if is_shown else complain)([*lines, *(labelled("differs", mark) for mark in result.get("marks", ()))])
+        (say if is_shown else complain)([*lines, *(labelled("differs", one) for one in result.get("differences", ()))])
         if not is_shown:
             say(Path(result["out"]).read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     return 0

@@ -255,8 +255,8 @@ def _start(app: App[Any], name: str, options: Mapping[str, Any], doing: str) -> 
         else:
             rows = f": {plural(outcome['rows'], 'row')}" if "rows" in outcome else ""
             cancelled = "" if outcome.get("is_whole", True) else "Cancelled. "
-            marks = "".join(f"\nDiffers: {mark}" for mark in outcome.get("marks", ()))
-            app.notify(f"{cancelled}Saved to {out}{rows}{marks}", markup=False)
+            differences = "".join(f"\nDiffers: {one}" for one in outcome.get("differences", ()))
+            app.notify(f"{cancelled}Saved to {out}{rows}{differences}", markup=False)
 
     app.push_screen(JobDialog(doing, f"Will be saved to {out}.", [(name, options)], grace_s=_GRACE_S), end)
 

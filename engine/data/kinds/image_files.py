@@ -99,7 +99,7 @@ class ImageFolder(ImageFilesKind[ImageFolderOptions]):
         code.functions(_FUNCTION)
         listed("files, labels", locate(options.path))
         if options.validation_path:
-            code.add(f"rows = {code.mixed('len(files)')}", "files_train, y_train = files[rows], labels[rows]")
+            code.add(f"rows = {code.shuffled('len(files)')}", "files_train, y_train = files[rows], labels[rows]")
             listed("files_val, y_val", locate(options.validation_path))
         else:
             code.split("labels", "labels", "files")

@@ -165,7 +165,7 @@ class NamedKind(base.ImageKind[OptionsT]):
 
     @abstractmethod
     def images(self, options: OptionsT, part: Slice, use: Use) -> Any:
-        """Return a `tf.data.Dataset` of encoded images, decoded later, and class numbers of a split that is here."""
+        """Return a `tf.data.Dataset` of the still encoded images and the class numbers of a downloaded split."""
 
     @abstractmethod
     def table(self, options: OptionsT, part: Slice, names: Sequence[str]) -> pd.DataFrame:

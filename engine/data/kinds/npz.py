@@ -173,7 +173,7 @@ class Npz(FileKind[NpzOptions]):
             if are_names:
                 code.add(f"y{part} = np.array([CLASSES.index(str(label)) for label in y{part}])")
         if is_split:
-            code.add(f"rows = {code.mixed('len(y_train)')}", "x_train, y_train = x_train[rows], y_train[rows]")
+            code.add(f"rows = {code.shuffled('len(y_train)')}", "x_train, y_train = x_train[rows], y_train[rows]")
         else:
             code.split("y", "y" if saved.label is None else "", "x")
         if saved.mean:

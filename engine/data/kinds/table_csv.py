@@ -176,7 +176,7 @@ class TableCsv(FileKind[TableCsvOptions]):
         self.write_rows(code, options, partial(code.table, options.path, csv, EMPTY=_EMPTY))
 
     def write_rows(self, code: DataCode, options: Any, table: Callable[[], None], rows: Sequence[str] = ()) -> None:
-        """Write code that scales and numbers rows; `table` writes what makes the table, `rows` are those of `split`."""
+        """Write the lines that scale and encode rows; `table` writes those that make the table; `rows`: see `split`."""
         known, column = _Record.model_validate(code.record), f"table[{code.literal(options.label)}].str.strip()"
         labels = f'pd.to_numeric({column}.str.replace(",", "")).to_numpy("float32")'
         code.needs("pandas as pd")

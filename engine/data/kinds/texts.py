@@ -125,7 +125,7 @@ class TextKind(kind.FileKind[OptionsT]):
         return predicted(trained, kept, numbers, label_column, reporter)
 
     def write_rows(self, code: DataCode, options: Any, table: Callable[[], None], rows: Sequence[str] = ()) -> None:
-        """Write code that learns the vocabulary; `table` writes what makes the table, `rows` are those of `split`."""
+        """Write the lines that learn the vocabulary; `table` writes those that make the table; `rows`: see `split`."""
         from ..vocabulary import PLAIN
 
         most, inputs, label = options.vocabulary - len(PLAIN), code.literal(options.inputs), code.literal(options.label)
@@ -330,7 +330,7 @@ class TextFolder(TextKind[TextFolderOptions]):
         if options.validation_path:
             folders["VALIDATION"] = locate(options.validation_path)
             lines += ["count = len(table)", "table = pd.concat([table, read_folder(VALIDATION)])"]
-            rows = [f"rows_train = {code.mixed('count')}", "rows_val = np.arange(count, len(table))"]
+            rows = [f"rows_train = {code.shuffled('count')}", "rows_val = np.arange(count, len(table))"]
 
         def table() -> None:
             code.needs("os", Path="pathlib")

@@ -280,7 +280,7 @@ def test_a_custom_model_is_built_before_its_weights_are_loaded(mine: Path) -> No
 def test_differences_from_the_run_are_listed_at_the_top() -> None:
     config = small_config(augmentation={"flip": "horizontal", "mixup": 0.2}, loss="categorical_crossentropy")
     written = script(config)
-    assert [mark.partition(" ")[0] for mark in written.marks] == ["augmentation.mixup", "Images"]
+    assert [one.partition(" ")[0] for one in written.differences] == ["augmentation.mixup", "Images"]
     assert "\n- augmentation.mixup " in written.text
 
 
