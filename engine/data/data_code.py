@@ -64,7 +64,7 @@ class DataCode(Struct):
         self.add("", "", *code.strip().splitlines(), "", "")
 
     def datasets(self, inputs: str, labels: str = "", top: float = 0.0) -> None:
-        """Write the lines that make both datasets from arrays such as ``x_train``, ``y_train``, ``x_val``, ``y_val``."""
+        """Write the lines that make both datasets from arrays, such as ``x_train`` and ``y_train``."""
         self.add(f"train = {_SLICES}(({inputs}_train, y_train))", f"validation = {_SLICES}(({inputs}_val, y_val))")
         self.labels, self.top = labels, top
 

@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from tests.record import of_each, same_text
+from tests.tui.live_fakes import until
 from tests.tui.made_runs import made_curve
 from tpu_console.tui.charts.chart import MetricChart, RedrawGate
 from tpu_console.tui.charts.curve import Axis, Curve, FloatArray, Mode, Place, Window
@@ -152,8 +153,7 @@ async def test_before_the_first_step_it_says_what_it_waits_for() -> None:
         await pilot.pause()
         assert "train 2.000" in shown(app.chart)[0]
         app.clock.now_s += 1.0
-        while "train 1.000" not in shown(app.chart)[0]:  # the chart's own timer
-            await pilot.pause(0.01)
+        await until(pilot, lambda: "train 1.000" in shown(app.chart)[0])  # the chart's timer
         # A curve that begins again replaces the earlier one.
         assert "train 5.000" in (await app.draw(pilot, made_curve("loss", [7.0, 6.0, 5.0])))[0]
 
