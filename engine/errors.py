@@ -82,7 +82,8 @@ def one_line(error: BaseException, length: int = 400) -> str:
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Suggest ``did you mean 'epochs'?`` for the nearest valid choice, or list all choices if none is near."""
     names = sorted(choices)
-    near = nearest(word, names) or next((name for name in names if name.rpartition(".")[2] == word), "")
+    last = word.rpartition(".")[2]
+    near = nearest(word, names) or next((name for name in names if name.rpartition(".")[2] == last), "")
     return f"did you mean '{near}'?" if near else f"valid: {', '.join(names)}"
 
 

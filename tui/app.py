@@ -57,9 +57,9 @@ class ConsoleApp(QuietApp):
     TITLE = "tpu-console"
     # A custom mode makes the first screen the base of the stack, with its style sheet: no empty frame.
     DEFAULT_MODE = _FIRST_MODE
-    # A message covers the keys for a moment, and nothing else.
+    # Messages cover the keys for a moment, and above them only what their text needs: none may lose its last words.
     CSS = """
-    ToastRack { margin-bottom: 0; max-height: 2; overflow-y: hidden; }
+    ToastRack { margin-bottom: 0; max-height: 6; overflow-y: hidden; }
     Toast { width: auto; max-width: 100%; padding: 0 1; margin: 0; }
     """
     BINDINGS = [

@@ -19,7 +19,7 @@ from ..storage.files import read_text
 from .catalog import DATASETS, is_user_reference
 from .options import ALERTS, DECAYS
 from .pieces import listed, parse_piece, piece_from_table, split_output
-from .run_config import RunConfig, flat_values
+from .run_config import RunConfig, flat_values, flattened
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
@@ -81,7 +81,10 @@ def validated(section: type[SectionT], values: object, prefix: str = "") -> tupl
             # A union such as "a count or 'auto'" reports each alternative separately.
             key = prefix + ".".join(p for p in parts if "[" not in p and p not in {"constrained-int", "int"})
             if detail["type"] == "extra_forbidden":
-                found[key] = _NO_KEYS.get(key) or f"unknown key; {did_you_mean(key, valid_keys(section, prefix))}"
+                valid = valid_keys(section, prefix)
+                for name in flattened({key: detail["input"]}) or [key]:
+                    alike = [one for one in valid if one.rpartition(".")[2] == name.rpartition(".")[2]]
+                    found[name] = _NO_KEYS.get(name) or f"unknown key; {did_you_mean(name, alike or valid)}"
             elif detail["type"] == "missing":
                 found[key] = "is required"
             else:

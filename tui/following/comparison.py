@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter, itemgetter
+from pathlib import PurePath
 from statistics import median
 from typing import Any
 
@@ -34,6 +35,8 @@ MOST_RUNS = len(MARKS)
 _MOST_NOTES = 6
 _MOST_NAMED = 2  # settings in the label of a run
 _LIKELY = 0.05  # a difference that chance gives more often says nothing
+_PLACES = ("data.options.path", "data.options.validation_path")  # a copy elsewhere has the same name
+_DATA = ("dataset", "data.options.name", "data.options.config", "data.options.label", *_PLACES)
 
 STEERED = "changed in training"  # stands among the settings that differ
 
@@ -159,6 +162,8 @@ class Comparison(Struct, frozen=True):
         if value == other:
             return f"{best.mark} and {second.mark} have the same best {self.metric}, {value:.4g}."
         text = f"{best.mark} is better than {second.mark}: {self.metric} {value:.4g} against {other:.4g}."
+        if best.settings and second.settings and _data_of(best) != _data_of(second):
+            return f"{text} Their data differ, so this need not be due to the model or its training."
         counted, counted_too = self._counted(best), self._counted(second)
         if not counted or not counted_too:
             return text
@@ -185,6 +190,12 @@ def comparison_of(runs: Sequence[ComparedRun], metric: str = "") -> Comparison:
     validation = [name for name in shared if name.startswith("val_")]
     chosen = metric or next((name for name in [*monitors, *validation, *shared] if name in shared), "")
     return Comparison(tuple(runs), chosen)
+
+
+def _data_of(run: ComparedRun) -> list[object]:
+    """Return what names the data of a run, wherever it lies."""
+    values = {key: run.settings.get(key) for key in _DATA}
+    return [PurePath(str(value)).name if key in _PLACES and value else value for key, value in values.items()]
 
 
 def _all_metrics(runs: Sequence[ComparedRun]) -> list[str]:

@@ -178,6 +178,8 @@ def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
         raise DataError(f"The format of {path} cannot be detected: it is remote.", remedy=_REMEDY)
     if not place.exists():
         raise DataError(f"{user_path(place)} does not exist.")
+    if place.is_file() and not place.stat().st_size:
+        raise DataError(f"{user_path(place)} is empty.")
     what, columns = f"{user_path(place)} is not in a known format.", list[str]()
     try:
         found = _surest(place, given)

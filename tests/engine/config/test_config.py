@@ -87,6 +87,8 @@ def test_every_problem_names_its_file_and_key(tmp_path: Path) -> None:
         ("epoch", 1, "did you mean 'epochs'?"),
         ("learning_rate", 1, "'optimizer.learning_rate'"),
         ("early_stopping.patient", 1, "'early_stopping.patience'"),
+        ("training.epochs", 1, "did you mean 'epochs'?"),
+        ("optimiser.learning_rate", 1, "did you mean 'optimizer.learning_rate'?"),
         ("model_options.filter", 1, "'model_options.filters'"),
         ("dataset", "fashion_mnist", "'fashion-mnist'"),
         ("model", "ccn", "'cnn'"),

@@ -79,12 +79,14 @@ def test_data_that_cannot_be_trained_and_a_file_without_its_ending_say_what_to_t
     films = "".join(f"{n},one more film that was seen,{n % 2},{n % 3}\n" for n in range(9))
     (tmp_path / "films.csv").write_text(f"id,what,good,stars\n{films}")
     (tmp_path / "mine.toml").touch()
+    (tmp_path / "mine.csv").touch()
     (tmp_path / "digits-cnn").mkdir()
     for line, expected, sentence in (
         ("'my photos'", 1, "is not in a known format"),
         ("./wine.csv", 1, "The first line must name the columns"),
         ("films.csv", 1, "--set data.options.label=good"),
         ("./nothing", 1, "nothing does not exist"),
+        ("./mine.csv", 1, "mine.csv is empty"),
         ("mine", 2, "write ./mine.toml"),
         ("digits-cnn --epochs 0", 2, "epochs:"),  # a preset's name wins
     ):

@@ -261,6 +261,16 @@ async def test_ctrl_z_suspends_and_ctrl_c_says_in_the_footer_how_to_quit() -> No
         assert app.times == 1
 
 
+async def test_a_long_message_below_another_one_keeps_its_last_words() -> None:
+    app = ConsoleApp(run=made_run())
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await opens(pilot, LiveScreen)
+        app.notify("Epochs 60 → 400.")
+        app.notify(f"{'The learning rate follows a schedule. ' * 3}Only a constant one can be changed.")
+        await until(pilot, lambda: [toast.region.height for toast in app.screen.query(Toast)] == [1, 2])
+        assert [toast.region.bottom for toast in app.screen.query(Toast)] == [22, 24]
+
+
 async def test_the_footer_of_a_closed_screen_asks_for_no_keys() -> None:
     app = ConsoleApp()
     async with app.run_test() as pilot:
