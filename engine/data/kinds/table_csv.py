@@ -233,7 +233,8 @@ def _useless(values: Sequence[str], ends: Sequence[str] = ()) -> str:
         return ""
     numbers = [number for value in different if (number := _value(value)) is not None]
     if len(numbers) < len(different):
-        return "nearly every value differs"
+        are_mistakes = sum(_value(value) is not None for value in filled) > _MOSTLY * len(filled)
+        return "" if are_mistakes else "nearly every value differs"  # the lines of mistakes are refused
     is_count = len(different) == len(filled) and max(numbers) - min(numbers) == len(filled) - 1
     return "counts the rows" if is_count and all(map(float.is_integer, numbers)) else ""
 

@@ -80,6 +80,16 @@ def test_the_label_is_asked_for_unless_it_has_a_usual_name_and_useless_columns_a
     assert guess(str(tmp_path))[1]["path"] == str(tmp_path / "train.csv")
 
 
+def test_a_column_of_numbers_with_a_mistake_is_not_left_out_but_refused_with_its_line(tmp_path: Path) -> None:
+    table = tmp_path / "sizes.csv"
+    rows = [f"{n / 7:.3f},{'unknown' if n == 30 else f'{n / 3:.3f}'},{n % 2}" for n in range(60)]
+    table.write_text("\n".join(["width,height,label", *rows]))
+    found = first_run(str(table)).config
+    assert found.data.options["left_out"] == []
+    with pytest.raises(DataError, match="line 32: no number in column 'height'"):
+        load_examples(found, lambda _: None)
+
+
 @pytest.mark.parametrize(
     ("labels", "kind"),
     [
