@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.engine.preflight.topologies import GENERATIONS
+from tpu_console.tui.text.checks import finding_text
 from tpu_console.tui.text.numbers import duration, gib
-from tpu_console.tui.text.verdicts import finding_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -39,7 +39,7 @@ _TOP = {
     "export": "exporting",
     "presets": "inspecting",
     "inspect": "inspecting",
-    "preflight": "preflight",
+    "preflight": "inspecting",
     "tfrecord": "exporting",
     "doctor": "machine",
     "cache": "machine",
@@ -49,7 +49,7 @@ _TOP = {
 _OF_RUNS = {
     "list": "runs",
     "show": "runs",
-    "compare": "comparing",
+    "compare": "runs",
     "rename": "runs",
     "tag": "runs",
     "delete": "runs",

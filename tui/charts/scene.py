@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..text.cells import BEST
+from ..text.tables import BEST
 from .curve import Axis, Extent, FloatArray, IndexArray, Line, Series
 from .scale import Scale, Tick, few, format_value, full_range, robust_range, x_scale, x_ticks, y_scale, y_ticks
 

@@ -18,8 +18,17 @@ from ..jobs.job_process import run_job
 from ..terminal.output import complain, say, width_of_output
 from ..text.numbers import listed, plural, size
 from ..text.tables import Column, labelled, table
-from .options import absolute, checkpoint_option, command, option, run_argument, trust_option
-from .preset_choice import chosen_preset, run_job_with_trust, run_line
+from .options import (
+    absolute,
+    checkpoint_option,
+    chosen_preset,
+    command,
+    option,
+    run_argument,
+    run_job_with_trust,
+    run_line,
+    trust_option,
+)
 
 if TYPE_CHECKING:
     from tpu_console.presets.catalog import Preset

@@ -23,7 +23,6 @@ from tpu_console.engine.storage.files import folder_size
 from tpu_console.engine.storage.paths import HOME_VARIABLE, cache_folder, user_path
 
 from ..terminal.output import complain, say, say_json, width_of_output
-from ..text.doctor_report import report_lines
 from ..text.numbers import duration, plural, size
 from ..text.tables import Column, table
 from .options import PROGRAM, command, complete_accelerator, json_option, option
@@ -72,6 +71,8 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bo
     """
     from tpu_console.engine.doctor.doctor import examine
     from tpu_console.engine.machine.environment import look_around
+
+    from ..text.checks import report_lines  # with Pydantic, which completion does without
 
     if accelerators and not train:
         raise click.UsageError("--accelerator needs --train.")

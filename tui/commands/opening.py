@@ -20,6 +20,7 @@ from tpu_console.engine.runs.run_directory import find_run
 from ..terminal.output import complain, native_output_diverted, say, speaks_utf8
 from .options import (
     PROGRAM,
+    check_files,
     command,
     json_option,
     option,
@@ -28,7 +29,6 @@ from .options import (
     screen_choices,
     screen_options,
 )
-from .preset_choice import check_files
 
 
 class NoTerminalError(ConsoleError):

@@ -20,7 +20,7 @@ from tpu_console.engine.storage.paths import user_path
 from ..terminal.output import complain, say, say_json, width_of_output
 from ..text.names import Status
 from ..text.numbers import plural
-from ..text.steering import STOP_PENDING, busy_text, change_text, silent_text
+from ..text.run_lines import STOP_PENDING, busy_text, change_text, silent_text
 from .options import command, complete_run, json_option, option, run_argument
 
 if TYPE_CHECKING:

@@ -18,18 +18,20 @@ from ..text.numbers import duration, metric
 from ..text.tables import as_lines, labelled
 from .opening import has_terminal, open_console
 from .options import (
+    chosen_preset,
     command,
     complete_preset,
     detach_option,
     form_options,
     offers,
     option,
+    parsed,
     preset_file_option,
     screen_options,
     set_option,
     trust_option,
+    with_trust,
 )
-from .preset_choice import chosen_preset, parsed, with_trust
 
 if TYPE_CHECKING:
     import subprocess

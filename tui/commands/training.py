@@ -23,8 +23,19 @@ from ..jobs.job_process import run_job
 from ..jobs.run_process import HostedRun, InProcessRun, launch, train_here
 from ..terminal.output import complain, say, width_of_output
 from ..text.tables import labelled, wrapped
-from .options import command, option, preset_argument, preset_file_option, run_argument, training_options, trust_option
-from .preset_choice import chosen_preset, parsed, run_job_with_trust, with_trust
+from .options import (
+    chosen_preset,
+    command,
+    option,
+    parsed,
+    preset_argument,
+    preset_file_option,
+    run_argument,
+    run_job_with_trust,
+    training_options,
+    trust_option,
+    with_trust,
+)
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
@@ -225,7 +236,7 @@ def _watched(hosted: HostedRun | InProcessRun, how: How, resumed: int = 0) -> in
     from tpu_console.engine.runs.follower import LogTail
 
     from ..following.follow import FAILED, follow, wait_for_life
-    from ..text.run_lines import crashed_lines
+    from ..text.outcome import crashed_lines
 
     run = hosted.run
     if not how.detach or isinstance(hosted, InProcessRun):

@@ -20,12 +20,11 @@ from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.runs.state import RunState
 
 from ..text import tables
-from ..text.cells import BEST
 from ..text.names import setting_text, to_text
 from ..text.numbers import NONE, count, duration
 from ..text.numbers import metric as number
-from ..text.steering import change_text
-from ..text.tables import Column, fields, in_markdown, paragraphs
+from ..text.run_lines import change_text
+from ..text.tables import BEST, Column, fields, in_markdown, paragraphs
 from .overview import Overview, RunReader
 
 MARKS = "ABCDEFGHIJKLMNOPQRST"

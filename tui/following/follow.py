@@ -24,9 +24,9 @@ from tpu_console.engine.runs.state import RunState, best_epoch, fold
 from tpu_console.engine.storage.paths import user_path
 
 from ..terminal.output import complain, interrupts_call, say
-from ..text import hosts, run_lines, steering
+from ..text import hosts, run_lines
 from ..text.numbers import duration, plural, waiting_text
-from ..text.outcome import resume_command
+from ..text.outcome import crashed_lines, failed_lines, finished_lines, resume_command
 from ..text.tables import labelled, labelled_lines
 
 FINISHED, FAILED, INTERRUPTED = 0, 1, 130
@@ -85,10 +85,10 @@ def follow(  # noqa: C901  one loop and its end
     if not isinstance(end, events.RunFinished):
         lines = [f"{run.run_id} was created but never started."]
         if end is not None:
-            lines = run_lines.failed_lines(end, run)
+            lines = failed_lines(end, run)
         elif run.heartbeat.exists() or is_removed(run):
             conclude_killed(run, StateReader(run).catch_up())
-            lines = run_lines.crashed_lines(run, LogTail(run).read())
+            lines = crashed_lines(run, LogTail(run).read())
         complain([f"Error: {lines[0]}", *lines[1:]])
     if reader.newer:
         complain(["Note: a newer tpu-console wrote this run; some of it is not shown. Update to see everything."])
@@ -195,7 +195,7 @@ class PlainPrinter:
             return []
         progress = self.state.progress
         if life is not None and (stalled := stall_of(self.state, life)) is not None:
-            return [labelled("stalled", steering.stall_text(stalled))]
+            return [labelled("stalled", run_lines.stall_text(stalled))]
         if self.state.phase == Phase.TRAINING and progress is not None and self._is_news("step", progress.step):
             return [run_lines.progress_line(self.state)]
         return [run_lines.waiting_line(self.state, self._clock())]
@@ -210,14 +210,14 @@ class PlainPrinter:
 
     def _silent(self, life: Life) -> list[str]:
         """Say now and then that the run does not respond, and once that it was asked to stop."""
-        lines, why = [], "" if self._silent_s else f". {steering.WHY_SILENT}"
+        lines, why = [], "" if self._silent_s else f". {run_lines.WHY_SILENT}"
         if not self._silent_s:
             self._quiet_since, self._silence_s = -math.inf, FIRST_SILENCE_S / 2
         self._silent_s = life.silent_s
         if self._is_due():
-            lines.append(labelled("silent", f"{steering.silent_text(life.silent_s)}{why}"))
+            lines.append(labelled("silent", f"{run_lines.silent_text(life.silent_s)}{why}"))
         if (life.stop_waits or self.state.stop is not None) and self._is_news("stop", True):
-            lines.append(labelled("stopping", steering.STOP_PENDING))
+            lines.append(labelled("stopping", run_lines.STOP_PENDING))
         return lines
 
     def _responding(self) -> list[str]:
@@ -268,17 +268,17 @@ class PlainPrinter:
             case events.Noticed():
                 return [labelled("note", event.message)]
             case events.StopRequested():
-                return [labelled("stopping", steering.stop_text(event))]
+                return [labelled("stopping", run_lines.stop_text(event))]
             case events.Steered():
-                return [labelled("steered", steering.steered_text(event))]
+                return [labelled("steered", run_lines.steered_text(event))]
             case events.Alerted():
                 return [labelled("alert", event.text)]
             case events.BudgetSet():
-                return [labelled("budget", steering.budget_text(event, self._clock()))]
+                return [labelled("budget", run_lines.budget_text(event, self._clock()))]
             case events.MirrorReported() if self._is_news("mirror", (event.problem, event.left)):
-                return [labelled("mirror", steering.mirror_text(self.state))]
+                return [labelled("mirror", run_lines.mirror_text(self.state))]
             case events.RunFinished():
-                return [*self._phase_ended(before), *run_lines.finished_lines(self.state, self._run, event)]
+                return [*self._phase_ended(before), *finished_lines(self.state, self._run, event)]
             case _:
                 return []
 

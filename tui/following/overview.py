@@ -23,7 +23,7 @@ from tpu_console.engine.storage.files import folder_size
 
 from ..text.names import Status, setting_in, setting_text, short_name
 from ..text.numbers import local_time
-from ..text.steering import STOP_PENDING, silent_text, stall_text
+from ..text.run_lines import STOP_PENDING, silent_text, stall_text
 from ..text.tables import as_values
 
 if TYPE_CHECKING:

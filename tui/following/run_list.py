@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..text.cells import clipped
 from ..text.names import Status
 from ..text.numbers import count, duration, metric, size
-from ..text.tables import Column
+from ..text.tables import Column, clipped
 
 if TYPE_CHECKING:
     from .overview import Overview

@@ -18,16 +18,14 @@ from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sanitize import MOST_METRICS, printable
 from tpu_console.engine.storage.paths import user_path
 
-from ..text.cells import BEST
 from ..text.confusion import MISTAKES, headline, matrix_lines, mistake_text, score_lines
 from ..text.hosts import WAITS, account_of, gauges_of, hosts_of, lost_text, slow_text, topology_text
 from ..text.names import Status
 from ..text.numbers import duration, waiting_text
-from ..text.outcome import best_text, efficiency_line, output_pairs, output_places
+from ..text.outcome import best_text, crashed_lines, efficiency_line, failed_lines, output_pairs, output_places
 from ..text.profile import compilation_lines
-from ..text.run_lines import crashed_lines, epoch_columns, failed_lines, found, settled, trained_by
-from ..text.steering import budget_text, mirror_text, steered_text
-from ..text.tables import Column, as_lines, as_values, fields, filled, for_json, paragraphs
+from ..text.run_lines import budget_text, epoch_columns, found, mirror_text, settled, steered_text, trained_by
+from ..text.tables import BEST, Column, as_lines, as_values, fields, filled, for_json, paragraphs
 from .overview import Overview, preset_named, settings_of
 
 _MOST_DEVICES, _MOST_MISTAKES = 32, 5

@@ -20,10 +20,9 @@ from tpu_console.engine.sweeps.folder import Definition, Sweep
 from tpu_console.engine.sweeps.search import is_pruned
 
 from ..text import tables
-from ..text.cells import BEST
 from ..text.names import Status
 from ..text.numbers import count, duration, metric, plural
-from ..text.tables import Bar, Column, bar_chart, in_markdown, paragraphs
+from ..text.tables import BEST, Bar, Column, bar_chart, in_markdown, paragraphs
 from .comparison import ComparedReader, ComparedRun, Comparison, comparison_of
 from .overview import Overview
 from .run_list import epochs_text

@@ -43,10 +43,9 @@ from ..charts.curve import Axis, Curve, Extent, Series, extent_of
 from ..charts.legend import Entry, Pen, header_line, legends_of, pen_for
 from ..charts.scale import x_scale, x_ticks, y_scale, y_ticks
 from ..charts.scene import DrawnCurve, View, build_scene
-from ..text.cells import BAR, BAR_LEFT, BEST
 from ..text.outcome import best_text, outcome_of
 from ..text.run_lines import metrics_in_order
-from ..text.tables import Column, as_html, table
+from ..text.tables import BAR, BAR_LEFT, BEST, Column, as_html, table
 from ..widgets.chart_grid import curves_of
 from ..widgets.epoch_table import columns_for
 from ..widgets.replica_panel import table_of

@@ -21,10 +21,9 @@ from tpu_console.engine.preflight.topologies import TOPOLOGIES
 
 from ..forms.field_row import NameSuggester, TickBox
 from ..jobs import preflights
-from ..text.doctor_report import GROUP, report_lines
+from ..text.checks import GROUP, SCREEN_COLUMNS, advice_lines, choice_text, detail_lines, report_lines
 from ..text.keys import bind
 from ..text.tables import NAME_CELLS
-from ..text.verdicts import SCREEN_COLUMNS, advice_lines, choice_text, detail_lines
 from ..widgets.basics import ScrollingText, call_back
 from ..widgets.record_table import RecordTable
 from .dialogs import close

@@ -16,9 +16,9 @@ from ..charts.chart import MetricChart
 from ..charts.curve import Axis, Curve, Window
 from ..charts.legend import Marker, style_of
 from ..following import comparison as compared
-from ..text.cells import BEST
 from ..text.keys import bind
 from ..text.numbers import plural
+from ..text.tables import BEST
 from ..widgets.basics import PaneTabs, ScrollingText, call_back
 from ..widgets.chart_grid import ChartGrid, ComparedChart, compared_curves, compared_reading, run_pen
 from ..widgets.record_table import RecordTable

@@ -31,8 +31,7 @@ from ..text import outcome
 from ..text.hosts import hosts_of, topology_text
 from ..text.keys import bind
 from ..text.numbers import duration
-from ..text.run_lines import found, settled, trained_by
-from ..text.steering import mirror_text
+from ..text.run_lines import found, mirror_text, settled, trained_by
 from ..widgets.basics import PaneTabs, call_back, is_closing, mark_pane
 from ..widgets.chart_grid import ChartGrid, curves_of
 from ..widgets.replica_panel import ReplicaPanel

@@ -14,13 +14,12 @@ from textual.widgets import Static
 from tpu_console.engine.runs.class_report import ClassReport
 
 from ..terminal.display import AsciiOnly
-from ..text.cells import BAR
 from ..text.confusion import MISTAKES, READING, SCORE_COLUMNS, headline, layout_of, mistake_text, worst_first
+from ..text.inspection import Depth, gallery
 from ..text.keys import bind
 from ..text.numbers import bar_cells
-from ..text.pictures import Depth, gallery
 from ..text.plan_text import PlanLine
-from ..text.tables import Column
+from ..text.tables import BAR, Column
 from ..widgets.basics import FactLines, PaneTabs, Row, RowsPane, ScrollingText
 from ..widgets.record_table import RecordTable
 from .parts import BACK, HELP, QUIT, KeysFooter

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
-from .cells import clipped, widest
 from .numbers import count, plural
-from .tables import Column, as_lines
+from .tables import Column, as_lines, clipped, widest
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.class_report import ClassReport, ClassScore, Mistake

@@ -1,29 +1,50 @@
-"""Formats what `inspect` found in a dataset as lines of text."""
+"""Formats what `inspect` found in a dataset as lines of text, and draws pictures as characters.
+
+In color, two pixels per cell: the upper half block ``▀`` has one as its foreground and the one below as background.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import set_cell_size
+from rich.color import Color, ColorSystem
+
 from tpu_console.engine.config.catalog import DATASETS
-from tpu_console.engine.data.kinds.table import kind_of
-from tpu_console.engine.data.tables import short_name
 from tpu_console.engine.runs.class_report import Picture
 from tpu_console.engine.storage.paths import user_path
 
-from .cells import clipped
 from .numbers import NONE, duration, plural, shape, size
-from .pictures import Depth, gallery
-from .tables import Bar, bar_chart, labelled, paragraphs, wrapped
+from .tables import Bar, bar_chart, clipped, labelled, paragraphs, wrapped
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     Facts = Iterable[tuple[str, str]]
     """Names and texts."""
+
+    Pixels = NDArray[np.int64]
+    """Rows of red, green and blue, from 0 to 255."""
 
 _MOST_CLASSES = 24
 _ENDS = 10  # how many of the largest and of the smallest classes are listed if there are more
 _SHORT = 20  # what is left of a file's name at least
+_GAP = 2  # cells between two pictures
+_SHADES = " .:-=+*#%@"  # from black to white on a dark background
+_RESET = "\x1b[0m"
+
+
+class Depth(StrEnum):
+    """How many colors a terminal shows."""
+
+    TRUE = "24 bit"
+    INDEXED = "256 colors"
+    GREY = "shades in ASCII"
 
 
 def page(
@@ -40,6 +61,8 @@ def page(
     ]
     bad = []
     if (broken := found.get("bad")) and broken["count"]:
+        from tpu_console.engine.data.tables import short_name
+
         bad.append(f"{plural(broken['count'], 'bad file')}; data.options.skip_bad=true skips them")
         for one in broken["first"]:
             name = short_name(one["file"], max(_SHORT, width - len(one["problem"]) - 3))
@@ -74,6 +97,8 @@ def page(
 
 def _about(dataset: str, options: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what the dataset is, how many examples and which images it has, and notices."""
+    from tpu_console.engine.data.kinds.table import kind_of
+
     yield "dataset", f"{dataset}: {kind_of(dataset).title}"
     if "path" in options:
         yield "files", str(options["path"])
@@ -147,3 +172,65 @@ def _histogram(bins: Sequence[Mapping[str, float]], of: str, counted: str, width
         label = f"{low:g}" if low == high else f"{low:,.4g} to {high:,.4g}"
         bars.append(Bar(label, entry["count"], (f"{entry['count']:,.0f}",)))
     return bar_chart(bars, (of, counted), width)
+
+
+def depth_of(environment: Mapping[str, str], *, is_terminal: bool, is_utf8: bool) -> Depth:
+    """Return how many colors pictures can be drawn with; `NO_COLOR` is honored, and half blocks need UTF-8."""
+    term = environment.get("TERM", "")
+    if not is_terminal or not is_utf8 or environment.get("NO_COLOR") or term in {"", "dumb"}:
+        return Depth.GREY
+    has_true = environment.get("COLORTERM", "").lower() in {"truecolor", "24bit"} or term.endswith("-direct")
+    return Depth.TRUE if has_true else Depth.INDEXED
+
+
+def gallery(pictures: Sequence[Picture], width: int, depth: Depth, rows: int = 2) -> list[str]:
+    """Draw pictures side by side, each above its caption; those that do not fit into the rows are dropped."""
+    side = min(28 if width >= 120 else 16, width)  # in cells, and in pixels, because a cell is twice as high as wide
+    each = max(1, (width + _GAP) // (side + _GAP))
+    lines: list[str] = []
+    for start in range(0, min(len(pictures), rows * each), each):
+        shown = pictures[start : start + each]
+        drawn = zip_longest(*(_drawn(picture, side, depth) for picture in shown), fillvalue=" " * side)
+        captions = [set_cell_size(clipped(picture.caption, side), side) for picture in shown]
+        lines += [(" " * _GAP).join(row).rstrip(" ") for row in (*drawn, captions)]
+    return lines
+
+
+def _drawn(picture: Picture, side: int, depth: Depth) -> list[str]:
+    """Draw one picture as large as fits into a square `side` cells wide; pad every line to that width."""
+    scale = side / max(picture.height, picture.width)
+    width = max(1, round(picture.width * scale))
+    height = max(2, 2 * round(picture.height * scale / 2))
+    if depth is Depth.GREY:
+        # By luminance (ITU-R BT.601), stretched to the picture's range because there are few shades.
+        light = _scaled(picture, height // 2, width) @ [299, 587, 114]
+        least, most = int(light.min()), int(light.max())
+        if least == most:
+            least, most = 0, 255_000
+        steps = ((light - least) * (len(_SHADES) - 1) / (most - least)).round().astype(int)
+        return ["".join(_SHADES[step] for step in row).ljust(side) for row in steps]
+    pixels = _scaled(picture, height, width)
+    system = ColorSystem.TRUECOLOR if depth is Depth.TRUE else ColorSystem.EIGHT_BIT
+    lines = []
+    for row in range(0, height, 2):
+        parts, before = [], ""
+        for pair in zip(pixels[row].tolist(), pixels[row + 1].tolist(), strict=True):
+            upper, lower = (Color.from_rgb(*pixel).downgrade(system) for pixel in pair)
+            code = f"\x1b[{';'.join((*upper.get_ansi_codes(), *lower.get_ansi_codes(foreground=False)))}m"
+            parts.append("▀" if code == before else f"{code}▀")
+            before = code
+        lines.append("".join(parts) + _RESET + " " * (side - width))
+    return lines
+
+
+def _scaled(picture: Picture, height: int, width: int) -> Pixels:
+    """Scale a picture: each new pixel is the mean of the pixels it covers, or the one it lies in."""
+    import numpy as np  # commands without pictures do without it
+
+    pixels = np.frombuffer(picture.rgb, np.uint8).reshape(picture.height, picture.width, 3).astype(np.int64)
+    covered = []
+    for axis, side in enumerate((height, width)):
+        starts = np.arange(side) * pixels.shape[axis] // side
+        covered.append(np.maximum(1, np.diff(starts, append=pixels.shape[axis])))
+        pixels = np.add.reduceat(pixels, starts, axis=axis)
+    return pixels // np.multiply.outer(*covered)[..., None]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.catalog import DATASETS
 
-from .cells import DONE, DOWNLOAD
 from .numbers import size
+from .tables import DONE, DOWNLOAD
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig

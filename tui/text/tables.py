@@ -1,4 +1,4 @@
-"""Tables, described once by their columns and written as text, CSV, Markdown, HTML or plain values; bars; labels."""
+"""Tables, described once by their columns and written as text, CSV, Markdown, HTML or plain values; bars; symbols."""
 
 import csv
 import io
@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 from rich.cells import cell_len, set_cell_size
 
-from .cells import clipped, widest
 from .numbers import NONE
 
 _FORMULA = re.compile(r"[=+\-@\t\r]")
@@ -22,6 +21,26 @@ _GAP = "  "
 _TABLE = "border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums"
 _BEST_ROW = ' class="best" style="font-weight:bold"'
 NAME_CELLS = 13  # the column in which `labelled` starts its text
+
+BAR, BAR_LEFT = "━", "─"  # the full and the empty part of a progress bar
+BEST, NOW, DONE, FAILED, WARNING, STOPPED, DOWNLOAD = "★", "▸", "✓", "✗", "▲", "■", "↓"
+SPINNER = "▖▘▝▗"  # its frames; not braille, because some fonts lack it
+LEVELS = "▁▂▃▄▅▆▇█"  # bars of a sparkline, lowest first
+
+
+def widest(texts: Iterable[str]) -> int:
+    """Return the width of the widest text."""
+    return max(map(cell_len, texts), default=0)
+
+
+def clipped(text: str, cells: int) -> str:
+    """Cut a text that is too wide off, with an ellipsis."""
+    return text if cell_len(text) <= cells else set_cell_size(text, cells - 1).rstrip() + "…"
+
+
+def end_of(text: str, cells: int) -> str:
+    """Cut the beginning of a text that is too wide off: names and paths differ at their end."""
+    return text if cell_len(text) <= cells else "…" + set_cell_size(text[::-1], cells - 1).rstrip()[::-1]
 
 
 class Column(Struct, frozen=True):

@@ -10,10 +10,9 @@ from tpu_console.engine.runs.events import EpochEnded, Progress
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.runs.timing import Pace
 
-from ..text.cells import BEST, NOW
 from ..text.numbers import count, duration, metric, milliseconds
 from ..text.run_lines import METRIC, epoch_columns, metrics_in_order
-from ..text.tables import Column, fitting
+from ..text.tables import BEST, NOW, Column, fitting
 from .basics import Row, RowsPane
 
 _GAP = 1

@@ -12,9 +12,8 @@ from tpu_console.engine.runs.events import Replica, ReplicaMemory
 from tpu_console.engine.runs.state import RunState
 
 from ..text import hosts as host_text
-from ..text.cells import BAR, BAR_LEFT, FAILED, NOW, WARNING, clipped, widest
 from ..text.numbers import NONE, bar_cells, count, memory, percent
-from ..text.tables import Column, fitting
+from ..text.tables import BAR, BAR_LEFT, FAILED, NOW, WARNING, Column, clipped, fitting, widest
 from .basics import HostPane, Row, heat
 
 GROUPED_FROM = 32  # replicas, from which on several hosts get one row each

@@ -19,11 +19,11 @@ from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.runs.timing import Pace, pace
 
-from ..text.cells import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, STOPPED, WARNING, clipped, end_of
 from ..text.hosts import account_of
 from ..text.numbers import bar_cells, clock, count, milliseconds, plural, waiting_text
 from ..text.outcome import Ending
-from ..text.steering import STOP_PENDING, WHY_SILENT, budget_clock, is_busy, mirror_text, silent_text, stall_text
+from ..text.run_lines import STOP_PENDING, WHY_SILENT, budget_clock, is_busy, mirror_text, silent_text, stall_text
+from ..text.tables import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, STOPPED, WARNING, clipped, end_of
 from .basics import Overflow
 
 _FAINT = "dim"

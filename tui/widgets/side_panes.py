@@ -17,13 +17,13 @@ from textual.widget import Widget
 
 from tpu_console.engine.runs.events import PREPARATION, Translated
 
-from ..text.cells import DONE, FAILED, NOW, SPINNER
 from ..text.keys import bind
-from ..text.log_text import Message as LogMessage
-from ..text.log_text import read_messages
 from ..text.numbers import clock, duration, plural
+from ..text.outcome import Message as LogMessage
+from ..text.outcome import read_messages
 from ..text.profile import changes_in, profile_lines
 from ..text.run_lines import found
+from ..text.tables import DONE, FAILED, NOW, SPINNER
 from .basics import LinesPane, Row, wrapped
 from .run_header import HeaderView, phase_of
 

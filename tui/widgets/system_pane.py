@@ -9,9 +9,9 @@ from tpu_console.engine.runs.state import RunState
 
 from ..charts.curve import Axis, Curve, Extent, FloatArray, Mode, Series, Window
 from ..charts.scale import x_scale, x_ticks
-from ..text.cells import FAILED, LEVELS, WARNING
 from ..text.hosts import WAITS, Gauge, account_of, behind_text, gauges_of, hosts_of
-from ..text.steering import mirror_text
+from ..text.run_lines import mirror_text
+from ..text.tables import FAILED, LEVELS, WARNING
 from .basics import HostPane, Row, heat
 
 _NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 11, 16, 13

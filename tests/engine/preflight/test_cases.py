@@ -16,7 +16,7 @@ from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.result import Verdict, from_dict
-from tpu_console.tui.text.verdicts import detail_lines, verdict_lines
+from tpu_console.tui.text.checks import detail_lines, verdict_lines
 
 FOLDER = Path(__file__).parent / "cases"
 LINES, CELLS = 32, 80

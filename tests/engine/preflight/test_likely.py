@@ -24,7 +24,7 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.engine.training.summary import summary_of
-from tpu_console.tui.text.verdicts import likely_text
+from tpu_console.tui.text.checks import likely_text
 
 CONFIG = small_config(accelerator="tpu")
 OF_128 = small_config(accelerator="tpu", batch_size=128)

@@ -18,7 +18,7 @@ from tpu_console.engine.runs.events import PhaseStarted, Progress, RunFailed, Ru
 from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.tui.text.run_lines import crashed_lines
+from tpu_console.tui.text.outcome import crashed_lines
 
 Start = Callable[..., Host]
 

@@ -20,7 +20,7 @@ from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.jobs import preflights
 from tpu_console.tui.jobs.job_process import log_file
 from tpu_console.tui.jobs.preflights import exit_code, read_verdicts
-from tpu_console.tui.text.verdicts import verdict_lines
+from tpu_console.tui.text.checks import verdict_lines
 
 NAME = "cifar10-vgg-augmented"
 

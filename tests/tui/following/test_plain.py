@@ -18,8 +18,8 @@ from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.run_history import PastRun
 from tpu_console.engine.storage.paths import user_path
 from tpu_console.tui.following.follow import FIRST_SILENCE_S, LONGEST_SILENCE_S, PlainPrinter
+from tpu_console.tui.text.outcome import crashed_lines
 from tpu_console.tui.text.plan_text import plan_lines
-from tpu_console.tui.text.run_lines import crashed_lines
 
 STARTED = events.RunStarted("digits-cnn", "host", 1, "here")
 FIT = events.FitStarted(30, 44, 32, 32, 44, "auto: fits", "val_accuracy")

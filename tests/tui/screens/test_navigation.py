@@ -39,7 +39,7 @@ from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.screens.sweep import SweepScreen, SweepsScreen
 from tpu_console.tui.text.keys import KEYS
-from tpu_console.tui.text.steering import epochs_problem
+from tpu_console.tui.text.run_lines import epochs_problem
 from tpu_console.tui.widgets.basics import RowsPane
 from tpu_console.tui.widgets.record_table import RecordTable
 

@@ -1,6 +1,6 @@
 """The log as messages: real lines of TensorFlow, XLA, JAX, Python's logging and tracebacks."""
 
-from tpu_console.tui.text.log_text import Message, crash_in, read_messages
+from tpu_console.tui.text.outcome import Message, crash_in, read_messages
 
 _CUINIT = (
     "E0000 00:00:1795329117.604768   12618 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: "

@@ -14,8 +14,20 @@ from rich.cells import cell_len
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.tui.terminal.output import complain_about, say, speaks_utf8
 from tpu_console.tui.text import numbers
-from tpu_console.tui.text.cells import clipped, end_of, widest
-from tpu_console.tui.text.tables import Bar, Column, as_csv, as_html, bar_chart, fields, for_json, table, wrapped
+from tpu_console.tui.text.tables import (
+    Bar,
+    Column,
+    as_csv,
+    as_html,
+    bar_chart,
+    clipped,
+    end_of,
+    fields,
+    for_json,
+    table,
+    widest,
+    wrapped,
+)
 
 GIB = 1 << 30
 COLUMNS = [Column("run", 9), Column("epochs", 5, right=True), Column("started", 1)]

@@ -12,8 +12,7 @@ from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.jobs.run_process import launch_resumed
-from tpu_console.tui.text.outcome import Ending, can_resume, continue_changes, next_commands, outcome_of
-from tpu_console.tui.text.run_lines import finished_lines
+from tpu_console.tui.text.outcome import Ending, can_resume, continue_changes, finished_lines, next_commands, outcome_of
 
 SAVED = encode(CheckpointSaved(2, "checkpoints/best.keras", "val_accuracy", 0.9), 1_800_000_000.0)
 

@@ -15,8 +15,8 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.state import RunState, reduce
-from tpu_console.tui.text import steering
-from tpu_console.tui.text.steering import mirror_facts, mirror_text, steered_text
+from tpu_console.tui.text import run_lines
+from tpu_console.tui.text.run_lines import mirror_facts, mirror_text, steered_text
 
 COSINE = [("cosine", warmup, "cosine") for warmup in (0, 2.0)]
 PLACE = "gs://bucket/runs/20261120-133100-a"
@@ -33,33 +33,33 @@ def test_an_answer_says_what_changed_where_and_by_whom() -> None:
 
 
 def test_a_stop_says_when_and_a_busy_run_what_it_does() -> None:
-    assert steering.stop_text(StopRequested("by me")) == "by me"
-    assert steering.stop_text(StopRequested("by me", "epoch")).startswith("by me; after")
+    assert run_lines.stop_text(StopRequested("by me")) == "by me"
+    assert run_lines.stop_text(StopRequested("by me", "epoch")).startswith("by me; after")
     for phase, text in (("compiling", "it is compiling (1m 20s so far)"), ("training", ""), ("paused", "")):
-        assert steering.busy_text(reduce(RunState(), PhaseStarted(phase), 100.0), 180.0) == text
+        assert run_lines.busy_text(reduce(RunState(), PhaseStarted(phase), 100.0), 180.0) == text
 
 
 def test_a_schedule_is_named_unless_the_rate_is_constant() -> None:
-    assert steering.schedule_of(RunState()) == ""
+    assert run_lines.schedule_of(RunState()) == ""
     for schedule, warmup, name in ((None, 0, ""), ("constant", 2.0, "warm-up"), (None, 2.0, "warm-up"), *COSINE):
         options = {"schedule": schedule, "warmup_epochs": warmup}
         started = RunStarted("a", "host", 1, "here", {"optimizer": options})
-        assert steering.schedule_of(RunState(started=started)) == name
+        assert run_lines.schedule_of(RunState(started=started)) == name
 
 
 def test_what_is_typed_is_checked() -> None:
     rates = ["0.001", "1e-3", "0", "-1", "inf", "nan", "fast"]
-    assert [bool(steering.rate_problem(text)) for text in rates] == [False] * 2 + [True] * 5
+    assert [bool(run_lines.rate_problem(text)) for text in rates] == [False] * 2 + [True] * 5
     epochs = ["20", "+5", "-5", "007", "0", "+0", "1e3", "1234567890", ""]
-    assert [bool(steering.epochs_problem(text)) for text in epochs] == [False] * 4 + [True] * 5
+    assert [bool(run_lines.epochs_problem(text)) for text in epochs] == [False] * 4 + [True] * 5
 
 
 def test_a_budget_counts_down_also_that_of_a_damaged_journal() -> None:
     for ends_at in (-1e15, 1e15):
-        assert steering.budget_text(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("8h 30m, ")
+        assert run_lines.budget_text(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("8h 30m, ")
     budget = BudgetSet(30_600.0, 100_000.0, "8h30m")
-    assert re.fullmatch(r"8h 30m, 2h 10m left, until \w+ \d\d:\d\d", steering.budget_text(budget, 92_200.0))
-    assert steering.budget_clock(budget, 100_000.0) == "budget used up"
+    assert re.fullmatch(r"8h 30m, 2h 10m left, until \w+ \d\d:\d\d", run_lines.budget_text(budget, 92_200.0))
+    assert run_lines.budget_clock(budget, 100_000.0) == "budget used up"
 
 
 def state_after(report: MirrorReported, seconds: float, *, ended: bool = False) -> RunState:

@@ -1,15 +1,18 @@
-"""Formats the verdicts of a preflight: tables of all choices, and notes on what they follow from and what to change."""
+"""Formats what checks found: the doctor on this machine, and a preflight of a configuration, with what to change."""
 
 from __future__ import annotations
 
 import math
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from tpu_console.engine.doctor.doctor import Report, word_of
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.likely import MOST_CORES, input_throughput_of, kaggle_share
 from tpu_console.engine.preflight.result import Memory, Outcome, Verdict
@@ -20,6 +23,8 @@ from .tables import Column, as_lines, paragraphs, wrapped
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
 
+GROUP = "group"
+_LABEL_CELLS = 9
 _PIPE_CELLS = 100
 _MOST_WASTES = 8
 _LEAST_WASTE = 0.01  # least padding to show, as a share of the whole step's operations
@@ -35,6 +40,37 @@ _OUTCOMES = {
     Outcome.UNKNOWN: ("unknown", "?", "$text-warning"),
 }
 """The label, the mark and the look of each outcome."""
+
+
+class ReportLine(Struct, frozen=True):
+    """One line of the report."""
+
+    text: str
+    label: str = ""  # what it begins with, padded to a column
+    look: str = ""  # what its label, or a line without one, is colored by: the severity's word, or `GROUP`
+
+    def __str__(self) -> str:
+        return f"{self.label}{self.text}"
+
+
+def report_lines(report: Report, width: int | None) -> list[ReportLine]:
+    """Return the report in lines of at most `width` cells, None for no limit; commands to copy are never wrapped."""
+    room = sys.maxsize if width is None else max(30, width - _LABEL_CELLS)
+    lines = [
+        ReportLine(line) for name, value in report.header.items() for line in wrapped(name, value, width or sys.maxsize)
+    ]
+    for group, results in report.groups.items():
+        lines += [ReportLine(""), ReportLine(group, look=GROUP)]
+        for result in results:
+            read, is_ok = "; ".join(result.evidence), result.severity is Severity.OK
+            label = "unknown" if result.severity is Severity.UNKNOWN else word_of(result)
+            aside = f" ({read})" if is_ok and read else ""
+            texts = [f"{result.title}: {result.text}{aside}", f"found: {read}" if read and not is_ok else ""]
+            first, *others = [line for text in texts for line in textwrap.wrap(text, room, break_on_hyphens=False)]
+            others += [f"run: {result.remedy}"] if result.remedy else []
+            lines.append(ReportLine(first, f"{label:<{_LABEL_CELLS}}", word_of(result)))
+            lines += [ReportLine(line, " " * _LABEL_CELLS) for line in others]
+    return [*lines, ReportLine(""), ReportLine(report.summary)]
 
 
 def choice_text(verdict: Verdict) -> str:

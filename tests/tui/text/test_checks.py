@@ -9,7 +9,7 @@ from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.likely import QuotaShare, kaggle_share
 from tpu_console.engine.preflight.result import BatchFigures, Likely, Verdict, Waste
-from tpu_console.tui.text.verdicts import detail_lines, quota_cell, verdict_lines
+from tpu_console.tui.text.checks import detail_lines, quota_cell, verdict_lines
 
 FULL = int(15.75 * GIB)
 ALL = [FITS, replace(FITS, tpu="v3-8"), TOO_LARGE, REFUSED, UNKNOWN]

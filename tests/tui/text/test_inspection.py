@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from tpu_console.engine.runs.class_report import Picture
-from tpu_console.tui.text.pictures import Depth, depth_of, gallery
+from tpu_console.tui.text.inspection import Depth, depth_of, gallery
 
 
 def halves(height: int = 16, width: int = 16) -> Picture:
