@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from .sanitize import LONGEST_TEXT, printable, printable_lines
 
+_MOST_LISTED = 40  # choices in a sentence
+
 
 class ConsoleError(Exception):
     """A failure that the user can act on: what happened, with the file, line or field, why, and what to do next.
@@ -79,16 +81,30 @@ def one_line(error: BaseException, length: int = 400) -> str:
     return " ".join(printable(str(error)).split())[:length]
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Suggest ``did you mean 'epochs'?`` for the nearest valid choice, or list all choices if none is near."""
+def did_you_mean(word: str, choices: Iterable[str], listed_in: str = "") -> str:
+    """Suggest ``did you mean 'epochs'?`` for the nearest valid choice; if none is near, list those of its section.
+
+    Without a section it lists all choices; if they are many, the first ones, or it says `listed_in`, where they are.
+    """
     names = sorted(choices)
-    last = word.rpartition(".")[2]
+    section, _, last = word.rpartition(".")
     near = nearest(word, names) or next((name for name in names if name.rpartition(".")[2] == last), "")
-    return f"did you mean '{near}'?" if near else f"valid: {', '.join(names)}"
+    if near:
+        return f"did you mean '{near}'?"
+    names = _of_section(section, names) or names
+    more = len(names) - _MOST_LISTED
+    if more > 0 and listed_in:
+        return listed_in
+    return f"valid: {', '.join(names[:_MOST_LISTED])}{f' and {more:,} more' if more > 0 else ''}"
+
+
+def _of_section(section: str, names: Sequence[str]) -> list[str]:
+    """Return the dotted keys of a section such as ``optimizer``."""
+    return [name for name in names if section and name.rpartition(".")[0] == section]
 
 
 def nearest(word: str, names: Sequence[str]) -> str:
-    """Return the choice that a word is most like; empty if it is like none."""
+    """Return the choice that a word is most like; empty if it is like none. A known section's keys are compared."""
     from difflib import get_close_matches
 
     longer = [name for name in names if len(word) > 1 and name.startswith(word.lower())]
@@ -96,4 +112,7 @@ def nearest(word: str, names: Sequence[str]) -> str:
     initials = {name: "".join(part[:1] for part in name.rpartition(".")[2].split("_")) for name in names}
     meant = [name for name in names if len(short) > 1 and initials[name] == short]  # lr for optimizer.learning_rate
     meant.sort(key=lambda name: (not name.startswith(f"{section}."), len(name)))
-    return next(iter(longer[:1] or meant[:1] or get_close_matches(word.lower(), names, n=1, cutoff=0.55)), "")
+    known = _of_section(section, names)
+    alike = {name.rpartition(".")[2]: name for name in known} or dict(zip(names, names, strict=True))
+    close = get_close_matches(short if known else word.lower(), alike, n=1, cutoff=0.55)
+    return next(iter(longer[:1] or meant[:1] or [alike[name] for name in close]), "")

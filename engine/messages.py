@@ -1,9 +1,8 @@
 """Starts and ends the processes that do this program's work, and passes on what they report: one JSON object per line.
 
 Each message has a ``kind``: ``progress`` (``what``, ``done``, ``total`` or null, ``unit``), ``note`` (``text``), and at
-the end ``result`` (the result's own keys) or ``error`` (``what``, ``why``, ``remedy``; ``has_log``, whether a traceback
-went to standard error; ``needs_trust``, whether the user may choose to trust a model). `Reporter` writes them, and
-`MessageReader` reads them.
+the end ``result`` (the result's own keys) or ``error`` (``what``, ``why``, ``remedy``; ``error``, its class;
+``has_log``, whether a traceback went to standard error). `Reporter` writes them, and `MessageReader` reads them.
 """
 
 import json
@@ -18,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, Any, TextIO
 
-from .errors import ConsoleError, UntrustedCodeError, one_line
+from .errors import ConsoleError, RunNotFoundError, UntrustedCodeError, one_line
 from .sanitize import printable_values
 
 NO_PLUGINS = ("PYDANTIC_DISABLE_PLUGINS", "true")
@@ -30,6 +29,9 @@ FAILED, INTERRUPTED = 1, 130  # exit codes of a worker process without a result
 _PROGRESS_EVERY_S = 0.1
 _READ_BYTES = 1 << 16
 _LONGEST_TEXT = 1 << 26  # a picture is a long text
+_KINDS = {
+    kind.__name__: kind for kind in (RunNotFoundError, UntrustedCodeError)
+}  # which the console treats differently
 
 
 def start_module(module: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
@@ -81,12 +83,10 @@ class Reporter:
         """Report the result."""
         self._write({**values, "kind": "result"})
 
-    def error(
-        self, what: str, why: str = "", remedy: str = "", *, has_log: bool = False, needs_trust: bool = False
-    ) -> None:
+    def error(self, error: ConsoleError, *, has_log: bool = False) -> None:
         """Report why there is no result."""
-        values = {"what": what, "why": why, "remedy": remedy, "has_log": has_log, "needs_trust": needs_trust}
-        self._write({"kind": "error", **values})
+        values = {"what": error.what, "why": error.why, "remedy": error.remedy, "has_log": has_log}
+        self._write({"kind": "error", "error": type(error).__name__, **values})
 
     def _write(self, values: dict[str, Any]) -> None:
         self._stream.write(json.dumps(values) + "\n")
@@ -116,8 +116,7 @@ def report_result(reporter: Reporter, name: str, work: Callable[[], Mapping[str,
     try:
         reporter.result(work())
     except ConsoleError as error:
-        needs_trust = isinstance(error, UntrustedCodeError)
-        reporter.error(error.what, error.why, error.remedy, needs_trust=needs_trust)
+        reporter.error(error)
         return FAILED
     except (KeyboardInterrupt, BrokenPipeError):
         return INTERRUPTED
@@ -126,7 +125,7 @@ def report_result(reporter: Reporter, name: str, work: Callable[[], Mapping[str,
         text = f"Internal error in the {name}: {type(error).__name__}: {one_line(error)}"
         if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
             text = f"{error.filename}: {error.strerror}."
-        reporter.error(text, has_log=True)
+        reporter.error(ConsoleError(text), has_log=True)
         return FAILED
     return 0
 
@@ -154,8 +153,8 @@ class MessageReader:
 
 def error_of(message: Mapping[str, Any], log: str) -> ConsoleError:
     """Return the error that an ``error`` message reports; `log` names the file with the process's standard error."""
-    kind = UntrustedCodeError if message.get("needs_trust") else ConsoleError
     remedy = message["remedy"] or (f"Its log: {log}" if message.get("has_log") else "")
+    kind = _KINDS.get(message.get("error", ""), ConsoleError)
     return kind(message["what"], why=message["why"], remedy=remedy)
 
 

@@ -39,6 +39,7 @@ EARLIER_KEYS = ("checkpoint.enabled", "optimizer.clip_norm", "optimizer.final_fr
 """Keys that an earlier sweep may go through, which `with_changes` still takes."""
 _EARLIER_COLUMNS = {"user_column": "userId", "item_column": "movieId", "rating_column": "rating"}
 _LARGEST = 256 << 10  # bytes of a file; deeper or longer ones only cost time
+ALL_KEYS = "docs/configuration.md lists all keys, and / in the console finds them"
 _LONGEST_KEY = 200
 _MOST_PARTS = 1000
 
@@ -84,7 +85,7 @@ def validated(section: type[SectionT], values: object, prefix: str = "") -> tupl
                 valid = valid_keys(section, prefix)
                 for name in flattened({key: detail["input"]}) or [key]:
                     alike = [one for one in valid if one.rpartition(".")[2] == name.rpartition(".")[2]]
-                    found[name] = _NO_KEYS.get(name) or f"unknown key; {did_you_mean(name, alike or valid)}"
+                    found[name] = _NO_KEYS.get(name) or f"unknown key; {did_you_mean(name, alike or valid, ALL_KEYS)}"
             elif detail["type"] == "missing":
                 found[key] = "is required"
             else:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..config.pieces import split_pieces
-from ..config.reading import EARLIER_KEYS, parse_assignment, valid_keys, with_changes
+from ..config.reading import ALL_KEYS, EARLIER_KEYS, parse_assignment, valid_keys, with_changes
 from ..config.run_config import RunConfig
 from ..errors import ConfigError, Problem, did_you_mean
 
@@ -89,7 +89,7 @@ def full_key(name: str) -> str:
     meant = longer if len(longer) == 1 else [key for key in longer if key.startswith("optimizer.")]
     if meant and name != "name":  # the name of the preset
         return meant[0]
-    raise ConfigError([Problem(name, f"unknown key; {did_you_mean(name, longer or keys)}")])
+    raise ConfigError([Problem(name, f"unknown key; {did_you_mean(name, longer or keys, ALL_KEYS)}")])
 
 
 def _range(key: str, text: str, match: re.Match[str]) -> SweptKey:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import LIMIT_S, ROOT, small_config
-from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
+from tpu_console.engine.errors import ConsoleError, RunNotFoundError, UntrustedCodeError
 from tpu_console.engine.messages import FAILED, MessageReader, Reporter, error_of, exit_cause, report_result
 
 
@@ -56,7 +56,8 @@ def reported_error(error: Exception) -> ConsoleError:
 def test_an_error_arrives_as_it_was_raised() -> None:
     found = reported_error(ConsoleError("What.", why="Why.", remedy="Remedy."))
     assert (type(found), found.what, found.why, found.remedy) == (ConsoleError, "What.", "Why.", "Remedy.")
-    assert type(reported_error(UntrustedCodeError("It has code."))) is UntrustedCodeError
+    for kind in (RunNotFoundError, UntrustedCodeError):  # exit code 2, and a question
+        assert type(reported_error(kind("What."))) is kind
 
 
 def test_a_bug_names_the_log_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,6 +90,13 @@ def test_every_problem_names_its_file_and_key(tmp_path: Path) -> None:
         ("training.epochs", 1, "did you mean 'epochs'?"),
         ("optimiser.learning_rate", 1, "did you mean 'optimizer.learning_rate'?"),
         ("model_options.filter", 1, "'model_options.filters'"),
+        (
+            "optimizer.x",
+            1,
+            "unknown key; valid: optimizer.learning_rate, optimizer.name, optimizer.scale_with_replicas",
+        ),
+        ("early_stopping.latience", 1, "'early_stopping.patience'"),
+        ("zzz", 1, "unknown key; docs/configuration.md lists all keys, and / in the console finds them"),
         ("dataset", "fashion_mnist", "'fashion-mnist'"),
         ("model", "ccn", "'cnn'"),
         ("loss", "crossentropy", "crossentropy"),

@@ -61,7 +61,7 @@ def test_a_job_reports_its_end_and_native_output_stays_out() -> None:
         assert "so does Python" in err
         assert ("Traceback" in err) == (how == "bug")
         assert last["kind"] == ("result" if how == "well" else "error")
-    error = {"kind": "error", "has_log": False, "needs_trust": False}
+    error = {"kind": "error", "error": "DataError", "has_log": False}
     assert ends["data"][1][1] == {**error, "what": "a.jpg is empty.", "why": "It has 0 bytes.", "remedy": "Delete it."}
     assert ends["bug"][1][1]["has_log"]
     assert ends["bug"][1][1]["what"].endswith("RuntimeError: two lines")
