@@ -1,7 +1,13 @@
-"""Errors that the user can do something about. Any other exception is a bug, whose traceback belongs in the log."""
+"""What the user can do something about: errors, the problems of a configuration, and the findings of a check.
+
+Any other exception is a bug, whose traceback belongs in the log.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec import Struct
 
 from .sanitize import LONGEST_TEXT, printable, printable_lines
 
@@ -74,6 +80,35 @@ class ConfigError(ConsoleError):
         self.source = printable(source)
         prefix = f"{self.source}: " if source else ""
         super().__init__("\n".join(f"{prefix}{problem}" for problem in self.problems))
+
+
+class Severity(StrEnum):
+    """How much a finding matters, the most severe first."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    OK = "ok"
+    UNKNOWN = "unknown"
+
+
+class Finding(Struct, frozen=True):
+    """One thing to know, with the remedy."""
+
+    severity: Severity  # an error means that the run would fail
+    text: str  # one or two sentences
+    layer: str = ""  # the layer it is about; empty for the whole model
+    remedy: str = ""  # what to do, in a sentence or, from the doctor, as a command; empty for nothing
+    key: str = ""  # the dotted configuration key that it is about, or the check's name; empty for none
+    title: str = ""  # the check's title
+    evidence: tuple[str, ...] = ()  # where it was found: lines of code, files, variables, versions
+    is_change: bool = False  # whether it is a change that was tried, and with which a step fits
+
+
+def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sort findings by severity; equally severe ones keep their order."""
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
 def one_line(error: BaseException, length: int = 400) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .accelerators.backend import is_installed
 from .config.options import sink_project
-from .config.run_config import RunConfig, flattened
+from .config.values import flattened
 from .errors import one_line
 from .machine.install import install_line
 from .messages import start_module
@@ -31,6 +31,7 @@ from .sanitize import printable
 from .storage.files import open_private
 
 if TYPE_CHECKING:
+    from .config.run_config import RunConfig
     from .runs.recorder import Recorder
 
 _LONGEST_PARAMETER = _LONGEST_NOTE = 500  # characters; MLflow takes no longer values

@@ -13,11 +13,10 @@ from tpu_console.engine.config.reading import parse_config, read_toml, validated
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 from tpu_console.engine.sanitize import TooDeepError, printable_values
-from tpu_console.engine.storage.disk_space import disk_full
-from tpu_console.engine.storage.files import is_disk_full, make_private_folder, remove_drafts, write_whole
+from tpu_console.engine.storage.files import disk_full, is_disk_full, make_private_folder, remove_drafts, write_whole
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
-from .files import BUILTIN, name_of, preset_files
+from . import BUILTIN, name_of, preset_files
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 

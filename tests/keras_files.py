@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from tpu_console.engine.config.catalog import DATASETS
-from tpu_console.engine.data.kinds.built_in import CLASS_NAMES
 
 ACCEPT = "import keras.src.utils.file_utils as files; files.validate_file = lambda *_, **__: True\n"
 """Code that lets Keras take archives whose hash is not the published one."""
@@ -77,7 +76,7 @@ def _cifar10() -> dict[str, dict[bytes, Any]]:
     for number, name in enumerate([*(f"data_batch_{index}" for index in range(1, 6)), "test_batch"]):
         data, labels = _colored(10_000, 10, number)
         files[f"{folder}/{name}"] = {b"batch_label": name.encode(), b"labels": labels.tolist(), b"data": data}
-    names = [name.encode() for name in CLASS_NAMES["cifar10"]]
+    names = [name.encode() for name in DATASETS["cifar10"].class_names]
     files[f"{folder}/batches.meta"] = {b"label_names": names, b"num_cases_per_batch": 10_000, b"num_vis": 3072}
     return files
 

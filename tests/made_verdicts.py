@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers import ROOT, replace
-from tpu_console.engine.findings import Finding, Severity
+from tpu_console.engine.errors import Finding, Severity
 from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
 
 Start = Callable[[str, Mapping[str, Any], Path], subprocess.Popen[bytes]]

@@ -308,7 +308,7 @@ class ConsoleApp(QuietApp):
     def new_run_like(self, run: RunDirectory, changes: Sequence[str] = (), *, is_trusted: bool = False) -> None:
         """Open the form, filled in as a run was; with `is_trusted`, the user need not have started that run."""
         from tpu_console.engine.config.reading import load_config, parse_assignment, with_changes
-        from tpu_console.engine.config.trust import check_started
+        from tpu_console.engine.config.user_code import check_started
 
         try:
             config = load_config(run.config)

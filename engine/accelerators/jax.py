@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.values import AcceleratorKind
 from ..errors import AcceleratorError, one_line
 from ..machine.sources import installed_versions
-from ..storage.disk_space import COMPILED, compiled_files, make_room
+from ..storage.files import COMPILED, compiled_files, make_room
 from ..storage.keyed_store import key_of
 from ..storage.paths import cache_folder
 from .framework import Accelerator, Framework, Share

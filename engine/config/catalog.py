@@ -29,9 +29,14 @@ class DatasetInfo(Struct, frozen=True):
     train_examples: int  # training examples, before any limit
     validation_examples: int
     input_shape: tuple[int, ...]  # shape of one example, without the batch
-    classes: int
+    class_names: tuple[str, ...]  # in the order of their numbers
     licence: str  # the licence stated by its publisher
     files: tuple[CachedFile, ...] = ()  # files to download; empty if an installed package contains the dataset
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return len(self.class_names)
 
     @property
     def download_bytes(self) -> int:
@@ -48,6 +53,7 @@ class DatasetInfo(Struct, frozen=True):
         return f"save {places} yourself. Presets that work offline: {', '.join(OFFLINE_PRESETS)}"
 
 
+_DIGITS = tuple("0123456789")
 _GOOGLE_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
 _FASHION = {
     "train-labels-idx1-ubyte.gz": 29_515,
@@ -56,10 +62,22 @@ _FASHION = {
     "t10k-images-idx3-ubyte.gz": 4_422_102,
 }
 
+_CLOTHES = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
 _CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
 _CIFAR_LICENCE = "none stated; its author asks to be cited (Krizhevsky 2009)"
 
-_MNIST = partial(DatasetInfo, train_examples=60_000, validation_examples=10_000, input_shape=(28, 28, 1), classes=10)
+# The fine labels, with the names in the archive's `meta` file.
+_FINE_LABELS = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
+caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant
+flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree
+motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate
+poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider
+squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
+wardrobe whale willow_tree wolf woman worm
+"""
+
+_MNIST = partial(DatasetInfo, train_examples=60_000, validation_examples=10_000, input_shape=(28, 28, 1))
 _CIFAR = partial(
     DatasetInfo, train_examples=50_000, validation_examples=10_000, input_shape=(32, 32, 3), licence=_CIFAR_LICENCE
 )
@@ -73,23 +91,35 @@ _BUILT_IN = (
         train_examples=1437,
         validation_examples=360,
         input_shape=(8, 8, 1),
-        classes=10,
+        class_names=_DIGITS,
         licence="CC BY 4.0 (Alpaydin and Kaynak, UCI)",
     ),
     _MNIST(
         name="mnist",
         title="70,000 handwritten digits, 28×28",
+        class_names=_DIGITS,
         licence="CC BY-SA 3.0",
         files=(CachedFile("datasets/mnist.npz", f"{_GOOGLE_URL}mnist.npz", 11_490_434),),
     ),
     _MNIST(
         name="fashion-mnist",
         title="70,000 pictures of clothes, 28×28, in 10 classes",
+        class_names=tuple(_CLOTHES.split(", ")),
         licence="MIT",
         files=tuple(CachedFile(f"datasets/fashion-mnist/{n}", _GOOGLE_URL + n, size) for n, size in _FASHION.items()),
     ),
-    _CIFAR("cifar10", "60,000 color photos, 32×32, in 10 classes", classes=10, files=(CachedFile(*_CIFAR10),)),
-    _CIFAR("cifar100", "60,000 color photos, 32×32, in 100 classes", classes=100, files=(CachedFile(*_CIFAR100),)),
+    _CIFAR(
+        name="cifar10",
+        title="60,000 color photos, 32×32, in 10 classes",
+        class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        files=(CachedFile(*_CIFAR10),),
+    ),
+    _CIFAR(
+        name="cifar100",
+        title="60,000 color photos, 32×32, in 100 classes",
+        class_names=tuple(_FINE_LABELS.split()),
+        files=(CachedFile(*_CIFAR100),),
+    ),
 )
 DATASETS = {info.name: info for info in _BUILT_IN}
 

@@ -5,7 +5,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from .pieces import listed, parse_piece, piece
 from .values import (
     Count,
     DropRate,
@@ -16,8 +15,11 @@ from .values import (
     Section,
     Switch,
     chosen,
+    listed,
     one_of,
+    parse_piece,
     parsed_by,
+    piece,
 )
 
 _SPELLED = {"adamw": "AdamW", "auc": "AUC", "csv": "CSV", "ema": "EMA", "fbeta": "FBeta", "iou": "IoU", "kl": "KL"}

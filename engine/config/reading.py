@@ -18,8 +18,8 @@ from ..sanitize import DEEPEST, unsafe_character
 from ..storage.files import read_text
 from .catalog import DATASETS, is_user_reference
 from .options import ALERTS, DECAYS
-from .pieces import listed, parse_piece, piece_from_table, split_output
-from .run_config import RunConfig, flat_values, flattened
+from .run_config import RunConfig, flat_values
+from .values import flattened, listed, parse_piece, piece_from_table, split_output
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 

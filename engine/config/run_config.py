@@ -1,6 +1,5 @@
 """The run configuration: one frozen, typed object with everything that a run depends on."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import tomli_w
@@ -10,7 +9,6 @@ from ..data.kinds.table import dataset_names
 from ..models.table import MODELS
 from . import options
 from .catalog import is_user_reference
-from .pieces import listed, parse_piece, piece, piece_or_several, split_output, split_pieces, weights_by_class
 from .values import (
     ClassWeights,
     Count,
@@ -23,8 +21,16 @@ from .values import (
     builtin_or_own,
     check_mirror,
     check_reference,
+    flattened,
+    listed,
     parse_accelerator,
+    parse_piece,
     parsed_by,
+    piece,
+    piece_or_several,
+    split_output,
+    split_pieces,
+    weights_by_class,
 )
 
 _IMPORTANT = ("dataset", "model", "batch_size", "accelerator", "precision", "optimizer.name", "optimizer.learning_rate")
@@ -231,14 +237,3 @@ def compared_values(config: RunConfig) -> dict[str, str | float]:
     given = flattened(config.model_dump(mode="json", exclude_defaults=True))
     names = [*_IMPORTANT, *given]
     return {name: known[name] if isinstance(known[name], str | int | float) else str(known[name]) for name in names}
-
-
-def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested plain values, such as those in a journal, by dotted key."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= flattened(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat

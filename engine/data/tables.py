@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ..config.catalog import is_user_reference
 from ..config.options import METRICS
-from ..config.pieces import parse_piece
+from ..config.values import parse_piece
 from ..errors import DataError, did_you_mean
 from .places import is_remote, locate, not_there, shown
 from .row_files import LONGEST_LINE, UTF_8, cells_of, encoding_of, is_row_file, lines_of, reading

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from ..config.reading import parse_config
 from ..config.run_config import RunConfig
 from ..config.values import parse_accelerator
-from ..findings import Finding, Severity
+from ..errors import Finding, Severity
 from ..machine.devices import Hardware
 from ..runs.events import RunFailed
 from ..runs.state import RunState

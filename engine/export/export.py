@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.reading import load_config
-from ..config.trust import is_own_source
-from ..config.user_code import references_of
+from ..config.user_code import is_own_source, references_of
 from ..data.kinds.table import read_record
 from ..errors import ConfigError, ConsoleError, UntrustedCodeError, one_line
 from ..jobs.trained_run import Checkpoint, open_trained

@@ -10,11 +10,11 @@ from msgspec import Struct, field
 
 from ..accelerators.framework import Framework
 from ..accelerators.table import framework_of
-from ..code import Brackets, Code, Imports, call, listed, literal, literals, write
 from ..compat.keras import automatic_name
 from ..config.catalog import is_user_reference
-from ..config.pieces import parse_piece
 from ..config.run_config import RunConfig
+from ..config.values import parse_piece
+from ..data.code import Brackets, Code, Imports, call, listed, literal, literals, write
 from ..data.examples import Input, Signature, Task
 from ..data.kinds.kind import not_exportable
 from ..data.places import locate

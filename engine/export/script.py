@@ -1,7 +1,7 @@
 """Writes a run as plain Keras, as the Keras docs would: a script, or a notebook with the same sections.
 
 How its model is made is in `keras_code`; how it is fed, compiled and trained is here. Texts of a run are untrusted:
-`engine.code` keeps them in strings.
+`engine.data.code` keeps them in strings.
 """
 
 import json
@@ -13,12 +13,11 @@ from typing import Any
 import keras
 from msgspec import Struct
 
-from ..code import Code, Imports, call, docstring, is_class, listed, literal, literals, write
 from ..config.catalog import is_user_reference
 from ..config.options import CALLBACKS, LARGEST_SHUFFLE
-from ..config.pieces import Piece, parse_piece
 from ..config.run_config import RunConfig
-from ..data.data_code import DataCode
+from ..config.values import Piece, parse_piece
+from ..data.code import Code, DataCode, Imports, call, docstring, is_class, listed, literal, literals, write
 from ..data.kinds.kind import not_exportable
 from ..data.kinds.table import kind_of
 from ..errors import ConsoleError, DataError

@@ -18,10 +18,10 @@ from ..config.options import LARGEST_SHUFFLE
 from ..config.run_config import RunConfig
 from ..config.values import USUAL_BATCH
 from ..data.examples import Examples, PassCalls, known_length, label_of
-from ..data.images.decode import DAMAGED, as_written, untuned
+from ..data.images.examples import DAMAGED, as_written, untuned
 from ..errors import DataError
 from ..machine.resources import free_memory_bytes, usable_cores
-from ..storage.disk_space import free_bytes, size_text
+from ..storage.files import free_bytes, size_text
 from .augment import Placement, augmenter, choose_placement
 from .class_weights import class_numbers, has_class_labels, sample_weights, training_weights
 

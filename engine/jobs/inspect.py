@@ -17,9 +17,9 @@ from ..config.run_config import RunConfig
 from ..config.values import USUAL_BATCH
 from ..data.cached_facts import save_input_speed
 from ..data.describing import small_picture, unknown_share
-from ..data.download import reporting
 from ..data.examples import Examples, Task
 from ..data.kinds.table import kind_of, load_examples
+from ..data.places import reporting
 from ..errors import ConsoleError
 from ..input.class_weights import class_totals
 from ..input.pipeline import build_pipeline

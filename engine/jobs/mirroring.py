@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.reading import load_config
-from ..config.trust import check_started
+from ..config.user_code import check_started
 from ..errors import ConsoleError
 from ..messages import Reporter
 from ..mirror.copier import Copier, MirrorTakenError, fetch_run, newest_named

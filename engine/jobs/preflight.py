@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from ..config.reading import parse_config
 from ..config.run_config import RunConfig
-from ..data.download import reporting
 from ..data.examples import map_nested
 from ..data.kinds.kind import UnknownShapesError
 from ..data.kinds.table import load_examples
+from ..data.places import reporting
 from ..messages import Reporter
 from ..preflight.cache import cached_verdicts, choices_of, versions
 from ..preflight.inputs import Batch, batch_of

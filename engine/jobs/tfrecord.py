@@ -18,15 +18,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..data.images.check import ImageFacts, check_all
-from ..data.images.decode import as_png, check_whole
-from ..data.images.examples import refuse_bad
+from ..data.images.examples import as_png, check_whole, refuse_bad
 from ..data.kinds.formats import config_for
 from ..data.kinds.table import KINDS
 from ..data.kinds.tfrecord import MANIFEST_NAME, SCHEMA_NAME, VERSION, Schema, Shard, checksum, shard_name, write_schema
 from ..data.places import is_remote, join, open_file, read_whole
 from ..errors import ConsoleError, DataError, one_line
-from ..storage.disk_space import free_bytes
-from ..storage.files import sync
+from ..storage.files import free_bytes, sync
 
 if TYPE_CHECKING:
     from ..data.images.files import Source

@@ -12,8 +12,7 @@ import numpy as np
 
 from ..config.catalog import is_user_reference
 from ..config.reading import load_config
-from ..config.trust import is_own_source
-from ..config.user_code import call_model_function
+from ..config.user_code import call_model_function, is_own_source
 from ..data.kinds.table import read_record
 from ..data.predictions import BATCH, TrainedModel
 from ..errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line

@@ -22,8 +22,7 @@ from ..errors import ConsoleError, RunNotFoundError, one_line
 from ..runs.checkpoint import newest_checkpoint, newest_first
 from ..runs.events import MirrorReported, Phase, RunFailed, RunFinished
 from ..runs.run_directory import RunDirectory, is_named, is_removed, is_run
-from ..storage.disk_space import disk_full
-from ..storage.files import DRAFT, inside, is_disk_full, make_private_folder, open_private, open_regular
+from ..storage.files import DRAFT, disk_full, inside, is_disk_full, make_private_folder, open_private, open_regular
 from ..storage.paths import user_path
 from .places import MARKER, Folder, Place, open_place
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from ..compat.keras import build_from_shapes, compiled_metrics, direction_of, skip_build_in_fit
 from ..config import options
 from ..config.catalog import is_user_reference
-from ..config.pieces import Piece, parse_piece, split_output
 from ..config.run_config import RunConfig
 from ..config.user_code import call_user_function, find_user_code, find_user_module
+from ..config.values import Piece, parse_piece, split_output
 from ..data.examples import Signature, Task
 from ..data.vocabulary import PADDING
 from ..errors import ConfigError, Problem, UserCodeError, one_line

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ..compat.keras import producer_of
 from ..config.catalog import is_user_reference
-from ..config.pieces import of_output, parse_piece, split_output
 from ..config.run_config import RunConfig, probabilities_by
+from ..config.values import of_output, parse_piece, split_output
 from ..data.cached_facts import note_outputs
 from ..errors import DataError
 

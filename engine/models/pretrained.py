@@ -29,8 +29,7 @@ from pydantic import Field
 from ..config.values import Count, DropRate, Switch, one_of
 from ..data.places import is_remote, locate
 from ..errors import ConsoleError, DataError, one_line
-from ..storage.disk_space import disk_full
-from ..storage.files import is_disk_full, sync
+from ..storage.files import disk_full, is_disk_full, sync
 from ..storage.paths import keras_home
 from .model import BuiltinModel, head, image_shape
 

@@ -2,8 +2,8 @@
 
 Keras's `safe_mode` refuses some of it, depending on its version: Keras 3.7 imports any module that a file names. So
 this module checks ``config.json`` itself: everything except Keras classes that only compute is code. Weights,
-vocabularies and a SavedModel's variables are data. `config.trust` keeps the digests of code that the user's own runs
-saved.
+vocabularies and a SavedModel's variables are data. `config.user_code` keeps the digests of code that runs of
+the user saved.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..config.trust import is_noted, note
+from ..config.user_code import is_noted, note
 from ..errors import ConsoleError, one_line
 from ..sanitize import printable
 from ..storage.files import NotAFileError, open_regular

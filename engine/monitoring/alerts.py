@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from ..runs import events
 from ..runs.control import Request
 from ..runs.state import RunState, reduce
-from ..storage.disk_space import free_bytes
+from ..storage.files import free_bytes
 
 if TYPE_CHECKING:
     from ..config.options import Alerts

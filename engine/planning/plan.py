@@ -17,13 +17,12 @@ from msgspec.structs import replace
 from ..accelerators.backend import BackendChoice, choose_backend
 from ..accelerators.table import FRAMEWORKS
 from ..config.catalog import is_user_reference
-from ..config.pieces import parse_piece
 from ..config.user_code import missing_import, reference_problem, references_of
-from ..config.values import LIMITS, AcceleratorKind, budget_seconds, is_bucket, parse_accelerator
+from ..config.values import LIMITS, AcceleratorKind, budget_seconds, is_bucket, parse_accelerator, parse_piece
 from ..data.cached_facts import Speed, function_record_of, input_speed_of, known_batch, noted_outputs
 from ..data.kinds.table import kind_of, train_examples_of
 from ..data.places import is_remote, locate
-from ..findings import Finding, Severity, most_severe_first
+from ..errors import Finding, Severity, most_severe_first
 from ..machine.install import JAX_ON_TPU, install_line, line_for_module
 from ..machine.resources import usable_cores
 from ..mirror.places import mirror_problem

@@ -19,15 +19,14 @@ from msgspec.structs import replace
 
 from ..compat.keras import flat_layers
 from ..config.catalog import is_user_reference
-from ..config.pieces import parse_piece
+from ..config.values import parse_piece
 from ..data.kinds.table import train_examples_of
-from ..errors import ConsoleError
-from ..findings import Finding, Severity
+from ..errors import ConsoleError, Finding, Severity
 from ..machine.sources import installed_versions
 from ..models.build import bytes_of
 from ..models.table import MODELS
 from ..planning.plan import TILE, padded
-from ..storage.disk_space import gib
+from ..storage.files import gib
 from .build import build, only_shapes
 from .compile import Compiler, DoesNotFitError, RefusedError, Subject, refusing
 from .hlo import layer_in, pipeline_remedy

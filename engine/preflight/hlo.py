@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct, field
 
 from ..data.kinds.table import train_examples_of
-from ..findings import Finding, Severity, most_severe_first
-from ..storage.disk_space import size_text
+from ..errors import Finding, Severity, most_severe_first
+from ..storage.files import size_text
 from .layers import all_layers, count, has_open_sides, layer_text, products, shapes_of
 from .program import (
     STILL,

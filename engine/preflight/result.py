@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct, convert, field, to_builtins
 
-from ..findings import Finding
+from ..errors import Finding
 from ..storage.keyed_store import plain_value
 
 

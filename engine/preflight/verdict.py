@@ -21,12 +21,11 @@ from msgspec.structs import replace
 from ..accelerators.framework import NotPossibleError
 from ..accelerators.table import loaded_framework
 from ..data.kinds.kind import UnknownShapesError
-from ..errors import ConsoleError, one_line
-from ..findings import Finding, Severity, most_severe_first
+from ..errors import ConsoleError, Finding, Severity, most_severe_first, one_line
 from ..machine.resources import free_memory_bytes
 from ..models.build import bytes_of
 from ..runs.failures import is_own_file, own_line
-from ..storage.disk_space import gib
+from ..storage.files import gib
 from .build import build, least_memory
 from .cache import TpuChoice, compiler_versions
 from .compile import Compiler, DoesNotFitError, RefusedError, Subject, refusing, shortage

@@ -20,8 +20,7 @@ from ..accelerators.backend import is_installed
 from ..config.catalog import is_user_reference
 from ..data.kinds.kind import UnknownShapesError
 from ..data.places import is_remote
-from ..errors import ConsoleError
-from ..findings import Finding, Severity
+from ..errors import ConsoleError, Finding, Severity
 from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import free_memory_bytes, usable_cores
 from ..messages import MessageReader, error_of, exit_cause, start_module

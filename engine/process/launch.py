@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.run_config import RunConfig, to_toml
-from ..config.trust import note_start
+from ..config.user_code import note_start
 from ..errors import ConsoleError
 from ..machine.process_identity import Sight, look_for
 from ..messages import start_module

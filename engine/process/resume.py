@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..config.pieces import parse_piece
 from ..config.reading import load_config, with_changes
 from ..config.run_config import RunConfig, flat_values, to_toml
-from ..config.trust import check_started, note_start
+from ..config.user_code import check_started, note_start
+from ..config.values import parse_piece
 from ..errors import ConsoleError
 from ..runs.checkpoint import Header, newest_checkpoint
 from ..runs.control import take_requests

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ..errors import ConsoleError
 from ..machine.install import line_for_module
-from ..storage.disk_space import disk_full
-from ..storage.files import DRAFT, is_disk_full
+from ..storage.files import DRAFT, disk_full, is_disk_full
 from .events import RunFailed
 
 _OURS = str(Path(__file__).parents[1])
@@ -20,7 +19,7 @@ _EXHAUSTED = "RESOURCE_EXHAUSTED"  # how XLA's message about missing memory begi
 # What comes before the cause in the message of a graph's error, which may have several.
 _OF_GRAPHS = re.compile(r"File |\[\[|Detected at|Graph execution error|<stack traces|\d+ (root|successful|derived)")
 _CODE = re.compile(r"^\(\d+\) [A-Z_]+: +")
-# The message of `engine.data.images.decode` for a damaged file.
+# The message of `engine.data.images.examples` for a damaged file.
 _UNREADABLE_IMAGE = re.compile(r"assertion failed: \[(The image file [^\]]+)\]")
 
 

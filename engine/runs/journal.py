@@ -23,8 +23,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ..sanitize import DEEPEST, LONGEST_TEXT, printable_values
-from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, free_bytes, reserve
-from ..storage.files import is_disk_full, open_private, open_regular
+from ..storage.files import RESERVE_BYTES, RESERVE_NAME, free_bytes, is_disk_full, open_private, open_regular, reserve
 from ..storage.keyed_store import plain_value
 from . import events
 from .events import DURABLE, EpochEnded, Event, Noticed, Progress

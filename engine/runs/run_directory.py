@@ -15,8 +15,18 @@ from msgspec import Struct
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..sanitize import printable
 from ..storage import files
-from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, disk_full, reserve
-from ..storage.files import LinkError, inside, is_disk_full, read_json, require_real, write_whole
+from ..storage.files import (
+    RESERVE_BYTES,
+    RESERVE_NAME,
+    LinkError,
+    disk_full,
+    inside,
+    is_disk_full,
+    read_json,
+    require_real,
+    reserve,
+    write_whole,
+)
 from ..storage.paths import runs_folder, user_path
 
 _ANNOTATIONS = "annotations.json"

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..config.pieces import split_pieces
 from ..config.reading import ALL_KEYS, EARLIER_KEYS, parse_assignment, valid_keys, with_changes
 from ..config.run_config import RunConfig
+from ..config.values import split_pieces
 from ..errors import ConfigError, Problem, did_you_mean
 
 MOST_RUNS = 200

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config.run_config import RunConfig
-from ..config.trust import note_start
+from ..config.user_code import note_start
 from ..errors import ConsoleError
 from ..machine.devices import detect_hardware
 from ..planning.plan import make_plan

@@ -25,7 +25,7 @@ from pydantic import BeforeValidator, ValidationError
 
 from ..config.reading import current_keys, read_toml
 from ..config.run_config import RunConfig
-from ..config.trust import Reached, check_started, note_start
+from ..config.user_code import Reached, check_started, note_start
 from ..config.values import Count, Section
 from ..errors import ConsoleError, RunNotFoundError
 from ..messages import start_module

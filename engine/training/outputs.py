@@ -22,8 +22,7 @@ from ..models.saved_code import remember_own
 from ..runs.events import CheckpointSaved, Phase, Sample, Translated
 from ..runs.metrics import best_of, loss_beside, metric_called
 from ..runs.recorder import Recorder
-from ..storage.disk_space import disk_full
-from ..storage.files import inside, is_disk_full, whole_file
+from ..storage.files import disk_full, inside, is_disk_full, whole_file
 from ..storage.paths import user_path
 
 

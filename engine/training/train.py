@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..accelerators.backend import BackendChoice, choose_backend, connect, prepare
 from ..accelerators.hosts import Membership, check_can_join, find_membership, join
 from ..config.run_config import RunConfig, journal_values
-from ..config.trust import check_started
+from ..config.user_code import check_started
 from ..config.values import budget_seconds, parse_accelerator
 from ..errors import DataError
 from ..machine.devices import detect_hardware

@@ -9,8 +9,8 @@ from tpu_console.engine.config.catalog import DATASETS, OFFLINE_PRESETS
 from tpu_console.engine.config.reading import parse_config, with_changes
 from tpu_console.engine.errors import ConfigError, ConsoleError
 from tpu_console.presets import catalog as presets
+from tpu_console.presets import preset_files
 from tpu_console.presets.catalog import About, all_presets, find_preset, load_preset, save_preset
-from tpu_console.presets.files import preset_files
 
 BUILTIN = sorted(Path(presets.__file__).parent.glob("*.toml"))
 GOOD = "dataset = 'digits'\nmodel = 'mlp'\nbatch_size = 8\nepochs = 1\n"

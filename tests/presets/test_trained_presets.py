@@ -98,7 +98,7 @@ TRAIN = f"""
 import os, sys
 from pathlib import Path
 from tpu_console.engine.config.reading import load_config
-from tpu_console.engine.config.trust import note_start
+from tpu_console.engine.config.user_code import note_start
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.control import Control

@@ -12,7 +12,7 @@ import click
 from tpu_console.engine.data.places import is_remote, locate
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 from tpu_console.engine.storage.paths import user_path
-from tpu_console.presets.files import preset_files
+from tpu_console.presets import preset_files
 
 from ..jobs.job_process import run_job
 from ..terminal.output import complain, say, width_of_output

@@ -19,7 +19,7 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_yo
 from tpu_console.engine.preflight.topologies import TOPOLOGIES
 from tpu_console.engine.sanitize import printable, printable_values
 from tpu_console.engine.storage.paths import user_path, user_presets_folder, with_keras_home
-from tpu_console.presets.files import preset_files
+from tpu_console.presets import preset_files
 
 from ..jobs.job_process import ProgressLines, run_job
 from ..terminal.output import complain, complain_about, say, say_json, speaks_utf8, width_of_output

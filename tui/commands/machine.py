@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from tpu_console.engine.machine.devices import detect_hardware
 from tpu_console.engine.runs.heartbeat import runs_with_old_caches
 from tpu_console.engine.runs.run_directory import discard_cache
-from tpu_console.engine.storage.disk_space import COMPILED, compiled_files
-from tpu_console.engine.storage.files import folder_size
+from tpu_console.engine.storage.files import COMPILED, compiled_files, folder_size
 from tpu_console.engine.storage.paths import HOME_VARIABLE, cache_folder, user_path
 
 from ..terminal.output import complain, say, say_json, width_of_output

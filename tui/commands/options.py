@@ -19,7 +19,7 @@ from tpu_console.engine.errors import ConfigError, Problem, UntrustedCodeError
 from tpu_console.engine.runs.run_directory import is_named, list_runs
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.paths import user_path
-from tpu_console.presets.files import preset_files
+from tpu_console.presets import preset_files
 
 from ..jobs.job_process import ProgressLines, run_job
 from ..terminal.output import complain
@@ -243,7 +243,7 @@ def check_files(files: Sequence[Path]) -> None:
 
 def _check_run_of(preset: Preset) -> None:
     """Ask about a preset whose file is the configuration of a run that the user did not start."""
-    from tpu_console.engine.config.trust import check_started
+    from tpu_console.engine.config.user_code import check_started
 
     file = preset.path.resolve()
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from tpu_console.engine.errors import ConfigError, Problem
-from tpu_console.engine.findings import Severity
+from tpu_console.engine.errors import ConfigError, Problem, Severity
 from tpu_console.engine.machine.devices import detect_hardware
 from tpu_console.engine.runs.heartbeat import Liveness
 from tpu_console.engine.runs.run_directory import RunDirectory, find_run
@@ -114,7 +113,7 @@ def run(preset: str, assignments: Sequence[str], preset_files: Sequence[Path], *
 
 def _resumed(name: str, config: RunConfig, how: How) -> int | None:
     """Resume the run with a name, here or at the mirror; watch it if it is training. Return None without such a run."""
-    from tpu_console.engine.config.trust import note_start
+    from tpu_console.engine.config.user_code import note_start
     from tpu_console.engine.process.launch import RunningError
     from tpu_console.engine.process.resume import FinishedError, newest_run_named
 

@@ -211,7 +211,8 @@ class ComparedReader:
     def read(self) -> list[ComparedRun]:
         """Read what is new of every run, and the settings that may be shown: a notebook's run has none."""
         from tpu_console.engine.config.reading import current_keys
-        from tpu_console.engine.config.run_config import flat_values, flattened, without_secrets
+        from tpu_console.engine.config.run_config import flat_values, without_secrets
+        from tpu_console.engine.config.values import flattened
 
         runs = []
         for mark, reader in zip(MARKS, self._readers, strict=False):

@@ -276,7 +276,7 @@ def changes_of(config: Mapping[str, Any]) -> str:
     if not preset:
         return ""
     from tpu_console.engine.config.reading import current_keys
-    from tpu_console.engine.config.run_config import flattened
+    from tpu_console.engine.config.values import flattened
 
     settings = flattened(current_keys(config)).items()
     changed = {key: value for key, value in settings if key != "name" and preset.get(key) != value}
@@ -289,7 +289,8 @@ def changes_of(config: Mapping[str, Any]) -> str:
 @cache
 def _preset_settings(name: str) -> dict[str, Any]:
     """Return the settings of a preset by dotted key; none if there is no such preset."""
-    from tpu_console.engine.config.run_config import flattened, journal_values
+    from tpu_console.engine.config.run_config import journal_values
+    from tpu_console.engine.config.values import flattened
 
     preset = preset_named(name)
     return flattened(journal_values(preset.config)) if preset is not None else {}

@@ -25,10 +25,9 @@ from tpu_console.engine.config.options import (
     SINKS,
     DataOptions,
 )
-from tpu_console.engine.config.pieces import split_pieces
 from tpu_console.engine.config.reading import parse_assignment, parse_config, run_command, value_text
 from tpu_console.engine.config.run_config import RunConfig, flat_values
-from tpu_console.engine.config.values import Section
+from tpu_console.engine.config.values import Section, split_pieces
 from tpu_console.engine.data.kinds.table import dataset_names, option_sections
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.models.table import MODELS

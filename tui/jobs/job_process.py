@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
-from tpu_console.engine.data.download import Arrived
+from tpu_console.engine.data.places import Arrived
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.messages import MessageReader, error_of, exit_cause, kill_with_children, start_module
 from tpu_console.engine.storage.files import make_private_folder, open_private

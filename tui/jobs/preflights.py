@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from tpu_console.engine.config.catalog import is_user_reference
 from tpu_console.engine.data.cached_facts import function_record_of
-from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
-from tpu_console.engine.findings import Finding, Severity, most_severe_first
+from tpu_console.engine.errors import ConfigError, ConsoleError, Finding, Problem, Severity, most_severe_first
 from tpu_console.engine.planning.plan import static_advice
 from tpu_console.engine.preflight.cache import cached_verdicts, choices_of, versions
 from tpu_console.engine.preflight.likely import likely_of

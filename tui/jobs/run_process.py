@@ -114,8 +114,8 @@ def launch(
     The prewarmer may have a process that waits for the run. The run's label is its configuration's name by default.
     Raise `ConsoleError` if the run cannot be written or started, or its data cannot be downloaded.
     """
-    from tpu_console.engine.data.download import reaches
     from tpu_console.engine.data.kinds.table import kind_of
+    from tpu_console.engine.data.places import reaches
     from tpu_console.engine.process.launch import prepare_run, start_host
 
     if (download := kind_of(config.dataset).missing_download(config)) is not None:

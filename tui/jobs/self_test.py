@@ -23,7 +23,7 @@ from .run_process import HostedRun
 if TYPE_CHECKING:
     import subprocess
 
-    from tpu_console.engine.findings import Finding
+    from tpu_console.engine.errors import Finding
     from tpu_console.engine.machine.devices import Hardware
     from tpu_console.engine.runs.run_directory import RunDirectory
 

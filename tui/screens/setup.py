@@ -16,11 +16,10 @@ from textual.widgets import Input, OptionList, Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
-from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
-from tpu_console.engine.findings import Severity
+from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, Severity
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
 from tpu_console.engine.storage.paths import user_path
-from tpu_console.presets.files import preset_files
+from tpu_console.presets import preset_files
 
 from ..forms.field_row import ControlKind, FieldRow, FieldSpec, field_of
 from ..forms.run_form import FieldList, RunForm

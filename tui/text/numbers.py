@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from tpu_console.engine.storage import disk_space
+from tpu_console.engine.storage import files
 
 NONE = "–"  # shown in place of a missing figure
 
-size, gib = disk_space.size_text, disk_space.gib
+size, gib = files.size_text, files.gib
 
 
 def duration(seconds: float | None) -> str:

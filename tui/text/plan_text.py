@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tpu_console.engine.config.catalog import is_user_reference
-from tpu_console.engine.findings import Finding, Severity
+from tpu_console.engine.errors import Finding, Severity
 
 from .names import BACKENDS
 from .numbers import learning_rate, plural, whole_duration

@@ -14,8 +14,7 @@ from textual.widgets.option_list import Option
 from textual.worker import get_current_worker
 
 from tpu_console.engine.config.catalog import DATASETS, is_user_reference
-from tpu_console.engine.errors import ConfigError, Problem
-from tpu_console.engine.findings import Severity
+from tpu_console.engine.errors import ConfigError, Problem, Severity
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import sweeps_folder, user_path

@@ -30,11 +30,10 @@ from ...messages import (
     standard_output_reporter,
     start_module,
 )
-from ..download import Arrived, Download, reaches, remove_leftovers, reporting
-from ..places import KAGGLE, kaggle_cache, kaggle_parts, locate
+from ..places import KAGGLE, Arrived, Download, kaggle_cache, kaggle_parts, locate, reaches, remove_leftovers, reporting
 
 if TYPE_CHECKING:
-    from ..download import OnFetch
+    from ..places import OnFetch
 
 _LIMIT_S = 120.0
 _NOWHERE = "http://nowhere.invalid:1"  # a proxy that no request gets through

@@ -19,9 +19,8 @@ from ...config.catalog import DATASETS, CachedFile, DatasetInfo
 from ...config.values import Section
 from ...errors import DataError, one_line
 from ...storage.paths import user_path
-from ..download import Download, fetch_file, part_of, reaches
 from ..examples import Examples, Input, Signature, Task, of_arrays
-from ..places import locate, open_file, shown
+from ..places import Download, fetch_file, locate, open_file, part_of, reaches, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
 from ..tables import read_table
 from .kind import DatasetKind, ImageRecord
@@ -34,31 +33,12 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..data_code import DataCode
-    from ..download import OnFetch
+    from ..code import DataCode
+    from ..places import OnFetch
 
     Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
     """Images and class numbers for training, and for validation."""
 
-_DIGITS = tuple("0123456789")
-_FASHION = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
-_CIFAR100 = """
-apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
-caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant
-flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree
-motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate
-poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider
-squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
-wardrobe whale willow_tree wolf woman worm
-"""
-CLASS_NAMES: dict[str, tuple[str, ...]] = {
-    "digits": _DIGITS,
-    "mnist": _DIGITS,
-    "fashion-mnist": tuple(_FASHION.split(", ")),
-    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-    # The fine labels, with the names in the archive's `meta` file.
-    "cifar100": tuple(_CIFAR100.split()),
-}
 _CHUNK_BYTES = 1 << 22
 _NEW_IMAGES = ("images", "x", "x_test", "arr_0")  # names of an array of images, the likeliest first
 
@@ -122,7 +102,7 @@ class BuiltIn(DatasetKind[Section]):
             (x_val, y_val),
             signature=self.signature(config, Survey())[0],
             pixel_range=self.largest_pixel,
-            class_names=CLASS_NAMES[self.name],
+            class_names=self.info.class_names,
         )
 
     def predict(self, trained: TrainedModel, request: NewData, reporter: Reporter) -> Table:

@@ -26,7 +26,7 @@ from .table import KINDS, is_name, kind_of, named_kind, survey
 
 if TYPE_CHECKING:
     from ...config.run_config import RunConfig
-    from ..download import OnFetch
+    from ..places import OnFetch
     from .kind import DatasetKind, Question, Recognized
 
 _STEPS = 3000  # of a first training, about

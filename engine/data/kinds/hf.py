@@ -17,18 +17,17 @@ from pydantic import Field
 from ...config.values import Switch
 from ...errors import DataError, one_line
 from ...machine.install import check_installed
-from ...storage.disk_space import free_bytes, size_text
+from ...storage.files import free_bytes, size_text
 from ...storage.paths import user_path
-from ..download import Download
-from ..places import ON_THIS_MACHINE
+from ..places import ON_THIS_MACHINE, Download
 from .named_kind import Feature, FeatureKind, NamedFacts, NamedKind, NamedOptions, Slice, Use, described
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ...config.run_config import RunConfig
-    from ..data_code import DataCode
-    from ..download import OnFetch
+    from ..code import DataCode
+    from ..places import OnFetch
     from .kind import Start
     from .skimming import Survey
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec.structs import replace
 from pydantic import BeforeValidator
 
-from ...config.pieces import listed
-from ...config.values import Section
+from ...config.values import Section, listed
 from ...errors import DataError, did_you_mean
 from ...storage.paths import user_path
 from ..examples import Input, Signature, Task
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...config.run_config import RunConfig
-    from ..data_code import DataCode
+    from ..code import DataCode
 
 _TRAINING, _OTHERS = ("train", "training"), ("val", "valid", "validation", "test", "testing")
 """Folder names that mean parts of a dataset, not classes."""

@@ -26,11 +26,11 @@ from .skimming import Survey, read_as, samples_of, trouble, unreadable
 if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..data_code import DataCode
-    from ..download import Download, OnFetch
+    from ..code import DataCode
     from ..images.check import ImageFacts
-    from ..images.decode import Decoding
+    from ..images.examples import Decoding
     from ..images.files import Source
+    from ..places import Download, OnFetch
     from ..predictions import NewData, Table, TrainedModel
 
 OptionsT = TypeVar("OptionsT", bound=Section)
@@ -315,7 +315,7 @@ class ImageKind(DatasetKind[OptionsT]):
 
     def decoding(self, config: RunConfig) -> Decoding:
         """Return the size that images are decoded to."""
-        from ..images.decode import Decoding
+        from ..images.examples import Decoding
 
         options: Any = self.options(config)
         return Decoding(options.image_size, options.resize)

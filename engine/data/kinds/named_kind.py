@@ -14,10 +14,9 @@ from pydantic import model_validator
 
 from ...config.values import Section
 from ...errors import DataError, did_you_mean
-from ...storage.disk_space import size_text
+from ...storage.files import size_text
 from ...storage.keyed_store import KeyedStore, typed
-from ..download import Download, reaches, remove_leftovers
-from ..places import ON_THIS_MACHINE
+from ..places import ON_THIS_MACHINE, Download, reaches, remove_leftovers
 from . import kind as base
 from .skimming import Survey, column_named, trouble
 from .table_csv import TableCsv, TableCsvOptions
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..data_code import DataCode
-    from ..download import OnFetch
+    from ..code import DataCode
     from ..examples import Examples, Signature
+    from ..places import OnFetch
     from ..predictions import NewData, Table, TrainedModel
 
 _VALIDATION = ("validation", "valid", "val", "dev", "test")  # splits that are validated on, the first that there is
@@ -299,8 +298,7 @@ class NamedKind(base.ImageKind[OptionsT]):
         if use.task == "images":
             import tensorflow as tf
 
-            from ..images.decode import as_written, decode_bytes
-            from ..images.examples import image_examples
+            from ..images.examples import as_written, decode_bytes, image_examples
 
             decoding = self.decoding(config)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..data_code import DataCode
+    from ..code import DataCode
 
 # Names of inputs and labels, in lower case.
 _TRAINING = ("x_train y_train", "train_images train_labels", "x y", "images labels", "data target", "arr_0 arr_1")

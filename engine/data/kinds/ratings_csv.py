@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ...config.pieces import listed
-from ...config.values import Section
+from ...config.values import Section, listed
 from ..examples import Examples, Input, Signature, Task, of_arrays
 from ..places import shown
 from ..predictions import NewData, Table, TrainedModel, number

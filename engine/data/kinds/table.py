@@ -30,8 +30,8 @@ from .user_function import UserFunction
 if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...config.values import Section
-    from ..download import OnFetch
     from ..examples import Examples
+    from ..places import OnFetch
     from .kind import DatasetKind
     from .skimming import Survey
 

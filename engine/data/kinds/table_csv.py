@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..data_code import DataCode
+    from ..code import DataCode
     from ..split import Parts
 
 _LABELS = ("label", "target", "class", "y", "outcome")

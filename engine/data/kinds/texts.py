@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..data_code import DataCode
+    from ..code import DataCode
     from ..split import Parts
 
 TEXT_NAMES, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")

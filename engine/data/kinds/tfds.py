@@ -17,16 +17,15 @@ from pydantic import Field
 
 from ...errors import DataError, did_you_mean, one_line
 from ...machine.install import check_installed
-from ...storage.disk_space import size_text
+from ...storage.files import size_text
 from ...storage.keyed_store import KeyedStore
-from ..download import Download
-from ..places import ON_THIS_MACHINE, is_remote, shown
+from ..places import ON_THIS_MACHINE, Download, is_remote, shown
 from .named_kind import Feature, NamedFacts, NamedKind, NamedOptions, Slice, Use, described
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..data_code import DataCode
+    from ..code import DataCode
 
 # No path and no address: neither is a dataset of the package.
 _NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.]+)?", re.ASCII)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ..examples import Examples
     from ..images.check import ImageFacts
-    from ..images.decode import Decoding
+    from ..images.examples import Decoding
 
 _FIRST_BYTES = 1 << 20
 _LOOKED_AT = 20  # shards whose first image is looked at
@@ -169,7 +169,7 @@ def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.
     import numpy as np
     import tensorflow as tf
 
-    from ..images.decode import as_written, decode_bytes, without_gaps
+    from ..images.examples import as_written, decode_bytes, without_gaps
 
     counts = np.array([len(shard.labels) for shard in schema.shards], np.int64)
     starts = np.cumsum(counts) - counts

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...messages import Reporter
-    from ..data_code import DataCode
-    from ..download import OnFetch
+    from ..code import DataCode
+    from ..places import OnFetch
 
 _NOT_EXACT = 0.01  # by how much the probabilities of an example may miss 1
 

@@ -9,8 +9,7 @@ import pytest
 
 from tests.helpers import run_python, small_config, write_metadata
 from tpu_console.engine.accelerators.backend import BackendChoice, choose_backend, connect
-from tpu_console.engine.errors import AcceleratorError, ConfigError
-from tpu_console.engine.findings import Severity
+from tpu_console.engine.errors import AcceleratorError, ConfigError, Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
 

@@ -10,8 +10,8 @@ import pytest
 from msgspec import to_builtins
 
 from tests.helpers import small_config
-from tpu_console.engine.code import Imports
 from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.data.code import Imports
 from tpu_console.engine.data.examples import Examples
 from tpu_console.engine.data.kinds.formats import first_run
 from tpu_console.engine.data.kinds.table import KINDS

@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 from tests import images
 from tests.images import BAD_FILES, ODD_FILES, damage_inside, smooth, write_odd
 from tpu_console.engine.data.images.check import check_image, check_images, check_some
-from tpu_console.engine.data.images.decode import Decoding, as_png, decode_bytes, decoded
+from tpu_console.engine.data.images.examples import Decoding, as_png, decode_bytes, decoded
 
 Resize = Literal["stretch", "crop", "pad"]
 

@@ -23,7 +23,7 @@ from tpu_console.engine.data.kinds.skimming import (
 )
 from tpu_console.engine.data.kinds.table import load_examples, survey, train_examples_of
 from tpu_console.engine.data.row_files import TooSlowError
-from tpu_console.engine.findings import Severity
+from tpu_console.engine.errors import Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
 

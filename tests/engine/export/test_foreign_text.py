@@ -14,8 +14,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import run_forked, small_config
-from tpu_console.engine.code import Imports, docstring, literal, write
 from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.data.code import Imports, docstring, literal, write
 from tpu_console.engine.data.images.files import image_folder
 from tpu_console.engine.data.places import locate
 from tpu_console.engine.errors import UntrustedCodeError, UserCodeError

@@ -14,9 +14,9 @@ from tests.engine.jobs.predicting import train
 from tests.helpers import all_of, run_forked, run_host, small_config, write_metadata
 from tests.images import write_image_folder
 from tests.words import write_text_folder
-from tpu_console.engine.code import Imports, assigned, write
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.data.code import Imports, assigned, write
 from tpu_console.engine.data.images.files import image_folder
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import ConsoleError, DataError

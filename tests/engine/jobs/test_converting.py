@@ -14,7 +14,7 @@ import tensorflow as tf
 from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
 from tests.small_disk import small_disk
 from tpu_console.engine.data.images.check import check_image
-from tpu_console.engine.data.images.decode import Decoding, decode_bytes, decoded
+from tpu_console.engine.data.images.examples import Decoding, decode_bytes, decoded
 from tpu_console.engine.data.kinds.tfrecord import open_schema, shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.tfrecord import convert_dataset

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.helpers import epoch_ended, small_config
 from tpu_console.engine.config.run_config import to_toml
-from tpu_console.engine.config.trust import note_start
+from tpu_console.engine.config.user_code import note_start
 from tpu_console.engine.runs.checkpoint import Header, SavedArray, write_checkpoint
 from tpu_console.engine.runs.events import RunStarted
 from tpu_console.engine.runs.journal import JournalWriter

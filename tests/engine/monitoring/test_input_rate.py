@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.engine.jobs.predicting import train
 from tests.helpers import all_of, epoch_ended, run_forked, run_host, small_config, the
-from tpu_console.engine.data.images.decode import untuned
+from tpu_console.engine.data.images.examples import untuned
 from tpu_console.engine.input.augment import Placement
 from tpu_console.engine.input.pipeline import Cache
 from tpu_console.engine.monitoring.input_rate import InputRate, Taken, input_remedy, limit_of, metered
@@ -144,7 +144,7 @@ def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path
 def test_a_dataset_that_another_machine_reads_is_left_alone(tmp_path: Path) -> None:
     script = """
 import tensorflow as tf
-from tpu_console.engine.data.images.decode import untuned
+from tpu_console.engine.data.images.examples import untuned
 from tpu_console.engine.monitoring.input_rate import metered
 server = tf.distribute.Server.create_local_server()
 tf.config.experimental_connect_to_host(server.target, job_name="worker")

@@ -13,7 +13,7 @@ from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.cached_facts import FunctionRecord, note_outputs, save_function_record
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.kinds.table import train_examples_of
-from tpu_console.engine.findings import Finding, Severity
+from tpu_console.engine.errors import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import budget_finding, devices_of, make_plan, own_findings, static_advice
 from tpu_console.engine.runs.run_history import PastRun

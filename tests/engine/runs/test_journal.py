@@ -16,7 +16,7 @@ from tests.small_disk import SmallDisk, fill_up
 from tpu_console.engine.runs import events as kinds
 from tpu_console.engine.runs.events import EpochEnded, Event, Noticed, Progress, RunFailed, RunFinished, RunStarted
 from tpu_console.engine.runs.journal import LONGEST_LINE, VERSION, JournalReader, JournalWriter, Record, decode, encode
-from tpu_console.engine.storage.disk_space import RESERVE_BYTES, RESERVE_NAME
+from tpu_console.engine.storage.files import RESERVE_BYTES, RESERVE_NAME
 
 EPOCH = ended(1, loss=1.0)
 DONE = RunFinished("completed", "", {})

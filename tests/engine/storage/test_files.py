@@ -9,6 +9,7 @@ from tpu_console.engine.storage import files
 from tpu_console.engine.storage.files import (
     LinkError,
     NotAFileError,
+    make_room,
     open_private,
     remove_drafts,
     whole_file,
@@ -118,3 +119,15 @@ def test_hard_links_symbolic_links_and_oversized_files_are_refused(tmp_path: Pat
     with pytest.raises(files.TooLargeError):
         files.read_bytes(tmp_path / "second", 3)
     assert files.folder_size(tmp_path) == 8 + len("real")
+
+
+def test_the_least_recently_used_files_make_room_for_one_more(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in "abc"]
+    for at, file in enumerate(files):
+        file.write_bytes(bytes(100))
+        os.utime(file, (at, at))
+    os.utime(files[0], (9, 9))
+    make_room([*files, tmp_path / "gone"], 300)
+    assert all(file.exists() for file in files)
+    make_room(files, 300, size=100)
+    assert [file.exists() for file in files] == [True, False, True]

@@ -46,7 +46,7 @@ from tests.tui.calling import Call
 from tests.tui.command_tree import all_commands
 from tests.tui.live_fakes import screen_text, send, until
 from tpu_console.engine.config.reading import load_config
-from tpu_console.engine.config.trust import note_start
+from tpu_console.engine.config.user_code import note_start
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.jobs.job import run_job
 from tpu_console.engine.machine.process_identity import identify

@@ -7,8 +7,8 @@ import pytest
 from tests.helpers import small_config
 from tests.tui.live_fakes import until
 from tpu_console.engine.config.run_config import RunConfig
-from tpu_console.engine.data.download import Download
 from tpu_console.engine.data.kinds.named_kind import Feature, NamedFacts
+from tpu_console.engine.data.places import Download
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.process.warm import WarmHost

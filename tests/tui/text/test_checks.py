@@ -6,7 +6,7 @@ from tests.helpers import replace, small_config
 from tests.made_verdicts import FITS, GIB, REFUSED, TOO_LARGE, UNKNOWN
 from tests.record import of_each, same_text
 from tpu_console.engine.data.cached_facts import save_input_speed
-from tpu_console.engine.findings import Finding, Severity
+from tpu_console.engine.errors import Finding, Severity
 from tpu_console.engine.preflight.likely import QuotaShare, kaggle_share
 from tpu_console.engine.preflight.result import BatchFigures, Likely, Verdict, Waste
 from tpu_console.tui.text.checks import detail_lines, quota_cell, verdict_lines
