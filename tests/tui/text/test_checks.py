@@ -1,4 +1,4 @@
-"""Verdicts in words; most of them are recorded in `tests/record/texts/verdicts.txt`."""
+"""Verdicts in words; most of them are recorded in `tests/record/texts/checks.txt`."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def texts(_folder: Path) -> str:
 
 
 def test_verdicts_are_written_as_recorded(tmp_path: Path) -> None:
-    same_text("verdicts.txt", texts(tmp_path))
+    same_text("checks.txt", texts(tmp_path))
 
 
 def test_every_line_fits_the_terminal() -> None:
