@@ -21,7 +21,7 @@ from tpu_console.engine.errors import ConsoleError
 
 from .compat import QuietApp, command_palette
 from .jobs.run_process import HostedRun, InProcessRun, Prewarmer, launch, launch_resumed
-from .screens.dialogs import Confirmation, ask_user, help_dialog, show_error
+from .screens.parts import Confirmation, ask_user, help_dialog, show_error
 from .terminal.display import DARK, LIGHT, AsciiOnly, keep_theme, kept_theme
 from .text.keys import MOVING, bind
 from .text.outcome import goes_on
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.folder import Sweep
 
-    from .charts.legend import Marker
+    from .charts.scene import Marker
     from .screens.compare import CompareScreen
     from .screens.live import LiveScreen
     from .screens.setup import SetupScreen

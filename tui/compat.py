@@ -28,7 +28,7 @@ def command_palette() -> CommandPalette:
     """Make Textual's palette, which ignores page keys until its list is shown, and a second answer.
 
     Private: `CommandPalette._action_command_list`. Moving by a page needs the lines of the list, and a hidden one has
-    none, which ends the app. For the second answer, see `tui.screens.dialogs.close`.
+    none, which ends the app. For the second answer, see `tui.screens.parts.close`.
     """
     palette = CommandPalette()
     move: Callable[[str], None] = palette._action_command_list  # noqa: SLF001

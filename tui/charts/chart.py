@@ -19,9 +19,8 @@ from textual.widget import Widget
 
 from ..text.numbers import plural
 from .curve import Axis, Curve, Extent, Mode, Series, Window, extent_of, snapped
-from .frame import Mark, MarkKind, framed, with_crosshair
-from .legend import ALARM, Entry, Legend, Marker, Pen, header_line, legends_of, pen_for, style_of, tone_of
-from .scene import DrawnCurve, Scene, View, build_scene
+from .frame import Entry, Legend, Mark, MarkKind, framed, header_line, legends_of, with_crosshair
+from .scene import ALARM, DrawnCurve, Marker, Pen, Scene, View, build_scene, pen_for, style_of, tone_of
 
 _HEADER_ROWS = 1
 _WHEEL = 1.25

@@ -1,24 +1,132 @@
-"""A scene as rows of text: glyphs, the labels on the left, the horizontal axis, and the marks of a run below it."""
+"""What stands around the curves: the line above with the legend, the axes with their labels, and the marks of a run."""
 
 import enum
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
+from typing import Self, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 from textual.strip import Strip
 
 from tpu_console.engine.monitoring.alerts import lasting_alerts
 from tpu_console.engine.runs.events import Steering
 from tpu_console.engine.runs.state import RunState
 
-from .curve import Place
-from .legend import style_of
-from .scene import Scene
+from ..text.numbers import clock
+from .curve import Axis, Curve, Place, Series, newest_at, sample_at
+from .scale import format_value
+from .scene import Pen, Scene, Tone, pen_for, style_of
+
+_DIM = Style(dim=True)
+_POINTED = Style(bold=True, underline=True)
+_SHORT = {"learning_rate": "lr", "accuracy": "acc"}
+
+
+class Entry(Struct, frozen=True):
+    """What the legend says of one curve."""
+
+    name: str  # the metric's name
+    pen: Pen  # how the curve is drawn
+    value: float | None  # at the cursor or newest, NaN included; None before the first one
+    best: float | None = None  # best value so far of a validation metric; None for others, and while there is none
+    best_epoch: float = 0.0  # the epoch in which it was measured
+    running: bool = False  # whether the value is the mean of the epoch so far
+    is_pointed: bool = False  # whether the pointer is on the curve
+
+    @classmethod
+    def of(cls, series: Series, pen: Pen, value: float | None) -> Self:
+        """Return what the legend says of a curve with a value."""
+        curve, at = series.curve, series.best
+        best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
+        return cls(curve.name, pen, value, best, epoch, curve.running)
+
+
+Legend: TypeAlias = Sequence[tuple[str, Style | str]]  # what stands beside a title, in pieces of one look
+# From the longest to the shortest: the digits of a value, what is said of the best one, what stands between two curves,
+# and whether the 0 before the decimal point is dropped, to keep the best epoch.
+_WORDINGS = (
+    (4, " ★ {best} ({epoch:g})", "  ", False),
+    (3, " ★ {best} ({epoch:g})", "  ", False),
+    (3, " ★({epoch:g})", "  ", False),
+    (3, " ★{epoch:g}", " ", True),
+    (3, "", " ", True),
+)
+
+
+def header_line(title: str, legends: Iterable[Legend], notes: Sequence[tuple[str, Style]], width: int) -> Text:
+    """The title, the longest of some legends that fits, and on the right the notes, most important first.
+
+    The last note is the first to go; the others go only once no legend is short enough.
+    """
+    *longer, shortest = legends
+    most = len(notes)
+    choices = itertools.product((*longer, shortest), (most, max(most - 1, 0)))
+    for legend, count in itertools.chain(choices, ((shortest, count) for count in range(most - 2, -1, -1))):
+        left = [(title, "bold"), ("  " if title and legend else "", ""), *legend]
+        right = "  ".join(note for note, _ in notes[:count])
+        if cell_len("".join(text for text, _ in left)) + (2 if right else 0) + cell_len(right) <= width:
+            break
+    line = Text.assemble(*left, no_wrap=True)
+    line.truncate(max(width - cell_len(right), 0), overflow="ellipsis", pad=True)
+    return line.append_text(Text("  ").join(Text(note, style) for note, style in notes[:count]))
+
+
+def legends_of(entries: Sequence[Entry], title: str) -> Iterator[Legend]:
+    """Yield the legend of all entries, in drawing order, in fewer and fewer words.
+
+    A curve of the chart's title is `train`, its validation curve `val`; the star is the best value, with its epoch.
+    """
+    for digits, best, gap, is_dense in _WORDINGS:
+        pieces: list[tuple[str, Style | str]] = []
+        for entry in entries:
+            bare = entry.name.removeprefix("val_")
+            name = entry.name if bare != title else "val" if bare != entry.name else "train"
+            value = format_value(entry.value, digits)
+            value = value.removeprefix("0") if is_dense and value.startswith("0.") else value
+            said = f"{name}{'~' if entry.running else ''} {value}".lstrip()
+            if entry.best is not None:
+                said += best.format(best=format_value(entry.best, digits), epoch=entry.best_epoch)
+            pieces += [(gap if pieces else "", ""), (entry.pen.glyph, style_of(entry.pen.color)), (" ", "")]
+            pieces.append((said, _POINTED if entry.is_pointed else ""))
+        yield pieces
+
+
+def reading_line(curves: Sequence[Curve], axis: Axis, x: float, width: int, tone: Tone) -> Text | None:
+    """Write the newest sample of every curve at or before `x`, and where it is; None if there are no samples.
+
+    The line has at most `width` columns: fewer words if that is too long, and then fewer curves. Values have the
+    colors of their curves.
+    """
+    if (ruler := newest_at(curves, axis, x)) is None:
+        return None
+    place = ruler.place(sample_at(ruler.along(axis), x))
+    for digits, words in ((4, "step {:,.0f} · epoch {:.4g} · {}"), (3, "step {:,.0f} ep {:.4g} {}")):
+        line, before = Text(words.format(place.step, place.epoch, clock(place.elapsed_s)), no_wrap=True), ""
+        is_whole = True
+        for curve in curves:
+            bare = curve.name.removeprefix("val_")
+            name = _SHORT.get(bare, bare) if digits == 3 or bare == "learning_rate" else bare
+            if curve.is_validation:
+                name = "val" if bare == before else f"val {name}"
+            # Both curves of a metric stand close together, and metrics apart.
+            name, before = f"{' ' if bare == before else '  '}{name}{'~' if curve.running else ''} ", bare
+            value = format_value(curve.at(axis, x), digits)
+            if not (is_whole := len(line) + len(name) + len(value) <= width):
+                break
+            color = pen_for(0, "braille", tone, is_validation=curve.is_validation).color
+            line.append(name, _DIM).append(value, style_of(color))
+        if is_whole and len(line) <= width:
+            break
+    line.truncate(width, overflow="ellipsis")
+    return line
+
 
 _FARTHEST = 8  # columns from a mark's place to where it stands if there is no room
 

@@ -98,9 +98,10 @@ def sweep(preset: str | None, assignments: Sequence[str], preset_files: Sequence
     comes back to it. --resume goes on: it trains what is missing, continues what was stopped, and tries again what
     failed.
     """
+    from tpu_console.engine.machine.devices import detect_hardware
     from tpu_console.engine.sweeps.folder import create_sweep, find_sweep, start_driver
 
-    from ..jobs.sweeps import plan_lines
+    from ..text.plan_text import sweep_plan_lines
 
     form, resumed, detach = (options.pop(name) for name in ("form", "resumed", "detach"))
     write = complain if form is not None else say
@@ -115,7 +116,7 @@ def sweep(preset: str | None, assignments: Sequence[str], preset_files: Sequence
             raise ConfigError([Problem("PRESET", "is missing; `tpu-console presets` lists them")])
         config = chosen_preset(preset, preset_files, assignments).config
         definition = _definition(config, parsed(assignments), options)
-        write(plan_lines(definition))
+        write(sweep_plan_lines(definition, detect_hardware()))
         chosen = create_sweep(definition)
     process = start_driver(chosen)
     write([labelled("sweep", chosen.name), labelled("watch", f"tpu-console runs sweeps {chosen.name}")])

@@ -40,15 +40,15 @@ from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
 from ..charts.curve import Axis, Curve, Extent, Series, extent_of
-from ..charts.legend import Entry, Pen, header_line, legends_of, pen_for
+from ..charts.frame import Entry, header_line, legends_of
 from ..charts.scale import x_scale, x_ticks, y_scale, y_ticks
-from ..charts.scene import DrawnCurve, View, build_scene
+from ..charts.scene import DrawnCurve, Pen, View, build_scene, pen_for
 from ..text.outcome import best_text, outcome_of
 from ..text.run_lines import metrics_in_order
 from ..text.tables import BAR, BAR_LEFT, BEST, Column, as_html, table
 from ..widgets.chart_grid import curves_of
 from ..widgets.epoch_table import columns_for
-from ..widgets.replica_panel import table_of
+from ..widgets.host_panes import table_of
 from ..widgets.run_header import HeaderView, facts_row, header_rows, status
 
 REDRAW_S, _SLOWEST_S = 2.0, 8.0  # shortest and longest time between two redraws

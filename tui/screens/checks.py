@@ -26,8 +26,7 @@ from ..text.keys import bind
 from ..text.tables import NAME_CELLS
 from ..widgets.basics import ScrollingText, call_back
 from ..widgets.record_table import RecordTable
-from .dialogs import close
-from .parts import BACK, HELP, QUIT, KeysFooter, Title
+from .parts import BACK, HELP, QUIT, KeysFooter, Title, close
 from .run_actions import JobDialog, JobOutcome
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tpu_console.engine.runs.run_directory import RunDirectory
 
 from ..charts.chart import MetricChart
 from ..charts.curve import Axis, Curve, Window
-from ..charts.legend import Marker, style_of
+from ..charts.scene import Marker, style_of
 from ..following import comparison as compared
 from ..text.keys import bind
 from ..text.numbers import plural

@@ -28,8 +28,7 @@ from tpu_console.engine.errors import ConsoleError
 from ..text.keys import bind
 from ..text.plan_text import PlanLine
 from ..widgets.basics import FactLines, call_back
-from .dialogs import close
-from .parts import HELP
+from .parts import HELP, close
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

@@ -22,7 +22,7 @@ from tpu_console.engine.storage.paths import user_path
 
 from ..charts.chart import MetricChart
 from ..charts.frame import marks_of
-from ..charts.legend import Marker
+from ..charts.scene import Marker
 from ..compat import write_control
 from ..following.follow import RunWatcher
 from ..following.overview import Setting, read_settings, read_traced_before
@@ -34,14 +34,11 @@ from ..text.numbers import duration
 from ..text.run_lines import found, mirror_text, settled, trained_by
 from ..widgets.basics import PaneTabs, call_back, is_closing, mark_pane
 from ..widgets.chart_grid import ChartGrid, curves_of
-from ..widgets.replica_panel import ReplicaPanel
+from ..widgets.host_panes import ReplicaPanel, SystemPane
+from ..widgets.live_panes import LEFT, PANES, RIGHT, ProfilePane, SettingsPane, WaitingPane
 from ..widgets.run_header import NoticeBar, OutcomeBox, RunHeader, notices_of
-from ..widgets.side_panes import ProfilePane, SettingsPane, WaitingPane
-from ..widgets.system_pane import SystemPane
-from .dialogs import TextDialog, in_blocks, show_error
 from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen
-from .live_panes import LEFT, PANES, RIGHT
-from .parts import HELP, KeysFooter, after, console_of
+from .parts import HELP, KeysFooter, TextDialog, after, console_of, in_blocks, show_error
 from .report import ReportScreen
 from .run_actions import RunControls, export, predict
 

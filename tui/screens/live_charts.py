@@ -21,13 +21,13 @@ from tpu_console.engine.storage.keyed_store import KeyedStore
 
 from ..charts.chart import MetricChart
 from ..charts.curve import Axis, Curve, Window, extent_of, moved, on_axis, snapped
-from ..charts.legend import Marker, reading_line, tone_of
+from ..charts.frame import reading_line
+from ..charts.scene import Marker, tone_of
 from ..text.keys import bind
 from ..widgets.basics import PaneTabs
 from ..widgets.chart_grid import ChartGrid, read_curves
-from ..widgets.system_pane import SystemPane
-from .dialogs import ValueDialog, ask_user
-from .parts import after, console_of
+from ..widgets.host_panes import SystemPane
+from .parts import ValueDialog, after, ask_user, console_of
 
 _ZOOM_FACTOR, _PAN_SHARE = 1.25, 0.1
 _MARKERS: tuple[Marker, ...] = ("braille", "block", "ascii")

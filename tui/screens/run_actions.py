@@ -26,9 +26,8 @@ from ..text.keys import bind
 from ..text.numbers import learning_rate, plural, whole_duration
 from ..text.outcome import has_model
 from ..text.run_lines import busy_text, change_text, epochs_problem, rate_problem, schedule_of, silent_text
-from .dialogs import Confirmation, QuestionBox, ValueDialog, ask_user, close, show_error
 from .find import PathSuggester
-from .parts import HELP
+from .parts import HELP, Confirmation, QuestionBox, ValueDialog, ask_user, close, show_error
 
 if TYPE_CHECKING:
     from textual.app import App, ComposeResult

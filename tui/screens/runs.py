@@ -24,8 +24,19 @@ from ..text.numbers import metric, plural
 from ..text.tables import Column
 from ..widgets.basics import call_back
 from ..widgets.record_table import RecordTable
-from .dialogs import Confirmation, ValueDialog, ask_user, show_error
-from .parts import BACK, HELP, QUIT, KeysFooter, Title, after, console_of
+from .parts import (
+    BACK,
+    HELP,
+    QUIT,
+    Confirmation,
+    KeysFooter,
+    Title,
+    ValueDialog,
+    after,
+    ask_user,
+    console_of,
+    show_error,
+)
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

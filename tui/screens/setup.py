@@ -26,8 +26,7 @@ from ..forms.run_form import FieldList, RunForm
 from ..text.keys import bind
 from ..widgets.basics import call_back
 from ..widgets.setup_parts import PlanPanel, PresetDetail, PresetList, RunningLine, file_name
-from .dialogs import SavePreset, show_error
-from .parts import HELP, QUIT, KeysFooter, Title, console_of
+from .parts import HELP, QUIT, KeysFooter, SavePreset, Title, console_of, show_error
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

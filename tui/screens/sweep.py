@@ -1,5 +1,6 @@
 """The screen of a sweep, with its runs, bars and conclusion, and the list of sweeps."""
 
+import shlex
 import subprocess
 from functools import partial
 
@@ -9,17 +10,20 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Static
 from textual.worker import get_current_worker
 
-from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
+from tpu_console.engine.machine.devices import detect_hardware
+from tpu_console.engine.sweeps.axes import parse_axes
 from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep, list_sweeps, start_driver
+from tpu_console.presets.catalog import find_preset
 
 from ..following import sweep as views
 from ..following.comparison import ComparedRun
-from ..jobs.sweeps import plan_lines, typed_sweep
 from ..text.keys import bind
+from ..text.plan_text import sweep_plan_lines
 from ..widgets.basics import ScrollingText, call_back
 from ..widgets.record_table import RecordTable
-from .dialogs import Confirmation, ValueDialog, ask_user, show_error
-from .parts import BACK, HELP, QUIT, KeysFooter, Title, console_of
+from .parts import BACK, HELP, QUIT, Confirmation, KeysFooter, Title, ValueDialog, ask_user, console_of, show_error
 from .run_actions import export
 
 _LOOK_S = 1.0
@@ -236,7 +240,7 @@ class SweepsScreen(Screen[None]):
     def _plan(self, typed: str) -> None:
         try:
             definition = typed_sweep(typed)
-            plan = "\n".join(plan_lines(definition))
+            plan = "\n".join(sweep_plan_lines(definition, detect_hardware()))
         except ConsoleError as error:
             self.app.call_from_thread(show_error, self.app, error)
             return
@@ -256,6 +260,20 @@ class SweepsScreen(Screen[None]):
     def _open(self) -> None:
         if (one := self.query_one(RecordTable).record) is not None and one.view is not None:
             self.app.push_screen(SweepScreen(one.sweep))
+
+
+def typed_sweep(text: str) -> Definition:
+    """Return the sweep of a line such as ``digits-cnn batch_size=16,32 epochs=2``, or raise `ConsoleError`."""
+    try:
+        preset, *words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError([Problem("sweep", "starts with the name of a preset")]) from error
+    axes = dict(zip(words, parse_axes(words) if words else [], strict=True))
+    over = tuple(word for word, axis in axes.items() if len(axis.values) != 1)
+    if not over:
+        raise ConfigError([Problem("sweep", "needs a setting with several values, such as batch_size=16,32")])
+    changes = [(axis.key, axis.values[0]) for word, axis in axes.items() if word not in over]
+    return Definition(config=with_changes(find_preset(preset).config, changes), over=over)
 
 
 def _problem(typed: str) -> str:

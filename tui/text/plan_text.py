@@ -1,4 +1,4 @@
-"""Formats a plan: as lines of plain text, and as entries that are wrapped to a width on the screen."""
+"""Formats the plan of a run or a sweep: as lines of plain text, and as entries that a screen wraps to a width."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tpu_console.engine.config.catalog import is_user_reference
-from tpu_console.engine.errors import Finding, Severity
+from tpu_console.engine.errors import ConfigError, Finding, Problem, Severity
 
 from .names import BACKENDS
 from .numbers import learning_rate, plural, whole_duration
-from .tables import labelled_lines
+from .tables import labelled, labelled_lines
 
 if TYPE_CHECKING:
     from textual.content import Content
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.errors import Problem
+    from tpu_console.engine.machine.devices import Hardware
     from tpu_console.engine.planning.plan import Plan
+    from tpu_console.engine.sweeps.folder import Definition
 
 MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
 """The mark before each piece of advice, so that its severity does not depend on color."""
@@ -29,6 +30,7 @@ MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
 _STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
 _LABEL = 10
 _FACTS = re.compile(r"(?<=[;,]) | (?=\(|= )|(?<=:) (?![^(]*\))")  # where one fact ends and the next one begins
+_MOST_REFUSED = 5  # that a sweep's plan names
 _NARROW = 32  # columns; below this, a text wraps under its lead instead of beside it
 
 
@@ -88,6 +90,36 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         *(("warning", one.text) for one in plan.advice if one.severity is Severity.WARNING and one.key != "budget"),
     ]
     return labelled_lines(facts)
+
+
+def sweep_plan_lines(definition: Definition, hardware: Hardware) -> list[str]:
+    """List a sweep's runs, the refused ones and the estimated time; raise `ConfigError` if all are refused."""
+    from tpu_console.engine.planning.plan import make_plan
+    from tpu_console.engine.sweeps.axes import cells_of, combination, parse_axes
+
+    axes = parse_axes(definition.over)
+    if definition.search:
+        most = labelled("runs", f"{definition.trials} at most, chosen by Optuna ({definition.search})")
+        return [most, labelled("improves", definition.metric)]
+    cells = cells_of(definition.config, axes, definition.repeat)
+    trained = {cell.number: cell.config for cell in cells if cell.config is not None}
+    plans = {number: make_plan(config, hardware) for number, config in trained.items()}
+    refused = {cell.number: cell.refused for cell in cells if cell.config is None}
+    refused |= {number: plan.advice[0].text for number, plan in plans.items() if not plan.is_possible}
+    runs = [plan for number, plan in plans.items() if number not in refused]
+    known = [plan.seconds for plan in runs if plan.seconds is not None]
+    if not runs:
+        raise ConfigError([Problem("--over", f"no combination can be trained: {next(iter(refused.values()))}")])
+    of = " × ".join(f"{len(axis.values)} {axis.name}" for axis in axes)
+    repeated = f", each {definition.repeat} times with other seeds" if definition.repeat > 1 else ""
+    lines = [labelled("runs", f"{len(runs)}, of {of}{repeated}")]
+    named = [f"{combination(axes, cell.values)}: {refused[cell.number]}" for cell in cells if cell.number in refused]
+    named = [*dict.fromkeys(named)]  # repetitions say the same
+    if (more := len(named) - _MOST_REFUSED) > 0:
+        named[_MOST_REFUSED:] = [f"and {more} more"]
+    about = f"about {whole_duration(max(1.0, sum(known)))} for {plural(len(known), 'run')}" if known else "unknown"
+    about += ", the others unknown" * (0 < len(known) < len(runs))
+    return [*lines, *(labelled("refused", text) for text in named), labelled("time", about)]
 
 
 def as_compiled(configured: str, config: RunConfig) -> str:

@@ -19,8 +19,9 @@ from tpu_console.engine.runs.metrics import Metric, MetricKind
 
 from ..charts.chart import MetricChart
 from ..charts.curve import Axis, Curve, Extent, FloatArray, Series, extent_of
-from ..charts.legend import SLOTS, Legend, Marker, Pen, legends_of, pen_for, style_of, tone_of
+from ..charts.frame import Legend, legends_of
 from ..charts.scale import format_value
+from ..charts.scene import SLOTS, Marker, Pen, pen_for, style_of, tone_of
 from ..text.numbers import clock
 
 if TYPE_CHECKING:

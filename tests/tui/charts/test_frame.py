@@ -9,8 +9,7 @@ from tpu_console.engine.runs.events import Alerted, FitStarted, Progress, RunRes
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.charts.curve import Axis, Line, Place
 from tpu_console.tui.charts.frame import Mark, MarkKind, framed, marks_of, with_crosshair
-from tpu_console.tui.charts.legend import pen_for
-from tpu_console.tui.charts.scene import DrawnCurve, View, build_scene
+from tpu_console.tui.charts.scene import DrawnCurve, View, build_scene, pen_for
 
 
 def state_of(*rates: float | None) -> RunState:

@@ -12,17 +12,8 @@ from textual.color import Color
 
 from tests.tui.made_runs import made_curve
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.charts.legend import (
-    ALARM,
-    SLOTS,
-    Entry,
-    Marker,
-    Tone,
-    header_line,
-    legends_of,
-    pen_for,
-    reading_line,
-)
+from tpu_console.tui.charts.frame import Entry, header_line, legends_of, reading_line
+from tpu_console.tui.charts.scene import ALARM, SLOTS, Marker, Tone, pen_for
 
 ENTRIES = [
     Entry("loss", pen_for(0, "braille", "dark", is_validation=False), 0.1234),

@@ -11,9 +11,18 @@ from rich.style import Style
 from tests.helpers import replace
 from tpu_console.tui.charts.curve import Axis, Extent, Line, Place
 from tpu_console.tui.charts.frame import Mark, MarkKind, framed
-from tpu_console.tui.charts.legend import Marker, pen_for
 from tpu_console.tui.charts.scale import y_scale
-from tpu_console.tui.charts.scene import DrawnCurve, Scene, View, build_scene, cut_to, draw_line, glyphs_of
+from tpu_console.tui.charts.scene import (
+    DrawnCurve,
+    Marker,
+    Scene,
+    View,
+    build_scene,
+    cut_to,
+    draw_line,
+    glyphs_of,
+    pen_for,
+)
 
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
 PEN = pen_for(0, "braille", "dark", is_validation=False)

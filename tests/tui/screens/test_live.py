@@ -41,8 +41,8 @@ from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.screens.dialogs import TextDialog
 from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.screens.parts import TextDialog
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.text.keys import KEYS
 from tpu_console.tui.widgets.basics import PaneTabs

@@ -11,10 +11,10 @@ from tests.tui.tpu_fakes import GIB, NO_DISK, NO_DUTY, trained
 from tpu_console.engine.runs.events import MirrorReported, ReplicaMemory, Sample, Translated
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.charts.legend import Marker
+from tpu_console.tui.charts.scene import Marker
 from tpu_console.tui.following.overview import Setting
-from tpu_console.tui.widgets.side_panes import SamplesPane, SettingsPane
-from tpu_console.tui.widgets.system_pane import SystemPane
+from tpu_console.tui.widgets.host_panes import SystemPane
+from tpu_console.tui.widgets.live_panes import SamplesPane, SettingsPane
 
 SIZES = [(80, 24), (80, 50), (120, 24), (120, 40), (200, 50)]
 

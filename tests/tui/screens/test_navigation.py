@@ -30,10 +30,17 @@ from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.compat import command_palette
 from tpu_console.tui.screens.checks import DoctorScreen, PreflightScreen
 from tpu_console.tui.screens.compare import CompareScreen
-from tpu_console.tui.screens.dialogs import Confirmation, QuestionBox, SavePreset, TextDialog, ValueDialog, error_dialog
 from tpu_console.tui.screens.find import Find
 from tpu_console.tui.screens.live import LiveScreen, details_dialog
-from tpu_console.tui.screens.parts import KeysFooter
+from tpu_console.tui.screens.parts import (
+    Confirmation,
+    KeysFooter,
+    QuestionBox,
+    SavePreset,
+    TextDialog,
+    ValueDialog,
+    error_dialog,
+)
 from tpu_console.tui.screens.report import ReportScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen

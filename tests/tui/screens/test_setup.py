@@ -21,8 +21,8 @@ from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.presets.catalog import all_presets, find_preset, load_preset
 from tpu_console.tui.forms.field_row import Choice, FieldRow
 from tpu_console.tui.forms.run_form import FieldList, RunForm
-from tpu_console.tui.screens.dialogs import SavePreset
 from tpu_console.tui.screens.find import Find, PathSuggester
+from tpu_console.tui.screens.parts import SavePreset
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.setup_parts import PlanPanel, PresetList
 

@@ -16,8 +16,8 @@ from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sweeps.folder import Sweep
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.screens.dialogs import Confirmation, TextDialog
 from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.screens.parts import Confirmation, TextDialog
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.screens.sweep import SweepScreen

@@ -10,7 +10,7 @@ from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.text import hosts
 from tpu_console.tui.text.hosts import account_of, hosts_of, input_verdict, validating_text
 from tpu_console.tui.text.tables import Column
-from tpu_console.tui.widgets.replica_panel import table_of
+from tpu_console.tui.widgets.host_panes import table_of
 
 
 def made_states(folder: Path) -> dict[str, tuple[RunState, int, int]]:

@@ -15,8 +15,8 @@ from tpu_console.engine.runs.heartbeat import Liveness
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.runs.timing import Stall, pace
 from tpu_console.tui.text.outcome import Ending
+from tpu_console.tui.widgets.live_panes import waiting_rows
 from tpu_console.tui.widgets.run_header import HeaderView, bar_text, header_rows, notices_of, outcome_content, status
-from tpu_console.tui.widgets.side_panes import waiting_rows
 
 Timed = tuple[float, events.Event]
 

@@ -4,7 +4,7 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
 from tests.tui.live_fakes import screen_text, shows, until
-from tpu_console.tui.widgets.side_panes import LogPane
+from tpu_console.tui.widgets.live_panes import LogPane
 
 _NOISE = "I0000 00:00:1.2 3 port.cc:153] oneDNN custom operations are on."
 _LINES = (

@@ -1,15 +1,16 @@
-"""The panes around the curves: the phases before the first step, settings, samples, profile and log."""
+"""The panes of the live screen around the curves: what each shows, and the key, data and help of the lower ones."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from rich.cells import cell_len
 from textual.content import Content
 from textual.message import Message
@@ -24,7 +25,9 @@ from ..text.outcome import read_messages
 from ..text.profile import changes_in, profile_lines
 from ..text.run_lines import found
 from ..text.tables import DONE, FAILED, NOW, SPINNER
-from .basics import LinesPane, Row, wrapped
+from .basics import LinesPane, Row, RowsPane, wrapped
+from .epoch_table import EpochTable
+from .host_panes import ReplicaPanel, SystemPane
 from .run_header import HeaderView, phase_of
 
 if TYPE_CHECKING:
@@ -281,3 +284,70 @@ def _wrapped(text: str, width: int, count: int) -> Sequence[str]:
     if cell_len(text) <= width or not text.strip(" ^~"):  # Python's marks under a line of code
         return [text]
     return wrapped(text, width, "  ") or [""]
+
+
+class LivePane(Struct, frozen=True):
+    """One pane, which is made when the screen is composed."""
+
+    key: int  # the number key that zooms it
+    name: str  # its id, and its name on the screen
+    help: str  # what it shows
+    make: Callable[[str], RowsPane]  # from its id
+    has_data: Callable[[RunState], bool] = lambda _: True  # until then, it is not there
+    show: Callable[[Any, HeaderView], None] = lambda pane, view: pane.show(view.state)  # its part of a snapshot
+
+    @property
+    def label(self) -> str:
+        return f"{self.key} {self.name}"
+
+
+LEFT: tuple[LivePane, ...] = (
+    LivePane(
+        3,
+        "epochs",
+        "Times, speed, learning rate and metrics of each epoch; the best one is marked.",
+        EpochTable,
+        show=lambda pane, view: pane.show(view.state, view.pace),
+    ),
+)
+"""Under the left charts."""
+
+RIGHT: tuple[LivePane, ...] = (  # from top to bottom
+    LivePane(
+        4,
+        "replicas",
+        "The devices with their speed and memory, lost and slow hosts, and why a figure is missing.",
+        ReplicaPanel,
+    ),
+    LivePane(
+        6,
+        "system",
+        "What the input, the processor, the memory and the disk of a host do, along the axis of the charts.",
+        SystemPane,
+        lambda state: bool(state.hosts) or state.input is not None,
+    ),
+    LivePane(
+        7,
+        "samples",
+        "Translations of a few sentences after the last epoch.",
+        SamplesPane,
+        lambda state: state.translated is not None,
+        lambda pane, view: pane.show(view.state.translated),
+    ),
+    LivePane(
+        8,
+        "profile",
+        "Where the time of traced steps went, what compiled a step again, and what to do; S traces steps.",
+        ProfilePane,
+        lambda state: bool(state.profiled) or any(one.part for one in state.compiled),
+    ),
+    LivePane(
+        5,
+        "log",
+        "What the training process and your code print; errors are marked.",
+        LogPane,
+        show=lambda pane, view: pane.show(view.snapshot.log),
+    ),
+)
+
+PANES = sorted((*LEFT, *RIGHT), key=lambda pane: pane.key)

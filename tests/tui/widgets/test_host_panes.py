@@ -4,7 +4,7 @@ import pytest
 from tests.helpers import replace
 from tests.tui.made_runs import made_curve
 from tpu_console.tui.charts.curve import Axis, Series
-from tpu_console.tui.widgets.system_pane import axis_row, cells_of, spark_rows
+from tpu_console.tui.widgets.host_panes import axis_row, cells_of, spark_rows
 
 GAP, NAN = None, float("nan")
 
