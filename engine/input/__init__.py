@@ -1,1 +1,1 @@
-"""Turns examples into batches: the `tf.data` pipeline, its cache, class weights and augmentation."""
+"""Turns examples into batches: the `tf.data` pipeline, its cache and augmentation."""

@@ -19,11 +19,11 @@ from ..config.run_config import RunConfig
 from ..config.values import USUAL_BATCH
 from ..data.examples import Examples, PassCalls, known_length, label_of
 from ..data.images.examples import DAMAGED, as_written, untuned
+from ..data.labels import class_numbers, has_class_labels, sample_weights, training_weights
 from ..errors import DataError
 from ..machine.resources import free_memory_bytes, usable_cores
 from ..storage.files import free_bytes, size_text
 from .augment import Placement, augmenter, choose_placement
-from .class_weights import class_numbers, has_class_labels, sample_weights, training_weights
 
 _MEMORY_SHARE = 0.5  # fraction of free memory that cached examples may take
 # Fraction of free memory for the shuffle buffer, if examples are not cached in memory. Its examples are allocated and

@@ -19,9 +19,9 @@ from ..data.cached_facts import save_input_speed
 from ..data.describing import small_picture, unknown_share
 from ..data.examples import Examples, Task
 from ..data.kinds.table import kind_of, load_examples
+from ..data.labels import class_totals
 from ..data.places import reporting
 from ..errors import ConsoleError
-from ..input.class_weights import class_totals
 from ..input.pipeline import build_pipeline
 from ..messages import Reporter
 from ..storage.files import make_private_folder

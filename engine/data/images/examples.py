@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from ...errors import DataError
 from ..describing import spread
 from ..examples import Examples, Input, Signature, Task
+from ..labels import counts_by_class, stratified_split
 from ..places import is_image_name, is_remote, join, locate, open_file, shown
 from ..predictions import BATCH, NewData, Table, TrainedModel, chosen, number, probabilities
-from ..split import counts_by_class, stratified_split
 from ..tables import check_there
 from .check import ImageFacts, check_all, check_image, check_images, named, pixels
 from .files import Source, files_below, find_images, image_folder, list_folder, read_ids

@@ -16,9 +16,9 @@ from pydantic import Field
 from ...config.values import Section
 from ...errors import DataError, one_line
 from ..examples import Examples, Input, Signature
+from ..labels import LabelScale, parts_of, signature_of, split_classes, split_numbers
 from ..places import locate, open_file, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
-from ..split import LabelScale, parts_of, signature_of, split_classes, split_numbers
 from ..tables import check_there, first_of
 from .kind import FileKind, InputsRecord, LabelType, Name, Recognized, Start, check_label, cnn_options
 from .skimming import Survey, of_classes, short_text

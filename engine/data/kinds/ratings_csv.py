@@ -12,9 +12,9 @@ from pydantic import BeforeValidator, Field
 
 from ...config.values import Section, listed
 from ..examples import Examples, Input, Signature, Task, of_arrays
+from ..labels import deviation_notice, random_split
 from ..places import shown
 from ..predictions import NewData, Table, TrainedModel, number
-from ..split import deviation_notice, random_split
 from ..tables import open_table, read_table, refuse_lines, refuse_missing
 from .kind import FileKind, InputsRecord, Name, Recognized, check_label
 from .skimming import Survey, column_named, count_classes, first_rows

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict
 from ...config.values import Section
 from ...errors import DataError
 from ..examples import Examples, Input
+from ..labels import LabelScale, scale_of, split_by_label, split_numbers
 from ..places import locate, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
-from ..split import LabelScale, scale_of, split_by_label, split_numbers
 from ..tables import first_of, kept_columns, noted, open_table, read_table, refuse_lines, refuse_missing, short_name
 from .kind import FileKind, InputsRecord, LabelType, Name, Question, Recognized, Start, check_label
 from .skimming import Survey, column_named, count_classes, first_rows, last_rows, samples_of, short_text
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..code import DataCode
-    from ..split import Parts
+    from ..labels import Parts
 
 _LABELS = ("label", "target", "class", "y", "outcome")
 _EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "None", "?"]  # how tables write that a value is missing

@@ -15,10 +15,10 @@ from ...config.values import Section
 from ...errors import DataError
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task, of_arrays
+from ..labels import random_split
 from ..places import IMAGE_ENDINGS, locate, shown
 from ..predictions import NewData, Table, TrainedModel
 from ..row_files import TABLES, decoded
-from ..split import random_split
 from ..tables import check_there, refuse_class_options, refuse_lines, require
 from .kind import FileKind, InputsRecord, Length, Name, Recognized, Start, VocabularySize, WordCount
 from .skimming import Survey, deadline, in_time, nearly_longest, short_text, text_lines, trouble

@@ -16,10 +16,10 @@ from ...errors import DataError
 from ...storage.paths import user_path
 from ..examples import Examples, Input, Signature, Task
 from ..images.files import files_below
+from ..labels import parts_of, split_by_label
 from ..places import is_remote, join, locate, shown
 from ..predictions import NewData, Table, TrainedModel, predicted
 from ..row_files import ENCODINGS, UTF_8, decoded
-from ..split import parts_of, split_by_label
 from ..tables import first_of, kept_columns, noted, open_table, read_table, refuse_missing
 from . import image_files, kind, skimming
 from .kind import InputsRecord, Name, OptionsT, Recognized, Start, VocabularySize, WordCount
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
     from ..code import DataCode
-    from ..split import Parts
+    from ..labels import Parts
 
 TEXT_NAMES, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")
 _SENTENCE = 3  # words that a column of texts has on average

@@ -23,8 +23,8 @@ from ...config.values import Section
 from ...errors import DataError, one_line
 from ...storage.files import open_regular
 from ..images.files import refuse_sparse
+from ..labels import counts_by_class, stratified_split
 from ..places import is_remote, join, locate, open_file, read_whole
-from ..split import counts_by_class, stratified_split
 from .kind import FileKind, ImageKind, ImageSize, Name, Recognized, Resize, Start, image_start
 from .skimming import Survey
 

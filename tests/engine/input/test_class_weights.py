@@ -11,8 +11,8 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from tests.helpers import all_of, run_host, small_config, the
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
+from tpu_console.engine.data.labels import training_weights
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input.class_weights import training_weights
 from tpu_console.engine.input.pipeline import build_pipeline
 from tpu_console.engine.models.compile import compile_model
 from tpu_console.engine.runs.events import EpochEnded, RunFinished

@@ -14,7 +14,7 @@ from tests.helpers import all_of, report_of, small_config
 from tests.images import PLANT_CLASSES, write_bad, write_image_folder, write_plant_pathology
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.kinds.table import load_examples
-from tpu_console.engine.data.split import stratified_split
+from tpu_console.engine.data.labels import stratified_split
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.jobs.trained_run import open_trained
 from tpu_console.engine.runs.events import Translated

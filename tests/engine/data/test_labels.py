@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from tests.helpers import small_config
 from tpu_console.engine.config.run_config import RunConfig
-from tpu_console.engine.data.split import (
+from tpu_console.engine.data.labels import (
     LabelScale,
     parts_of,
     random_split,
