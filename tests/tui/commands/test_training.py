@@ -15,15 +15,8 @@ from tests.tui.calling import Call
 from tests.tui.live_fakes import screen_text, until
 from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.runs.events import (
-    EpochEnded,
-    Event,
-    MirrorReported,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-)
+from tpu_console.engine.runs import events
+from tpu_console.engine.runs.events import RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of, write_heartbeat
 from tpu_console.engine.runs.journal import JournalReader, JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
@@ -36,19 +29,19 @@ from tpu_console.tui.following.overview import read_details
 from tpu_console.tui.screens.setup import SetupScreen
 
 
-def ended(epoch: int) -> EpochEnded:
-    return EpochEnded(epoch, 4 * epoch, 4, 1.0 * epoch, 1.0, 0.0, 0.0, 2.0, 500.0, 1e-3, {"loss": 0.5})
+def ended(epoch: int) -> events.EpochEnded:
+    return events.EpochEnded(epoch, 4 * epoch, 4, 1.0 * epoch, 1.0, 0.0, 0.0, 2.0, 500.0, 1e-3, {"loss": 0.5})
 
 
-def interrupted(*history: Event) -> RunDirectory:
+def interrupted(*history: events.Event) -> RunDirectory:
     run = Host(small_config(epochs=2), runs_folder(), start=False).run
     write(run, RunStarted("small", "host", 1, "here"), *history)
     return run
 
 
-def write(run: RunDirectory, *events: Event) -> None:
+def write(run: RunDirectory, *history: events.Event) -> None:
     writer = JournalWriter(run.journal)
-    for event in events:
+    for event in history:
         writer.write(event)
     writer.close()
 
@@ -87,7 +80,7 @@ def test_a_run_is_copied_to_its_mirror_later_and_found_there_by_its_name(
     training = Training(runs_folder(), str(tmp_path / "drive"))
     training.epoch()
     place, run = tmp_path / "drive" / training.run.run_id, training.run
-    training.recorder.emit(MirrorReported(str(place), 0, "away", ("events.jsonl",), is_given_up=True))
+    training.recorder.emit(events.MirrorReported(str(place), 0, "away", ("events.jsonl",), is_given_up=True))
     training.recorder.emit(RunFinished("completed", "all epochs are done", {}))
     training.journal.close()
     took_s = read_details(run).state.took_s
@@ -235,7 +228,7 @@ def test_on_a_terminal_no_leaves_everything_as_it_is(foreign: Foreign, private_h
 @pytest.mark.slow
 def test_the_training_process_checks_by_itself(foreign: Foreign) -> None:
     assert fork_host(foreign.run, resumes="").wait() == 1
-    assert str(foreign.code) in the(foreign.run, RunFailed).what
+    assert str(foreign.code) in the(foreign.run, events.RunFailed).what
     assert foreign.is_untouched()
 
 

@@ -13,21 +13,8 @@ from rich.cells import cell_len
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.tui.terminal.output import complain_about, say, speaks_utf8
-from tpu_console.tui.text import numbers
-from tpu_console.tui.text.tables import (
-    Bar,
-    Column,
-    as_csv,
-    as_html,
-    bar_chart,
-    clipped,
-    end_of,
-    fields,
-    for_json,
-    table,
-    widest,
-    wrapped,
-)
+from tpu_console.tui.text import numbers, tables
+from tpu_console.tui.text.tables import Bar, Column, clipped, end_of
 
 GIB = 1 << 30
 COLUMNS = [Column("run", 9), Column("epochs", 5, right=True), Column("started", 1)]
@@ -69,19 +56,19 @@ def test_counts_lists_memory_and_bars() -> None:
 
 def test_a_table_lines_up_also_with_wide_characters() -> None:
     lines = ["run        epochs  started", "first-run    3/30  2026-11-20", "b           12/30"]
-    assert table(COLUMNS, ROWS, None) == lines
+    assert tables.table(COLUMNS, ROWS, None) == lines
     rows = [["健康", "3/30", "2026"], ["b", "–", "2027"]]
-    assert table(COLUMNS, rows, None) == ["run   epochs  started", "健康    3/30  2026", "b          –  2027"]
-    assert fields([("健康", "1"), ("b", "2")]) == ["  健康  1", "  b     2"]
-    assert fields([("a", "1"), ("long", "2\n3")]) == ["  a     1", "  long  2", "        3"]
+    assert tables.table(COLUMNS, rows, None) == ["run   epochs  started", "健康    3/30  2026", "b          –  2027"]
+    assert tables.fields([("健康", "1"), ("b", "2")]) == ["  健康  1", "  b     2"]
+    assert tables.fields([("a", "1"), ("long", "2\n3")]) == ["  a     1", "  long  2", "        3"]
 
 
 def test_texts_are_wrapped_beside_their_names_and_the_best_row_of_a_page_is_marked() -> None:
     text = f"{'x' * 13} {'y' * 13}"  # 27 cells
-    assert wrapped("name", text, 40) == [f"name         {text}"]
-    assert wrapped("name", text, 39) == [f"name         {'x' * 13}", f"             {'y' * 13}"]
-    assert wrapped("", "x " * 11, 10)[1:] == ["             x"]
-    page = as_html([Column("a", 1), Column("b", 1, right=True)], [["<", "2"], ["3", "4"]], 1)
+    assert tables.wrapped("name", text, 40) == [f"name         {text}"]
+    assert tables.wrapped("name", text, 39) == [f"name         {'x' * 13}", f"             {'y' * 13}"]
+    assert tables.wrapped("", "x " * 11, 10)[1:] == ["             x"]
+    page = tables.as_html([Column("a", 1), Column("b", 1, right=True)], [["<", "2"], ["3", "4"]], 1)
     assert [row.startswith(' class="best"') for row in page.split("<tr")[1:]] == [False, False, True]
     assert (page.count("text-align:right"), "&lt;" in page) == (3, True)
 
@@ -94,24 +81,25 @@ def test_texts_are_wrapped_beside_their_names_and_the_best_row_of_a_page_is_mark
     ],
 )
 def test_values_in_json_and_csv_are_numbers_or_harmless_texts(value: object, in_json: object, in_csv: str) -> None:
-    assert for_json({"a": [value]}) == {"a": [in_json]}
+    assert tables.for_json({"a": [value]}) == {"a": [in_json]}
     assert (
-        as_csv([Column("A", 1, key="a", value=lambda one: one), Column("B", 1, key="b")], [value]) == f"a,b\n{in_csv},"
+        tables.as_csv([Column("A", 1, key="a", value=lambda one: one), Column("B", 1, key="b")], [value])
+        == f"a,b\n{in_csv},"
     )
 
 
 def test_bars_are_as_long_as_their_values_and_the_shortest_is_visible() -> None:
     bars = [Bar("a long label", 10.0, ("1",)), Bar("b", 5.0, ("2",)), Bar("c", 1e-6, ("3",)), Bar("d", 0.0, ("4",))]
-    assert bar_chart(bars, ("what", "n"), 25) == [
+    assert tables.bar_chart(bars, ("what", "n"), 25) == [
         *("what          n", "a long label  1  ████████", "b             2  ████", "c             3  ▏"),
         "d             4",
     ]
     # A label takes half of the line, or less, but at least 8 cells; a bar at least one.
     for width, label, bar in ((80, f"{'x' * 39}…", "█" * 31), (30, f"{'x' * 12}…", "█" * 8), (16, "xxxxxxx…", "█")):
-        assert bar_chart([Bar("x" * 60, 5, ("5",))], ("", "count"), width)[1] == f"{label}      5  {bar}"
-    assert bar_chart(bars, ("what", "n"), 14)[:2] == ["what      n", "a long…   1  █"]
-    assert [len(line.partition("█")[0]) for line in bar_chart(bars, ("what", "n"), 200)[1:3]] == [17, 17]
-    assert bar_chart(bars, ("what", "n"), 200)[1].count("█") == 50
+        assert tables.bar_chart([Bar("x" * 60, 5, ("5",))], ("", "count"), width)[1] == f"{label}      5  {bar}"
+    assert tables.bar_chart(bars, ("what", "n"), 14)[:2] == ["what      n", "a long…   1  █"]
+    assert [len(line.partition("█")[0]) for line in tables.bar_chart(bars, ("what", "n"), 200)[1:3]] == [17, 17]
+    assert tables.bar_chart(bars, ("what", "n"), 200)[1].count("█") == 50
 
 
 @given(
@@ -121,16 +109,16 @@ def test_bars_are_as_long_as_their_values_and_the_shortest_is_visible() -> None:
 )
 def test_a_chart_is_never_wider_than_its_width(labels: list[str], values: list[float], width: int) -> None:
     bars = [Bar(label, value, ("1,000", "10.0%")) for label, value in zip(labels, values, strict=False)]
-    lines = bar_chart(bars, ("class", "train", "share"), width)
+    lines = tables.bar_chart(bars, ("class", "train", "share"), width)
     assert len(lines) == len(bars) + 1
     assert all(cell_len(line) <= width for line in lines)
 
 
 def test_a_narrow_table_drops_the_least_important_column() -> None:
-    assert table(COLUMNS, ROWS, 20)[0] == "run        epochs"
-    assert table(COLUMNS, ROWS, 12)[0] == "run"
+    assert tables.table(COLUMNS, ROWS, 20)[0] == "run        epochs"
+    assert tables.table(COLUMNS, ROWS, 12)[0] == "run"
     for width in (1, 5, 12, 20, 39):
-        assert all(len(line) <= width for line in table(COLUMNS, ROWS, width))
+        assert all(len(line) <= width for line in tables.table(COLUMNS, ROWS, width))
 
 
 def test_the_locale_says_whether_a_terminal_takes_utf_8() -> None:
@@ -166,4 +154,4 @@ def test_a_text_is_cut_off_at_its_end_or_at_its_beginning() -> None:
     assert [clipped("a long name", 7), end_of("a long name", 7)] == ["a long…", "…g name"]
     assert [clipped("健康な葉", 6), end_of("健康な葉", 6)] == ["健康…", "…な葉"]
     assert [clipped("健康", 4), end_of("健康", 4), clipped("abc", 3), end_of("abc", 3)] == ["健康"] * 2 + ["abc"] * 2
-    assert (widest(["a", "健康"]), widest([])) == (4, 0)
+    assert (tables.widest(["a", "健康"]), tables.widest([])) == (4, 0)

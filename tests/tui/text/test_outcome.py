@@ -1,4 +1,4 @@
-"""How the end of a run is described."""
+"""How the end of a run is described, and its log as messages: real lines of TensorFlow, XLA, JAX and Python."""
 
 from typing import Any
 
@@ -12,7 +12,8 @@ from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.state import RunState
 from tpu_console.tui.jobs.run_process import launch_resumed
-from tpu_console.tui.text.outcome import Ending, can_resume, continue_changes, finished_lines, next_commands, outcome_of
+from tpu_console.tui.text import outcome
+from tpu_console.tui.text.outcome import Message, read_messages
 
 SAVED = encode(CheckpointSaved(2, "checkpoints/best.keras", "val_accuracy", 0.9), 1_800_000_000.0)
 
@@ -33,31 +34,31 @@ def test_a_run_that_diverged_was_not_stopped_on_request_and_goes_on_with_a_lower
         run = made_run(end=end, optimizer={"learning_rate": 0.5})
         *before, last = run.journal.read_bytes().splitlines(keepends=True)
         run.journal.write_bytes(b"".join([*before, *lines, last]))
-        outcome, state = ending_of(run)
-        assert outcome.headline.startswith(headline)
+        ending, state = ending_of(run)
+        assert ending.headline.startswith(headline)
         command = f"tpu-console resume {run.run_id}{after}"
-        assert dict(outcome.facts)["to continue"] == command
-        assert any(line.endswith(f"{command}  (continue)") for line in finished_lines(state, run, end))
+        assert dict(ending.facts)["to continue"] == command
+        assert any(line.endswith(f"{command}  (continue)") for line in outcome.finished_lines(state, run, end))
 
 
-def ending_of(run: RunDirectory) -> tuple[Ending, RunState]:
+def ending_of(run: RunDirectory) -> tuple[outcome.Ending, RunState]:
     snapshot = RunFollower(run).catch_up()
-    outcome = outcome_of(run, snapshot)
-    assert outcome is not None
-    return outcome, snapshot.state
+    ending = outcome.outcome_of(run, snapshot)
+    assert ending is not None
+    return ending, snapshot.state
 
 
 def test_a_script_is_offered_for_models_that_can_be_written_as_code() -> None:
     for model, is_offered in (("cnn", True), ("transformer", False), ("mine.py:build", True)):
         run = made_run(end=RunFinished("completed", "", {}), model=model)
-        assert ("export" in dict(next_commands(run, ending_of(run)[1]))) is is_offered
+        assert ("export" in dict(outcome.next_commands(run, ending_of(run)[1]))) is is_offered
 
 
 PATIENCE = "early_stopping.patience"
 
 
 @pytest.mark.parametrize(
-    ("outcome", "stopping", "headline", "changes", "option"),
+    ("how", "stopping", "headline", "changes", "option"),
     [
         ("completed", {}, "Finished", [("epochs", 4)], " --epochs 4"),
         ("completed", {"patience": 3}, "Finished", [("epochs", 4)], " --epochs 4"),
@@ -66,14 +67,14 @@ PATIENCE = "early_stopping.patience"
     ],
 )
 def test_a_run_that_is_over_goes_on_for_longer(
-    outcome: str, stopping: dict[str, int], headline: str, changes: list[Any], option: str
+    how: str, stopping: dict[str, int], headline: str, changes: list[Any], option: str
 ) -> None:
-    run = made_run(end=RunFinished(outcome, "as it says", {}), early_stopping=stopping)
+    run = made_run(end=RunFinished(how, "as it says", {}), early_stopping=stopping)
     ending, state = ending_of(run)
     assert ending.headline.startswith(headline)
-    assert continue_changes(state) == changes
-    assert dict(next_commands(run, state))["continue"] == f"tpu-console resume {run.run_id}{option}"
-    assert can_resume(run, Snapshot(state))
+    assert outcome.continue_changes(state) == changes
+    assert dict(outcome.next_commands(run, state))["continue"] == f"tpu-console resume {run.run_id}{option}"
+    assert outcome.can_resume(run, Snapshot(state))
 
 
 def test_the_best_model_is_named_if_it_is_not_the_last() -> None:
@@ -95,7 +96,7 @@ def test_a_model_file_that_is_no_link_is_offered_for_predictions(target: str | N
         (run.path / target).touch()
         if target != run.model.name:
             run.model.symlink_to(run.path / target)
-    assert ("predict" in dict(next_commands(run, ending_of(run)[1]))) is is_offered
+    assert ("predict" in dict(outcome.next_commands(run, ending_of(run)[1]))) is is_offered
 
 
 JAX_ABORTED = (
@@ -120,3 +121,86 @@ def test_a_crash_is_explained_by_the_last_words_of_the_log(log: str, why: str, l
     assert why in dict(ending.facts)["why"]
     assert "checkpoints/best.keras" in dict(ending.facts)["what to do"]
     assert not last or tuple(ending.log) == last
+
+
+_CUINIT = (
+    "E0000 00:00:1795329117.604768   12618 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: "
+    "Failed call to cuInit: UNKNOWN ERROR (303)"
+)
+
+
+def test_a_native_prefix_is_stripped_and_its_severity_kept() -> None:
+    messages = {
+        "I0000 00:00:1795.738543   12618 port.cc:153] Loaded runtime": Message("Loaded runtime"),
+        "W1122 05:47:51.447911 31055 a/b.cc:185] slow": Message("slow"),
+        "2026-11-22 07:11:00.123456: F tensorflow/core/c.cc:7] dead": Message("dead", is_error=True),
+        "2026-11-22 07:11:00.1: I tensorflow/c.cc:7] E0000 00:00:1.2 3 d.cc:1] x": Message("x"),
+        "WARNING:2026-11-22 07:11:00,123:jax._src.xla_bridge:791: No TPU": Message("No TPU"),
+        "ERROR:mine:no such column": Message("no such column", is_error=True),
+        "ValueError: no such column": Message("ValueError: no such column", is_error=True),
+        "my own line: error-free": Message("my own line: error-free"),
+    }
+    assert {line: read_messages([line]) for line in messages} == {line: [one] for line, one in messages.items()}
+
+
+def test_the_usual_lines_of_a_cpu_machine_are_noise_and_no_errors() -> None:
+    lines = [
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+        "I0000 00:00:1795329111.738543   12618 port.cc:153] oneDNN custom operations are on. You may see …",
+        "I0000 00:00:1795329111.739408   12618 cudart_stub.cc:31] Could not find cuda drivers on your machine, …",
+        _CUINIT,
+    ]
+    assert all(message.is_noise and not message.is_error for message in read_messages(lines))
+    assert read_messages(ABORT)[-1].is_noise, "the modules of a crash"
+    (message,) = read_messages([_CUINIT.replace("UNKNOWN ERROR (303)", "CUDA_ERROR_UNKNOWN (999)")])
+    assert (message.is_error, message.is_noise) == (True, False), "a broken driver"
+
+
+def test_a_traceback_is_one_error() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "errors.py", line 3, in failed',
+        '    raise ValueError("error: bad")',
+        "ValueError: error: bad",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        "Traceback (most recent call last):",
+        '  File "errors.py", line 9, in run',
+        "KeyError",
+        "done",
+    ]
+    errors = [message.text for message in read_messages(lines) if message.is_error]
+    assert errors == ["ValueError: error: bad", "KeyError"]
+
+
+def test_equal_neighbors_are_counted() -> None:
+    counted = [Message("again", count=3), Message("other"), Message(""), Message("")]
+    assert read_messages(["again", "again", "again", "other", "", ""]) == counted
+
+
+ABORT = [
+    "F0000 00:00:1795.4  12 init.cc:7] libtpu version mismatch",
+    "*** SIGABRT received at time=1795391700 on cpu 1 ***",
+    "PC: @     0x7f0a  (unknown)  raise",
+    "    @     0x7f0b  1024  (unknown)",
+    "Fatal Python error: Aborted",
+    "",
+    "Stack (most recent call first):",
+    '  File "mine.py", line 3 in data',
+    "",
+    "Extension modules: numpy._core._multiarray_umath (total: 1)",
+]
+PLACE = 'File "mine.py", line 3 in data'
+
+
+def test_a_crash_at_the_end_of_a_log_is_named_and_its_report_is_left_out() -> None:
+    for log, signal, left in (
+        (ABORT, "SIGABRT", [PLACE, ABORT[0]]),
+        (["Epoch 1", *ABORT[:4]], "SIGABRT", ["Epoch 1", ABORT[0]]),
+        (["Fatal Python error: Segmentation fault", *ABORT[5:]], "SIGSEGV", [PLACE]),
+        ([*ABORT, "resumed: importing"], "", [*ABORT, "resumed: importing"]),
+        (["Epoch 1", "  indented", ""], "", ["Epoch 1", "  indented", ""]),
+        ([], "", []),
+    ):
+        assert outcome.crash_in(log) == (signal, left)

@@ -4,16 +4,8 @@ import re
 
 import pytest
 
-from tpu_console.engine.runs.events import (
-    BudgetSet,
-    MirrorReported,
-    Noticed,
-    PhaseStarted,
-    RunFinished,
-    RunStarted,
-    Steered,
-    StopRequested,
-)
+from tpu_console.engine.runs import events
+from tpu_console.engine.runs.events import MirrorReported, Steered
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.text import run_lines
 from tpu_console.tui.text.run_lines import mirror_facts, mirror_text, steered_text
@@ -33,17 +25,17 @@ def test_an_answer_says_what_changed_where_and_by_whom() -> None:
 
 
 def test_a_stop_says_when_and_a_busy_run_what_it_does() -> None:
-    assert run_lines.stop_text(StopRequested("by me")) == "by me"
-    assert run_lines.stop_text(StopRequested("by me", "epoch")).startswith("by me; after")
+    assert run_lines.stop_text(events.StopRequested("by me")) == "by me"
+    assert run_lines.stop_text(events.StopRequested("by me", "epoch")).startswith("by me; after")
     for phase, text in (("compiling", "it is compiling (1m 20s so far)"), ("training", ""), ("paused", "")):
-        assert run_lines.busy_text(reduce(RunState(), PhaseStarted(phase), 100.0), 180.0) == text
+        assert run_lines.busy_text(reduce(RunState(), events.PhaseStarted(phase), 100.0), 180.0) == text
 
 
 def test_a_schedule_is_named_unless_the_rate_is_constant() -> None:
     assert run_lines.schedule_of(RunState()) == ""
     for schedule, warmup, name in ((None, 0, ""), ("constant", 2.0, "warm-up"), (None, 2.0, "warm-up"), *COSINE):
         options = {"schedule": schedule, "warmup_epochs": warmup}
-        started = RunStarted("a", "host", 1, "here", {"optimizer": options})
+        started = events.RunStarted("a", "host", 1, "here", {"optimizer": options})
         assert run_lines.schedule_of(RunState(started=started)) == name
 
 
@@ -56,15 +48,15 @@ def test_what_is_typed_is_checked() -> None:
 
 def test_a_budget_counts_down_also_that_of_a_damaged_journal() -> None:
     for ends_at in (-1e15, 1e15):
-        assert run_lines.budget_text(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("8h 30m, ")
-    budget = BudgetSet(30_600.0, 100_000.0, "8h30m")
+        assert run_lines.budget_text(events.BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("8h 30m, ")
+    budget = events.BudgetSet(30_600.0, 100_000.0, "8h30m")
     assert re.fullmatch(r"8h 30m, 2h 10m left, until \w+ \d\d:\d\d", run_lines.budget_text(budget, 92_200.0))
     assert run_lines.budget_clock(budget, 100_000.0) == "budget used up"
 
 
 def state_after(report: MirrorReported, seconds: float, *, ended: bool = False) -> RunState:
-    state = reduce(reduce(RunState(), report, 1000.0), Noticed("later"), 1000.0 + seconds)
-    return reduce(state, RunFinished("completed", "", {}), 1000.0 + seconds) if ended else state
+    state = reduce(reduce(RunState(), report, 1000.0), events.Noticed("later"), 1000.0 + seconds)
+    return reduce(state, events.RunFinished("completed", "", {}), 1000.0 + seconds) if ended else state
 
 
 @pytest.mark.parametrize(
