@@ -89,6 +89,7 @@ def speaking(code: str) -> Start:
     def start(_name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
         log.parent.mkdir(parents=True, exist_ok=True)
         preamble = "import json, os, signal, sys, time\n"
+        preamble += "from tpu_console.engine.errors import ConsoleError\n"
         preamble += "from tpu_console.engine.messages import Reporter\nreporter = Reporter(sys.stdout)\n"
         log.write_text(json.dumps(dict(options)) + "\n")
         with log.open("ab") as errors:

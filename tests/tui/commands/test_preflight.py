@@ -165,7 +165,7 @@ def test_without_the_compiler_there_are_a_lower_bound_advice_and_the_line_to_ins
 
 
 def test_what_fails_still_gives_the_advice(call: Call, job: Callable[[Any], None]) -> None:
-    job(speaking("reporter.error('It failed.', 'Why.', 'What to do.')"))
+    job(speaking("reporter.error(ConsoleError('It failed.', why='Why.', remedy='What to do.'))"))
     code, out, err = call("preflight", "digits-cnn", "--set", "batch_size=17")
     assert (code, "multiple" in out) == (1, True)
     assert err.splitlines()[-3:] == ["Error: It failed.", "Why.", "What to do."]

@@ -47,7 +47,7 @@ def test_a_result_comes_back_and_progress_and_notes_are_plain_lines(capsys: pyte
 
 def test_a_job_s_error_keeps_its_parts() -> None:
     with pytest.raises(ConsoleError) as caught:
-        run("reporter.error('a.jpg is empty.', why='It has 0 bytes.', remedy='Delete it.')\nsys.exit(1)")
+        run("reporter.error(ConsoleError('a.jpg is empty.', why='It has 0 bytes.', remedy='Delete it.'))\nsys.exit(1)")
     error = caught.value
     assert (error.what, error.why, error.remedy) == ("a.jpg is empty.", "It has 0 bytes.", "Delete it.")
 

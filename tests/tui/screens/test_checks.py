@@ -113,7 +113,8 @@ async def test_progress_shows_the_time_and_can_be_cancelled() -> None:
 
 
 async def test_a_failure_is_shown_with_its_remedy() -> None:
-    failure = "reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'jax[tpu]'\")"
+    failure = """reporter.error(
+        ConsoleError('There is no compiler.', why='No libtpu.', remedy="pip install 'jax[tpu]'"))"""
     async with opened(speaking(failure)) as (pilot, screen, _):
         await until(pilot, lambda: text_of(screen, "#status") == "There is no compiler. No libtpu.", after="ctrl+r")
         assert "'jax[tpu]'" in text_of(screen, "#words")
