@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.runs import events
-from tpu_console.engine.runs.events import BudgetSet, Steered, Steering, StopAfter, StopRequested
 from tpu_console.engine.runs.metrics import MetricKind
 
 from .names import setting_in
@@ -44,10 +43,10 @@ WHY_SILENT = (
 _NAMED = 4  # most files that one sentence names
 _LATEST = 2e11  # the latest Unix time that a clock can show
 _DONE: dict[str, str] = {
-    Steering.PAUSE: "paused",
-    Steering.CONTINUE: "continued",
-    Steering.CHECKPOINT: "checkpoint saved",
-    Steering.PROFILE: "steps are traced",
+    events.Steering.PAUSE: "paused",
+    events.Steering.CONTINUE: "continued",
+    events.Steering.CHECKPOINT: "checkpoint saved",
+    events.Steering.PROFILE: "steps are traced",
 }
 _SOURCES: dict[str, str] = {
     events.RunSource.PROCESS: "started by tpu-console",
@@ -167,26 +166,26 @@ def resumed_text(event: events.RunResumed) -> str:
     return f"{place} ({duration(event.elapsed_s)} of training so far)"
 
 
-def change_text(event: Steered) -> str:
+def change_text(event: events.Steered) -> str:
     """Say what was changed, such as ``epochs 10 → 15``, or why it was not."""
     name = event.action.replace("_", " ")
     if event.refused:
         return f"{name} refused: {event.refused}"
     if event.after is None:
         return _DONE.get(event.action, name)
-    write = learning_rate if event.action == Steering.LEARNING_RATE else count
+    write = learning_rate if event.action == events.Steering.LEARNING_RATE else count
     return f"{name} {write(event.before) or '?'} → {write(event.after)}"
 
 
-def steered_text(event: Steered) -> str:
+def steered_text(event: events.Steered) -> str:
     """Say what was changed, at which step and by whom."""
     where = "" if event.refused else f" at step {event.step:,}"
     return f"{change_text(event)}{where}, {event.by}"
 
 
-def stop_text(event: StopRequested) -> str:
+def stop_text(event: events.StopRequested) -> str:
     """Say who asked the run to stop, and when it will."""
-    return f"{event.reason}; after this epoch" if event.after == StopAfter.EPOCH else event.reason
+    return f"{event.reason}; after this epoch" if event.after == events.StopAfter.EPOCH else event.reason
 
 
 def is_busy(state: RunState) -> bool:
@@ -233,12 +232,12 @@ def rate_problem(text: str) -> str:
     return "" if math.isfinite(rate) and rate > 0 else f"'{text}' is not a learning rate such as 0.001."
 
 
-def budget_text(event: BudgetSet, now: float) -> str:
+def budget_text(event: events.BudgetSet, now: float) -> str:
     """Say how much time the run has, and how much of it is left until when."""
     return f"{duration(event.seconds)}, {budget_clock(event, now).removeprefix('budget ')}"
 
 
-def budget_clock(event: BudgetSet, now: float) -> str:
+def budget_clock(event: events.BudgetSet, now: float) -> str:
     """Say how much of a budget is left, such as ``budget 2h 10m left, until Mon 17:42``."""
     if event.ends_at <= now:
         return "budget used up"
