@@ -46,7 +46,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same on a machine without the TPU compiler."""
-    monkeypatch.setattr("tpu_console.tui.jobs.preflights.check_compiler", lambda: None)
+    monkeypatch.setattr("tpu_console.tui.jobs.checks.check_compiler", lambda: None)
 
 
 @pytest.fixture

@@ -283,7 +283,7 @@ def preflight(name: str, assignments: Sequence[str], preset_files: Sequence[Path
     """
     from tpu_console.engine.data.cached_facts import known_batch
 
-    from ..jobs.preflights import GRACE_S, Choices, known_tpus, missing_compiler, remembered
+    from ..jobs.checks import GRACE_S, Choices, known_tpus, missing_compiler, remembered
 
     config, inspected = _preflighted(name, assignments, asked["batches"], preset_files)
     choices = Choices(
@@ -331,7 +331,7 @@ def _preflighted(
 
 def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str], *, as_json: bool) -> int:
     """Print the advice that needs no compiler, and why there is no verdict."""
-    from ..jobs.preflights import advice_for
+    from ..jobs.checks import advice_for
     from ..text.checks import advice_lines
 
     advice = advice_for(config, tpus)
@@ -347,7 +347,7 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
 
 def _show_verdicts(inspected: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
     """Show the verdicts and return the exit code."""
-    from ..jobs.preflights import exit_code, read_verdicts
+    from ..jobs.checks import exit_code, read_verdicts
     from ..text.checks import verdict_lines
 
     verdicts = read_verdicts(config, found)

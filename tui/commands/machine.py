@@ -29,7 +29,7 @@ from .options import PROGRAM, command, complete_accelerator, json_option, option
 if TYPE_CHECKING:
     from tpu_console.engine.doctor.doctor import Report
 
-    from ..jobs.self_test import SelfTest
+    from ..jobs.checks import SelfTest
 
 _COLORS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
 _LIMIT_S = 300.0
@@ -96,7 +96,7 @@ def _trained(report: Report, accelerators: Sequence[str], limit: float) -> tuple
     """Train; return the test, and the folder with its runs if something is wrong with one."""
     from tpu_console.engine.doctor.self_test import legs_of
 
-    from ..jobs.self_test import SelfTest
+    from ..jobs.checks import SelfTest
 
     if unknown := [name for name in accelerators if not _ACCELERATOR.fullmatch(name)]:
         raise click.UsageError(f"--accelerator: '{unknown[0]}' is not cpu, gpu, tpu or sim:N.")

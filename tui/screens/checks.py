@@ -20,7 +20,7 @@ from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.engine.preflight.topologies import TOPOLOGIES
 
 from ..forms.field_row import NameSuggester, TickBox
-from ..jobs import preflights
+from ..jobs import checks
 from ..text.checks import GROUP, SCREEN_COLUMNS, advice_lines, choice_text, detail_lines, report_lines
 from ..text.keys import bind
 from ..text.tables import NAME_CELLS
@@ -106,14 +106,14 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         with Vertical(id="choices"):
             with Horizontal():
                 yield Static(_TPUS, classes="label")
-                hint, names = f"{preflights.DEFAULT_TPU}, v3-8, v6e-8 …", NameSuggester(tuple(TOPOLOGIES))
-                yield Input(preflights.DEFAULT_TPU, placeholder=hint, suggester=names, compact=True, id="tpus")
+                hint, names = f"{checks.DEFAULT_TPU}, v3-8, v6e-8 …", NameSuggester(tuple(TOPOLOGIES))
+                yield Input(checks.DEFAULT_TPU, placeholder=hint, suggester=names, compact=True, id="tpus")
                 yield Static(_BATCHES, classes="label")
                 batch = str(self._config.batch_size)
                 yield Input(batch, placeholder="32, 128 … per replica", compact=True, id="batches")
             with Horizontal():
                 yield Static("Precision", classes="label")
-                for name in preflights.PRECISIONS:
+                for name in checks.PRECISIONS:
                     yield TickBox(name, name == self._config.precision, compact=True, id=name)
                 yield TickBox("find the largest batch", compact=True, id="search")
             yield Static("", id="choice-problem", classes="-empty", markup=False)
@@ -132,20 +132,20 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         if self._choices() is not None and self.query_one(VerdictTable).record is None:
             self._show_words()
 
-    def _choices(self) -> preflights.Choices | None:
+    def _choices(self) -> checks.Choices | None:
         """Return what is to be checked; None if something is wrong with it, which is shown."""
         batches = [word.strip() for word in self.query_one("#batches", Input).value.split(",") if word.strip()]
         ticked = {str(box.id) for box in self.query(Checkbox) if box.value}
         problem, choices = "", None
         try:
-            tpus = preflights.known_tpus([self.query_one("#tpus", Input).value], _TPUS)
+            tpus = checks.known_tpus([self.query_one("#tpus", Input).value], _TPUS)
             if not batches or not all(word.isdecimal() and int(word) for word in batches):
                 raise ConfigError([Problem(_BATCHES, "need positive whole numbers, such as 32, 128")])
         except ConfigError as error:
             problem = str(error)
         else:
-            precisions = tuple(name for name in preflights.PRECISIONS if name in ticked) or (self._config.precision,)
-            choices = preflights.Choices(
+            precisions = tuple(name for name in checks.PRECISIONS if name in ticked) or (self._config.precision,)
+            choices = checks.Choices(
                 tpus, tuple(dict.fromkeys(map(int, batches))), precisions, search="search" in ticked
             )
         line = self.query_one("#choice-problem", Static)
@@ -157,7 +157,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     def action_judge(self) -> None:
         if (choices := self._choices()) is None:
             return
-        if (known := preflights.remembered(self._config, choices)) is not None:
+        if (known := checks.remembered(self._config, choices)) is not None:
             self._end(known)
             return
 
@@ -165,8 +165,8 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             self.call_after_refresh(self._end, outcome)  # while the dialog was open, layouts were delayed
 
         explanation = "Finished choices are kept."
-        jobs = choices.jobs(self._config, preflights.missing_compiler())
-        limits = {"limit_s": choices.stuck_s, "grace_s": preflights.GRACE_S}
+        jobs = choices.jobs(self._config, checks.missing_compiler())
+        limits = {"limit_s": choices.stuck_s, "grace_s": checks.GRACE_S}
         dialog = JobDialog("Checking with the TPU compiler", explanation, jobs, start=self._start, **limits)
         self.app.push_screen(dialog, end)
 
@@ -177,7 +177,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             self._say(" ".join(part for part in (outcome.what, outcome.why) if part), is_bad=True)
             self._show_words(outcome)
         else:
-            verdicts = preflights.read_verdicts(self._config, outcome)
+            verdicts = checks.read_verdicts(self._config, outcome)
             self._say("likely times; in parentheses what the TPU can do at best")
             table = self.query_one(VerdictTable)
             table.show({str(number): verdict for number, verdict in enumerate(verdicts)})
@@ -206,7 +206,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             lines = []
             if (choices := self._choices()) is not None:
                 chosen = {"batch_size": choices.batches[0], "precision": choices.precisions[0]}
-                lines += advice_lines(preflights.advice_for(self._config.model_copy(update=chosen), choices.tpus), room)
+                lines += advice_lines(checks.advice_for(self._config.model_copy(update=chosen), choices.tpus), room)
             lines += ["", *textwrap.wrap(_AFTERWARDS, room)] if error is None else []
         parts = [Content.styled(title, "bold")] if title else []
         for line in lines:

@@ -1,14 +1,32 @@
+"""The line above a chart with its legend, the axes, and the marks below."""
+
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
 from tests.helpers import epoch_ended
+from tests.tui.made_runs import made_curve
 from tpu_console.engine.runs.events import Alerted, FitStarted, Progress, RunResumed, Steered
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.charts.curve import Axis, Line, Place
-from tpu_console.tui.charts.frame import Mark, MarkKind, framed, marks_of, with_crosshair
+from tpu_console.tui.charts.frame import (
+    Entry,
+    Mark,
+    MarkKind,
+    framed,
+    header_line,
+    legends_of,
+    marks_of,
+    reading_line,
+    with_crosshair,
+)
 from tpu_console.tui.charts.scene import DrawnCurve, View, build_scene, pen_for
 
 
@@ -118,3 +136,84 @@ def test_the_crosshair_stands_where_nothing_else_does(row: str, is_axis: bool, c
     drawn = with_crosshair(strip, 5, is_axis=is_axis)
     assert drawn.text == crossed
     assert drawn.cell_length == len(row)
+
+
+ENTRIES = [
+    Entry("loss", pen_for(0, "braille", "dark", is_validation=False), 0.1234),
+    Entry("val_loss", pen_for(0, "braille", "dark", is_validation=True), 0.1532, 0.15, 24.0),
+]
+
+
+def legend(title: str, width: int, *entries: Entry) -> str:
+    return header_line("", legends_of(entries, title), (), width).plain.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (80, "─ train 0.1234  ● val 0.1532 ★ 0.1500 (24)"),
+        (41, "─ train 0.123  ● val 0.153 ★ 0.150 (24)"),
+        (36, "─ train 0.123  ● val 0.153 ★(24)"),
+        (28, "─ train .123 ● val .153 ★24"),
+        (25, "─ train .123 ● val .153"),
+        (12, "─ train .12…"),
+    ],
+)
+def test_the_legend_says_less_the_narrower_it_is(width: int, text: str) -> None:
+    assert legend("loss", width, *ENTRIES) == text
+
+
+NOTES = [("! 3 NaN", Style(bold=True)), ("log", Style()), ("step", Style())]
+
+
+@given(width=st.integers(1, 100))
+def test_the_header_fits_any_width(width: int) -> None:
+    assert header_line("loss", legends_of(ENTRIES, "loss"), NOTES, width).cell_len == width
+
+
+@pytest.mark.parametrize(
+    ("width", "end"),
+    [
+        (80, "★ 0.1500 (24)              ! 3 NaN  log  step"),
+        (63, "(24)   ! 3 NaN  log"),
+        (44, "val .153   ! 3 NaN  log"),
+        (38, "val .153  ! 3 NaN"),
+        (29, "● val .153"),
+    ],
+)
+def test_the_header_gives_up_the_axis_then_words_of_the_legend_then_notes(width: int, end: str) -> None:
+    assert header_line("loss", legends_of(ENTRIES, "loss"), NOTES, width).plain.endswith(end)
+
+
+def test_the_legend_marks_the_epoch_so_far_and_names_a_metric_without_a_finite_value() -> None:
+    assert legend("auc", 60, Entry("auc", ENTRIES[0].pen, 0.9, running=True)) == "─ train~ 0.9000"
+    assert legend("loss", 60, Entry("loss", ENTRIES[0].pen, math.nan)) == "─ train NaN"
+
+
+READ = [
+    made_curve("loss", [0.01372], [2136.0]),
+    made_curve("val_loss", [0.0416, 0.5], [2136.0, 2400.0]),
+    made_curve("auc", [0.9], [2400.0], running=True),
+    made_curve("accuracy", [0.5, 0.9965], [12.0, 2100.0]),
+    made_curve("learning_rate", [1.3e-4], [2136.0]),
+]
+
+
+def reading(width: int) -> str:
+    line = reading_line(READ, Axis.STEP, 2399.0, width, "dark")
+    assert line is not None
+    return line.plain
+
+
+def test_every_curve_is_read_at_its_newest_sample_with_fewer_words_if_there_is_less_room() -> None:
+    whole = "step 2,136 · epoch 21.36 · 1:11:12  loss 0.01372 val 0.04160  auc~ n/a  accuracy 0.9965  lr 1.30e-4"
+    assert reading(120) == whole
+    short = "step 2,136 ep 21.36 1:11:12  loss 0.0137 val 0.0416  auc~ n/a  acc 0.997  lr 1.3e-4"
+    assert reading(len(short)) == short
+    assert reading(len(short) - 1) == short.removesuffix("  lr 1.3e-4")
+    assert reading_line([], Axis.STEP, 1.0, 80, "dark") is None
+
+
+@given(width=st.integers(1, 150))
+def test_a_reading_fits_any_width(width: int) -> None:
+    assert cell_len(reading(width)) <= width

@@ -1,21 +1,27 @@
-"""Scenes, and the dots and glyphs of which they consist."""
+"""Scenes, the dots and glyphs of which they consist, and the pens that draw them."""
 
+import itertools
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.style import Style
+from textual.color import Color
 
 from tests.helpers import replace
 from tpu_console.tui.charts.curve import Axis, Extent, Line, Place
 from tpu_console.tui.charts.frame import Mark, MarkKind, framed
 from tpu_console.tui.charts.scale import y_scale
 from tpu_console.tui.charts.scene import (
+    ALARM,
+    SLOTS,
     DrawnCurve,
     Marker,
     Scene,
+    Tone,
     View,
     build_scene,
     cut_to,
@@ -257,3 +263,60 @@ def test_a_dot_lands_in_its_corner_of_the_glyph(
     dots = np.zeros(shape, dtype=np.bool_)
     dots[corner] = True
     assert glyphs_of(dots, marker, "*") == cell
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_no_two_pens_share_a_glyph(marker: Marker) -> None:
+    pens = [pen_for(0, marker, "dark", is_validation=held) for held in (False, True)]
+    assert len({pen.glyph for pen in pens}) == len(pens)
+    assert all(pen.glyph.isascii() for pen in pens) is (marker == "ascii")
+
+
+@pytest.mark.parametrize(("tone", "background"), [("dark", "#1e1e1e"), ("light", "#e0e0e0")])
+def test_every_color_can_be_read_on_its_background(tone: Tone, background: str) -> None:
+    pens = [
+        pen_for(slot, "braille", tone, is_validation=held) for slot, held in itertools.product(range(4), (False, True))
+    ]
+    for color in [pen.color for pen in pens] + [ALARM[tone]]:
+        assert isinstance(color, tuple)
+        assert contrast(Color(*color), Color.parse(background)) >= 4.5
+
+
+@pytest.mark.parametrize("tone", ["dark", "light"])
+@pytest.mark.parametrize("slot", range(SLOTS))
+@pytest.mark.parametrize("blindness", ["red", "green", "blue"])
+def test_training_and_validation_differ_for_people_who_are_color_blind(tone: Tone, slot: int, blindness: str) -> None:
+    colors = [pen_for(slot, "braille", tone, is_validation=held).color for held in (False, True)]
+    seen = [lab(DICHROMACY[blindness] @ linear(color)) for color in colors if isinstance(color, tuple)]
+    # Two to three is the least difference that can be seen side by side.
+    assert np.linalg.norm(seen[0] - seen[1]) > 25
+
+
+def test_without_colors_only_validation_is_dashed() -> None:
+    pens = [pen_for(0, "braille", "dark", is_validation=held, has_color=False) for held in (False, True)]
+    assert [pen.is_dashed for pen in pens] == [False, True]
+
+
+# Machado, Oliveira and Fernandes (2009): what people who lack one kind of cone see, in linear RGB.
+DICHROMACY = {
+    "red": np.array([[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]),
+    "green": np.array([[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]),
+    "blue": np.array([[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]]),
+}
+
+
+def linear(color: tuple[int, int, int]) -> npt.NDArray[np.float64]:
+    return np.array([c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in Color(*color).normalized])
+
+
+def lab(rgb: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """CIELAB, in which distances are about as large as they look."""
+    to_xyz = np.array([[0.4339, 0.3762, 0.1899], [0.2126, 0.7152, 0.0722], [0.0177, 0.1095, 0.8729]])
+    x, y, z = np.cbrt(to_xyz @ np.clip(rgb, 0, 1))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def contrast(*colors: Color) -> float:
+    """The contrast ratio of WCAG 2."""
+    dark, light = sorted(float(np.dot((0.2126, 0.7152, 0.0722), linear(color.rgb))) for color in colors)
+    return (light + 0.05) / (dark + 0.05)

@@ -18,7 +18,7 @@ from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.machine.environment import look_around
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.storage.paths import cache_folder
-from tpu_console.tui.jobs.self_test import SelfTest
+from tpu_console.tui.jobs.checks import SelfTest
 from tpu_console.tui.text.checks import ReportLine, report_lines
 
 

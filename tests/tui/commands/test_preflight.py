@@ -16,9 +16,9 @@ from tpu_console.engine.errors import ConsoleError, Finding, Severity
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.presets.catalog import find_preset
-from tpu_console.tui.jobs import preflights
+from tpu_console.tui.jobs import checks
+from tpu_console.tui.jobs.checks import exit_code, read_verdicts
 from tpu_console.tui.jobs.job_process import log_file
-from tpu_console.tui.jobs.preflights import exit_code, read_verdicts
 from tpu_console.tui.text.checks import verdict_lines
 
 NAME = "cifar10-vgg-augmented"
@@ -33,7 +33,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> list[ConsoleError]:
         if missing:
             raise missing[0]
 
-    monkeypatch.setattr("tpu_console.tui.jobs.preflights.check_compiler", check)
+    monkeypatch.setattr("tpu_console.tui.jobs.checks.check_compiler", check)
     return missing
 
 
@@ -182,8 +182,8 @@ def test_a_compiler_that_crashes_or_hangs_is_a_sentence_with_the_log(
     code, _, err = call("preflight", "digits-cnn")
     assert (code, "SIGSEGV" in err, str(log_file("preflight")) in err) == (1, True, True)
     # A busy machine needs seconds to start a job, which then ends at its limit by itself.
-    assert preflights.STUCK_S >= 10
-    monkeypatch.setattr(preflights, "STUCK_S", 0.1)
+    assert checks.STUCK_S >= 10
+    monkeypatch.setattr(checks, "STUCK_S", 0.1)
     job(speaking("time.sleep(600)"))
     code, _, err = call("preflight", "digits-cnn", "--limit", "0.4")
     assert (code, "no result after 0.50 s" in err) == (1, True)
