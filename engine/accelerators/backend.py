@@ -1,4 +1,4 @@
-"""Chooses the Keras backend of a run, and says why.
+"""The frameworks, and which of them a run uses as its Keras backend, and why.
 
 Two backends can use a TPU. Today's Colab and Kaggle runtimes have JAX, and a TensorFlow without TPU operations; a TPU
 VM with ``tensorflow-tpu`` has `TPUStrategy`. Without a TPU, TensorFlow is the default: on a CPU it trains a small CNN 9
@@ -27,12 +27,14 @@ from ..sanitize import printable
 from ..storage.files import read_json
 from ..storage.paths import keras_home, user_path
 from .jax import Jax
-from .table import FRAMEWORKS
 from .tensorflow import TensorFlow
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from .framework import Accelerator, Framework
+
+FRAMEWORKS: dict[str, Framework] = {one.name: one for one in (TensorFlow(), Jax())}
+"""The frameworks by Keras's names of them."""
 
 TENSORFLOW, JAX = TensorFlow.name, Jax.name
 
@@ -56,6 +58,18 @@ class BackendChoice(Struct, frozen=True):
     def framework(self) -> Framework:
         """The framework of its backend."""
         return FRAMEWORKS[self.backend]
+
+
+def framework_of(backend: str) -> Framework:
+    """Return the framework of a backend; a notebook may train on another one, which is treated as TensorFlow."""
+    return FRAMEWORKS.get(backend, FRAMEWORKS[TENSORFLOW])
+
+
+def loaded_framework() -> Framework:
+    """Return the framework that Keras has loaded in this process."""
+    import keras
+
+    return framework_of(keras.config.backend())
 
 
 @cache

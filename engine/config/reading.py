@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ..accelerators.table import FRAMEWORKS
+from ..accelerators.backend import FRAMEWORKS
 from ..data.kinds.table import KINDS, option_sections
 from ..errors import ConfigError, Problem, did_you_mean
 from ..models.table import MODELS

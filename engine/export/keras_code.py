@@ -8,8 +8,8 @@ from typing import Any
 import keras
 from msgspec import Struct, field
 
+from ..accelerators.backend import framework_of
 from ..accelerators.framework import Framework
-from ..accelerators.table import framework_of
 from ..compat.keras import automatic_name
 from ..config.catalog import is_user_reference
 from ..config.run_config import RunConfig

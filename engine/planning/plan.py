@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..accelerators.backend import BackendChoice, choose_backend
-from ..accelerators.table import FRAMEWORKS
+from ..accelerators.backend import FRAMEWORKS, BackendChoice, choose_backend
 from ..config.catalog import is_user_reference
 from ..config.user_code import missing_import, reference_problem, references_of
 from ..config.values import LIMITS, AcceleratorKind, budget_seconds, is_bucket, parse_accelerator, parse_piece

@@ -14,8 +14,8 @@ from typing import Any
 import keras
 from msgspec.structs import replace
 
+from ..accelerators.backend import loaded_framework
 from ..accelerators.framework import NotPossibleError
-from ..accelerators.table import loaded_framework
 from ..compat.keras import build_from_shapes, creating_variables, without_downloads
 from ..config.run_config import RunConfig
 from ..data.examples import Input, Nested, map_nested, named_parts

@@ -17,8 +17,8 @@ from jax.experimental import topologies
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..accelerators.backend import loaded_framework
 from ..accelerators.framework import NotPossibleError
-from ..accelerators.table import loaded_framework
 from ..errors import ConsoleError, one_line
 from ..models.build import bytes_of
 from .build import least_memory, specification

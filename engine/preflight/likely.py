@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..accelerators.table import FRAMEWORKS
+from ..accelerators.backend import FRAMEWORKS
 from ..data.cached_facts import input_speed_of
 from ..errors import ConfigError
 from ..machine.resources import usable_cores

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 from msgspec.structs import replace
 
+from ..accelerators.backend import loaded_framework
 from ..accelerators.framework import NotPossibleError
-from ..accelerators.table import loaded_framework
 from ..data.kinds.kind import UnknownShapesError
 from ..errors import ConsoleError, Finding, Severity, most_severe_first, one_line
 from ..machine.resources import free_memory_bytes

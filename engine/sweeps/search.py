@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..compat.optuna import continued_trial
 from ..config.reading import with_changes
 from ..errors import ConfigError, ConsoleError
 from ..machine.install import install_line
@@ -49,10 +48,11 @@ class Trials:
         self._sweep, self._definition, self._axes = sweep, definition, axes
         self._attempted: set[int] = set()
         self._trial: Any = None
-        storage: Any = definition.storage or f"sqlite:///{sweep.path / 'study.db'}"
-        if "://" not in storage:
-            storages = self._optuna.storages
-            storage = storages.JournalStorage(storages.journal.JournalFileBackend(storage))
+        place, storages = definition.storage or f"sqlite:///{sweep.path / 'study.db'}", self._optuna.storages
+        if "://" in place:
+            self._storage: Any = storages.RDBStorage(place)
+        else:
+            self._storage = storages.JournalStorage(storages.journal.JournalFileBackend(place))
         samplers, pruners, seed = self._optuna.samplers, self._optuna.pruners, definition.config.seed
         if definition.search == "grid":
             sampler = samplers.GridSampler({axis.key: [*_choices(axis)] for axis in axes}, seed=seed)
@@ -61,7 +61,7 @@ class Trials:
             sampler = kind(seed=None if definition.storage else seed)  # several machines would repeat each other
         first = max(1, min(_USUAL_FIRST, definition.trials // 4))
         self._study = self._optuna.create_study(
-            storage=storage,
+            storage=self._storage,
             study_name=definition.study or sweep.name,
             load_if_exists=True,
             direction="minimize" if metric_called(definition.metric).lower_is_better else "maximize",
@@ -73,7 +73,9 @@ class Trials:
         """Return the next run: one that was interrupted, or a new one; None if there are enough."""
         for trial in self._study.get_trials(deepcopy=False, states=[self._optuna.trial.TrialState.RUNNING]):
             if trial.user_attrs.get(_OURS) == self._sweep.name and trial.number not in self._attempted:
-                return self._cell(continued_trial(self._study, trial))
+                study = self._storage.get_study_id_from_name(self._study.study_name)
+                number = self._storage.get_trial_id_from_study_id_trial_number(study, trial.number)
+                return self._cell(self._optuna.trial.Trial(self._study, number))
         most = self._definition.trials
         if self._definition.search == "grid":
             most = min(most, math.prod(len(axis.values) for axis in self._axes))

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from msgspec.structs import replace
 
-from ..accelerators.table import loaded_framework
+from ..accelerators.backend import loaded_framework
 from ..compat.keras import ForBothKeras
 from ..errors import did_you_mean
 from ..models.compile import metrics_of, rate_of, used_optimizers

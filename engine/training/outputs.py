@@ -10,8 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ..accelerators.backend import is_installed
-from ..accelerators.table import loaded_framework
+from ..accelerators.backend import is_installed, loaded_framework
 from ..config.run_config import RunConfig, compared_values
 from ..data.vocabulary import PADDING, START, Vocabulary
 from ..errors import ConsoleError, one_line

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..accelerators.table import loaded_framework
+from ..accelerators.backend import loaded_framework
 from ..errors import one_line
 from ..monitoring.input_rate import InputMeter, Taken
 from ..monitoring.trace import LARGEST_TRACE, Trace, read_trace

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.accelerators.table import framework_of
+from tpu_console.engine.accelerators.backend import framework_of
 from tpu_console.engine.monitoring.alerts import ONE_SHAPE
 from tpu_console.engine.runs.events import Compiled, Profiled, Spent
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import LIMIT_S, run_forked
-from tpu_console.engine.accelerators.table import FRAMEWORKS
+from tpu_console.engine.accelerators.backend import FRAMEWORKS
 from tpu_console.engine.accelerators.tensorflow import (
     Target,
     choose_target,
@@ -29,7 +29,7 @@ CONNECT = """
 import json, sys
 from msgspec import to_builtins
 from tests.helpers import small_config
-from tpu_console.engine.accelerators.table import FRAMEWORKS
+from tpu_console.engine.accelerators.backend import FRAMEWORKS
 from tpu_console.engine.errors import AcceleratorError
 told = {}
 for name in sys.argv[1:]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import all_of, replace, run_forked, small_config, timed_events_of
+from tpu_console.engine.accelerators.backend import FRAMEWORKS, framework_of
 from tpu_console.engine.accelerators.hosts import Card, mismatch
 from tpu_console.engine.accelerators.jax import AHEAD_S
-from tpu_console.engine.accelerators.table import FRAMEWORKS, framework_of
 from tpu_console.engine.runs.events import EpochEnded, Progress
 from tpu_console.engine.runs.run_directory import RunDirectory
 

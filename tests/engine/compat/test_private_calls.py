@@ -15,7 +15,6 @@ ALLOWED = {
     "engine/compat/keras.py",
     "engine/compat/tensorflow.py",
     "engine/compat/jax.py",
-    "engine/compat/optuna.py",
     "tui/compat.py",
     "engine/process/main.py",  # atexit._run_exitfuncs of Python
     "engine/training/notebook.py",  # sys._current_frames of Python

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers import small_config, write_metadata
-from tpu_console.engine.accelerators.table import FRAMEWORKS
+from tpu_console.engine.accelerators.backend import FRAMEWORKS
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import ConfigError, DataError, UserCodeError
 from tpu_console.engine.input import augment

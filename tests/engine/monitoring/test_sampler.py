@@ -31,8 +31,8 @@ from tests.helpers import (
     small_config,
     wait_until,
 )
+from tpu_console.engine.accelerators.backend import FRAMEWORKS
 from tpu_console.engine.accelerators.framework import Accelerator, Share
-from tpu_console.engine.accelerators.table import FRAMEWORKS
 from tpu_console.engine.machine.sources import Sources, this_machine
 from tpu_console.engine.monitoring import sampler
 from tpu_console.engine.monitoring.sampler import DUTY_CYCLE, HBM_TOTAL, HBM_USED, DeviceReader, HostPace, HostReader
@@ -224,7 +224,7 @@ import json, msgspec, sys
 from contextlib import nullcontext
 import jax
 from tpu_console.engine.accelerators.framework import Accelerator
-from tpu_console.engine.accelerators.table import FRAMEWORKS
+from tpu_console.engine.accelerators.backend import FRAMEWORKS
 from tpu_console.engine.runs.events import Replica
 from tpu_console.engine.monitoring.sampler import DeviceReader, RuntimeMetrics
 replicas = tuple(

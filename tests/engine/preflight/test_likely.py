@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import replace, small_config
 from tests.made_verdicts import FITS
-from tpu_console.engine.accelerators.table import FRAMEWORKS
+from tpu_console.engine.accelerators.backend import FRAMEWORKS
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.likely import best_case_of, efficiency_of, input_throughput_of, likely_of

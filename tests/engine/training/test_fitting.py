@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpu_console.engine.accelerators.table import FRAMEWORKS
+from tpu_console.engine.accelerators.backend import FRAMEWORKS
 from tpu_console.engine.models.compile import build_ahead
 from tpu_console.engine.training.fitting import choose_execution, steps_for
 
