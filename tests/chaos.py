@@ -17,7 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from tests.helpers import LIMIT_S, Host, all_of, run_host, small_config, timed_events_of, wait_until
-from tpu_console.engine.process.resume import FinishedError, prepare_resumption
+from tpu_console.engine.process.launch import FinishedError, prepare_resumption
 from tpu_console.engine.runs.events import EpochEnded, Progress, RunFinished
 from tpu_console.engine.runs.follower import RunFollower
 

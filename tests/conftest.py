@@ -150,7 +150,7 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture
 def resume_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., object]], None]:
     """Let a function start what goes on with a run, in place of `start_host`."""
-    return partial(monkeypatch.setattr, "tpu_console.engine.process.resume.start_host")
+    return partial(monkeypatch.setattr, "tpu_console.engine.process.launch.start_host")
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ FOLLOWS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "copy
 """Functions and methods of the standard library that open a path and follow links."""
 
 ELSEWHERE = {
+    "engine/jobs/predict.py",  # the files that the user named
     "engine/mirror/copier.py",  # `open` is a method of a mirror, which checks its paths
-    "engine/process/warm.py",  # /dev/null
+    "engine/process/main.py",  # /dev/null
     "tui/commands/exporting.py",  # what the command has written
 }
 """Modules about runs that open other files."""

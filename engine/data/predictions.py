@@ -55,7 +55,7 @@ class Table(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel(ABC):
-    """A trained run, as `engine.jobs.trained_run` opens it."""
+    """A trained run, as `engine.jobs.predict` opens it."""
 
     run: RunDirectory
     config: RunConfig

@@ -10,9 +10,9 @@ from ..config.reading import load_config
 from ..config.user_code import is_own_source, references_of
 from ..data.kinds.table import read_record
 from ..errors import ConfigError, ConsoleError, UntrustedCodeError, one_line
-from ..jobs.trained_run import Checkpoint, open_trained
+from ..jobs.predict import Checkpoint, open_trained
 from ..messages import Reporter
-from ..process.resume import newest_run_named
+from ..process.launch import newest_run_named
 from ..runs.follower import StateReader
 from ..runs.run_directory import find_run
 from ..storage.files import write_whole

@@ -16,17 +16,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
+from ..config.reading import load_config
+from ..config.user_code import check_started
 from ..errors import ConsoleError, RunNotFoundError, one_line
 from ..runs.checkpoint import newest_checkpoint, newest_first
 from ..runs.events import MirrorReported, Phase, RunFailed, RunFinished
-from ..runs.run_directory import RunDirectory, is_named, is_removed, is_run
+from ..runs.follower import StateReader
+from ..runs.journal import JournalWriter
+from ..runs.run_directory import RunDirectory, is_named, is_removed, is_run, lock_run
 from ..storage.files import DRAFT, disk_full, inside, is_disk_full, make_private_folder, open_private, open_regular
-from ..storage.paths import user_path
+from ..storage.paths import runs_folder, user_path
 from .places import MARKER, Folder, Place, open_place
 
 if TYPE_CHECKING:
+    from ..messages import Reporter
     from ..runs.recorder import Recorder
 
 JOURNAL, CHECKPOINTS = "events.jsonl", "checkpoints"
@@ -356,3 +361,49 @@ def _fetch(place: Place, draft: RunDirectory, on_file: Callable[[str], object]) 
     for name in (*FILES, *hub_files(place.names), JOURNAL):
         if (size := place.size(name)) is not None:
             fetch(name, size)
+
+
+def fetch_job(reporter: Reporter, place: str, label: str = "") -> dict[str, Any]:
+    """Copy a run from its mirror; return its path here, and where it was.
+
+    The place is the run's folder at the mirror. With a label it is the mirror, and the newest run with it is copied;
+    the result is empty if there is none.
+    """
+    place = (newest_named(place, label) or "") if label else place
+    if not place:
+        return {}
+    run = fetch_run(place, runs_folder(), lambda name: reporter.progress(f"copying {name}", 0, None, "seconds"))
+    return {"run": str(run.path), "place": place}
+
+
+def copy_job(reporter: Reporter, run: str, *, trust: bool = False) -> dict[str, Any]:
+    """Copy a run that does not train to its mirror; return the place.
+
+    Raises `UntrustedCodeError` if the user did not start it, and it is not trusted, and `ConsoleError` if it has no
+    mirror, still trains, or the mirror cannot be written.
+    """
+    directory = RunDirectory(Path(run))
+    config = load_config(directory.config)
+    if not (mirror := config.mirror):
+        remedy = "Set one when you resume it: tpu-console resume --set mirror=…"
+        raise ConsoleError(f"{directory.run_id} has no mirror.", remedy=remedy)
+    if not trust:
+        check_started(directory.run_id, config)
+    lock = lock_run(directory)
+    try:
+        place = open_place(f"{mirror.rstrip('/')}/{directory.path.name}")
+        copier = Copier(directory, place)
+        reporter.progress(f"copying to {place.name}", 0, None, "seconds")
+        copier.copy()
+        ended_at = StateReader(directory).catch_up().last_at
+        journal = JournalWriter(directory.journal, lambda: ended_at)  # the run itself took no longer
+        journal.write(MirrorReported(place.name, copier.epoch))
+        journal.close()
+        copier.copy()
+    except MirrorTakenError as error:
+        raise ConsoleError(f"{error}.") from error
+    except OSError as error:
+        raise ConsoleError(f"{mirror} cannot be written: {error.strerror or error}.") from error
+    finally:
+        os.close(lock)
+    return {"place": place.name}

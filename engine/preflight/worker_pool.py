@@ -1,7 +1,15 @@
-"""Checks for the compiler, and compiles choices in worker processes, several in parallel if the machine allows it."""
+"""Checks for the compiler, and compiles choices in worker processes, several in parallel if the machine allows it.
+
+Such a process is `python -P -m tpu_console.engine.preflight.worker_pool`. A line of JSON on standard input names the
+choice (``config``, ``tpu``, ``search``, ``advise``, ``begun``). The process writes the messages of `engine.messages` to
+standard output: a ``progress`` for each phase, and the verdict as the ``result``, again whenever there is more in it. A
+crash of the compiler ends this process and nothing else. The process also ends when its standard input is closed, so
+that it never outlives the console.
+"""
 
 import ctypes.util
 import json
+import math
 import os
 import platform
 import select
@@ -11,23 +19,33 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..accelerators.backend import is_installed
 from ..config.catalog import is_user_reference
+from ..config.reading import parse_config
 from ..data.kinds.kind import UnknownShapesError
 from ..data.places import is_remote
 from ..errors import ConsoleError, Finding, Severity
 from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import free_memory_bytes, usable_cores
-from ..messages import MessageReader, error_of, exit_cause, start_module
+from ..messages import (
+    MessageReader,
+    end_with_parent,
+    error_of,
+    exit_cause,
+    report_result,
+    standard_output_reporter,
+    start_module,
+)
 from ..storage.paths import runs_folder, user_path
 from .cache import TpuChoice, cached_verdict, compiler_versions, save_verdict
 from .inputs import batch_of
 from .result import Outcome, Verdict, from_dict
+from .topologies import find_topology
 
 LIMIT_S = 1800.0
 """Seconds that a choice may take: compiling the largest models of `keras.applications` takes ten minutes on two cores
@@ -205,7 +223,7 @@ def _known(choice: TpuChoice, *, search: bool, use_cache: bool) -> Verdict | Non
 def _start(number: int, choice: TpuChoice, begun: Verdict | None, **asked: bool) -> Worker:
     try:
         process = start_module(
-            "engine.preflight.worker",
+            "engine.preflight.worker_pool",
             start_new_session=False,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -251,3 +269,31 @@ def progress_of(working: Sequence[Worker], now: float) -> tuple[str, int, int | 
     began = max(worker.phase_began for worker in working)
     ends = [worker.phase_began + worker.expected_s for worker in working if worker.expected_s is not None]
     return text, int(now - began), round(max(ends) - began) if len(ends) == len(working) else None
+
+
+def main() -> int:
+    """Compile the choice on standard input and report its verdict; return the exit code."""
+    reporter = standard_output_reporter()
+    asked = json.loads(sys.stdin.readline())
+    end_with_parent()  # a compilation cannot be interrupted otherwise
+
+    def report(phase: str, expected_s: float | None) -> None:
+        reporter.progress(phase, 0, None if expected_s is None else math.ceil(expected_s), "seconds")
+
+    def compile_choice() -> dict[str, Any]:
+        report("loading Keras and JAX", None)
+        choice = TpuChoice(parse_config(asked["config"]), find_topology(asked["tpu"]))
+        from .verdict import reach_verdict
+
+        begun = from_dict(asked["begun"]) if asked["begun"] else None
+        asks = {"search": asked["search"], "advise": asked["advise"], "begun": begun}
+        return reach_verdict(choice, report, lambda verdict: reporter.result(verdict.as_dict()), **asks).as_dict()
+
+    return report_result(reporter, "preflight", compile_choice)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    # libtpu's clean-up can hang or crash if there is nothing to clean up.
+    os._exit(code)

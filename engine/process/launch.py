@@ -1,39 +1,54 @@
-"""Starts the training process of a run, in its own session, so that it survives the terminal; and ends it, unsaved."""
+"""Starts the training process of a run, new, warmed up or to resume it, in a session of its own, and ends it, unsaved.
 
+The process survives the terminal.
+"""
+
+import json
 import os
 import signal
+import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from ..config.run_config import RunConfig, to_toml
-from ..config.user_code import note_start
+from msgspec import Struct
+
+from ..config.reading import load_config, with_changes
+from ..config.run_config import RunConfig, flat_values, to_toml
+from ..config.user_code import check_started, note_start
+from ..config.values import parse_piece
 from ..errors import ConsoleError
 from ..machine.process_identity import Sight, look_for
 from ..messages import start_module
-from ..runs.control import ask, is_waiting
-from ..runs.events import Steering
+from ..runs.checkpoint import Header, newest_checkpoint
+from ..runs.control import ask, is_waiting, take_requests
+from ..runs.events import RunFinished, RunOutcome, Steering
+from ..runs.facts import conclude_killed
+from ..runs.follower import StateReader
 from ..runs.heartbeat import LARGEST_HEARTBEAT, Liveness, liveness_of, write_heartbeat
-from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run, require_writable
-from ..storage.files import NotAFileError, lock_file, open_private, read_json, write_whole
-from ..storage.paths import user_path
-from .warm import WarmHost
+from ..runs.run_directory import (
+    RunDirectory,
+    RunningError,
+    all_or_nothing,
+    cannot_begin,
+    create_run,
+    is_named,
+    list_runs,
+    lock_run,
+)
+from ..runs.state import RunState
+from ..storage.files import open_private, read_json, write_whole
+from .main import WARM
 
-_PATIENCE_S = 5.0
-_LOOK_S = 0.1
-
-
-class RunningError(ConsoleError):
-    """Another process trains the run."""
-
-    def __init__(self, run: RunDirectory) -> None:
-        super().__init__(
-            f"{run.run_id} is still training.",
-            remedy=f"Watch it: tpu-console attach {run.run_id}, or stop it: tpu-console stop {run.run_id}",
-        )
+FREE_BYTES = 4 << 30
+_PATIENCE_S, _ASKED_EVERY_S = 5.0, 0.1
+_LONGEST_EXIT_S, _LOOK_S = 15.0, 0.2
+# Settings without which the variables of a checkpoint would have no place.
+_FIXED = ("model", "model_options.", "optimizer.name", "fine_tuning.after_epochs", "name")
 
 
 def prepare_run(
@@ -61,6 +76,54 @@ def prepare_run(
 def launch_environment() -> dict[str, str]:
     """Return the environment of a training process."""
     return {"TF_CPP_MIN_LOG_LEVEL": "1"} | os.environ
+
+
+def may_warm(free_bytes: int, load: float, cores: int, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a process may be warmed up: the user allows it, there is memory, and the machine is idle.
+
+    `load` is the mean number of processes that wanted to run in the last minute.
+    """
+    is_allowed = environ.get("TPU_CONSOLE_PREWARM", "true").lower() not in {"false", "0", "no", "off"}
+    return is_allowed and free_bytes >= FREE_BYTES and load < cores
+
+
+class WarmHost(Struct, frozen=True):
+    """A process that waits for a run, as the process that started it sees it."""
+
+    process: subprocess.Popen[bytes]
+    environment: Mapping[str, str]
+    variables: Mapping[str, str]  # what it set before it imported the framework
+    _channel: socket.socket
+
+    @classmethod
+    def start(cls, environment: Mapping[str, str], variables: Mapping[str, str]) -> Self:
+        """Start one; raise `OSError` if it cannot be started."""
+        ours, theirs = socket.socketpair()
+        # What importing prints goes to the log of the run, which is not known yet.
+        with theirs, tempfile.TemporaryFile() as output:
+            streams: dict[str, Any] = {"stdin": theirs.fileno(), "stdout": output, "stderr": subprocess.STDOUT}
+            process = start_module("engine.process.main", WARM, json.dumps(variables), env=environment, **streams)
+        return cls(process, environment, variables, ours)
+
+    def fits(self, environment: Mapping[str, str], variables: Mapping[str, str]) -> bool:
+        """Return whether it is what a new process would be: it lives, and nothing in the environment differs."""
+        return self.process.poll() is None and (self.environment, self.variables) == (environment, variables)
+
+    def hand_over(self, arguments: Sequence[str], log: int, lock: int) -> bool:
+        """Give it the arguments of `main`, and the descriptors of log and lock; return whether it got them."""
+        message = json.dumps(arguments).encode()
+        try:
+            sent = socket.send_fds(self._channel, [message], [log, lock])
+        except OSError:
+            sent = 0
+        self._channel.close()
+        return sent == len(message)
+
+    def end(self) -> None:
+        """End it."""
+        self._channel.close()
+        self.process.kill()
+        self.process.wait()
 
 
 def start_host(
@@ -92,22 +155,120 @@ def start_host(
     return process
 
 
-def lock_run(run: RunDirectory) -> int:
-    """Lock a run's journal for one training process, until the returned descriptor is closed everywhere.
+class FinishedError(ConsoleError):
+    """The run has nothing left to do."""
 
-    On a file system without locks, only the heartbeat shows that a run trains. Raises `RunningError` if another process
-    holds the lock, or `ConsoleError` if the folder cannot be written, or holds something that leads out of it.
+
+class Resumption(Struct, frozen=True):
+    """A run that is ready to go on; it is locked until it is started or given up."""
+
+    run: RunDirectory
+    config: RunConfig  # what it trains from now on
+    checkpoint: str  # the checkpoint's name; empty if it has none and begins again
+    at: Header | None  # where the checkpoint was taken; None without one
+    changes: tuple[str, ...]  # what is different from now on, one line each
+    earlier: int  # how often the run was resumed before
+    lock: int
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the training process; raise `ConsoleError` if it cannot be started."""
+        self.make_ready()
+        return start_host(self.run, self.checkpoint, self.lock)
+
+    def make_ready(self) -> None:
+        """Write what the process that trains it needs; raise `ConsoleError` if it cannot be written."""
+        try:
+            note_start(self.config)
+        except OSError as error:
+            raise cannot_begin(self.run.path.parent, error) from error
+        if self.changes:
+            # Synced: it replaces a file without which the run's checkpoints are lost.
+            write_whole(self.run.config, to_toml(self.config))
+        take_requests(self.run)  # what was asked of the process that is gone
+
+    def give_up(self) -> None:
+        """Unlock the run."""
+        os.close(self.lock)
+
+
+def prepare_resumption(
+    run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, trust: bool = False
+) -> Resumption:
+    """Find the newest whole checkpoint of a run, and check that the run can go on from it with some settings changed.
+
+    Raises `UntrustedCodeError` if it reaches more than what the user started, and is not trusted, `ConfigError` for a
+    wrong change, and `ConsoleError` if it still trains, has finished, or cannot go on with these changes.
     """
+    if not run.config.exists():
+        what = f"{run.run_id} was trained by a notebook or script, so only that can train it again."
+        raise ConsoleError(what, remedy="Run it again, with a callback such as keras.callbacks.BackupAndRestore.")
+    deadline = time.monotonic() + _LONGEST_EXIT_S
+    while True:
+        try:
+            lock = lock_run(run)
+            break
+        except RunningError:  # a process that has written its last event ends within seconds
+            if time.monotonic() > deadline or StateReader(run).catch_up().end is None:
+                raise
+        time.sleep(_LOOK_S)
     try:
-        require_writable(run)
-        return lock_file(run.journal)
-    except BlockingIOError as error:
-        raise RunningError(run) from error
-    except NotAFileError as error:
-        what = f"{user_path(Path(error.filename))} cannot be written: {error.strerror}."
-        raise ConsoleError(what, remedy="If you trust the run, replace it by what it stands for.") from error
-    except OSError as error:
-        raise cannot_begin(run.path, error) from error
+        if run.heartbeat.exists() and liveness_of(run) is not Liveness.DEAD:
+            raise RunningError(run)
+        before = load_config(run.config)
+        state = StateReader(run).catch_up()
+        conclude_killed(run, state, is_locked=True)
+        asked = [event.after for event in state.steered if event.action == Steering.EPOCHS and not event.refused]
+        if state.fit is not None and asked and asked[-1] == state.fit.epochs:  # changed while it trained
+            changes = [("epochs", state.fit.epochs), *changes]
+        config = with_changes(before, changes) if changes else before
+        found = newest_checkpoint(run)
+        at = found[1] if found is not None else None
+        _check_unfinished(run, state, at, config)
+        if not trust:
+            check_started(run.run_id, config, given=dict(changes))
+        name = found[0].name if found is not None else ""
+        differences = _changes(before, config, has_checkpoint=at is not None)
+        return Resumption(run, config, name, at, differences, len(state.resumed), lock)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, config: RunConfig) -> None:
+    done = at.epoch if at is not None else 0
+    if not isinstance(state.end, RunFinished) or state.end.outcome == RunOutcome.STOPPED:
+        if done > config.epochs:
+            raise ConsoleError(f"{done} epochs are done, and only {config.epochs} were asked for.")
+        return
+    change, waited = "", int(at.patience.get("wait", 0)) if at is not None else 0
+    if state.end.outcome == RunOutcome.EARLY and 0 < config.early_stopping.patience <= waited:
+        change = f"--set early_stopping.patience={2 * waited}"
+    elif config.epochs <= len(state.epochs):
+        change = f"--epochs {2 * len(state.epochs)}"
+    if change:
+        what = f"{run.run_id} has finished: {state.end.reason}."
+        raise FinishedError(what, remedy=f"To train on: tpu-console resume {run.run_id} {change}")
+    if at is None:
+        raise ConsoleError(f"{run.run_id} has finished and has no checkpoint.", remedy="Start a new run.")
+
+
+def _changes(before: RunConfig, after: RunConfig, *, has_checkpoint: bool) -> tuple[str, ...]:
+    old, new = flat_values(before), flat_values(after)
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    is_same = parse_piece(before.optimizer.name).name == parse_piece(after.optimizer.name).name
+    fixed = [key for key in keys if key.startswith(_FIXED) and not (key == "optimizer.name" and is_same)]
+    if fixed and has_checkpoint:
+        raise ConsoleError(
+            f"{fixed[0]} cannot change from {old.get(fixed[0])} to {new.get(fixed[0])} in a resumed run.",
+            why="The checkpoint holds the variables of the model and optimizer it was trained with.",
+            remedy="Start a new run.",
+        )
+    return tuple(f"{key}: {old.get(key)} → {new.get(key)}" for key in keys)
+
+
+def newest_run_named(name: str, folder: Path | None = None) -> RunDirectory | None:
+    """Return the newest run with a label; None if there is none."""
+    return next((run for run in list_runs(folder) if is_named(run.run_id, name)), None)
 
 
 def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
@@ -121,7 +282,7 @@ def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:
     while time.monotonic() < deadline:
         if not is_waiting(run, number):
             return  # it has read it, and ends
-        time.sleep(_LOOK_S)
+        time.sleep(_ASKED_EVERY_S)
     if liveness_of(run) is Liveness.DEAD:
         return
     import psutil

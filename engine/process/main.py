@@ -5,15 +5,23 @@ heartbeat and handles signals and requests; the engine thread trains. SIGHUP is 
 does not end the run. The first SIGINT or SIGTERM asks the run to stop and save; the second ends the process
 immediately. A process that SIGTERM asked ends after 18 seconds, because its machine may soon be gone, unless several
 hosts have to stop together.
+
+With ``--warm VARIABLES`` it first imports what a run needs, at low priority, and connects nothing, so that a run that
+is not known yet starts without that delay. Its standard input is a socket: the run comes through it, with its log and
+lock, and with its end the process ends, also if the console is killed.
 """
 
 import atexit
 import faulthandler
+import json
 import os
 import signal
+import socket
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -31,9 +39,17 @@ from ..runs.journal import JournalWriter
 from ..runs.run_directory import RunDirectory, discard_leftovers
 
 OK, FAILED = 0, 1
-_STDERR = 2
+WARM = "--warm"
+_STDIN, _STDOUT, _STDERR = range(3)
 _LONGEST_EXIT_S = 5.0
 _LONGEST_STOP_S = 18.0
+_NICENESS = 10
+_LARGEST_MESSAGE = 1 << 16
+_NEEDED = (
+    *("training.train", "training.bridge", "training.checkpoints", "training.class_scoring", "training.steering"),
+    *("accelerators.backend", "data.kinds.table", "input.pipeline", "models.build", "models.compile"),
+    *("monitoring.alerts", "monitoring.sampler"),
+)
 
 
 class EngineThread(threading.Thread):
@@ -156,5 +172,47 @@ def _handle_signals(engine: EngineThread) -> list[str]:
     return ended_by
 
 
+def wait_for_run(variables: Mapping[str, str]) -> tuple[list[str], threading.Thread]:
+    """Import the framework and wait for a run; return its arguments, and the thread that still imports."""
+    os.umask(0o077)  # as `main` does: importing Keras writes its settings
+    channel, early = socket.socket(fileno=os.dup(_STDIN)), os.dup(_STDOUT)
+    # The threads of OpenBLAS keep the priority of the thread that imports NumPy.
+    import_module("numpy")
+    importing = threading.Thread(target=_import, args=(variables,), name="tpu-console-import", daemon=True)
+    importing.start()
+    message, descriptors, *_ = socket.recv_fds(channel, _LARGEST_MESSAGE, 2)
+    if len(descriptors) < 2:
+        os._exit(0)  # the console ended, or needs another one
+    channel.close()
+    log, lock = descriptors
+    os.set_inheritable(lock, True)
+    for number in (_STDOUT, _STDERR):
+        os.dup2(log, number)
+    os.write(log, os.pread(early, os.fstat(early).st_size, 0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, _STDIN)
+    for number in (early, log, nothing):
+        os.close(number)
+    return json.loads(message), importing
+
+
+def _import(variables: Mapping[str, str]) -> None:
+    """Import what a run needs, in a thread of low priority: no other thread has to get its priority back."""
+    before = {name: os.environ[name] for name in variables if name in os.environ}
+    os.environ.update(variables)
+    with suppress(OSError, AttributeError):  # elsewhere than on Linux a thread has no priority
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+    # Whatever fails here fails again when the run needs it, and is reported there.
+    with suppress(Exception):
+        import_module("keras")
+        for name in _NEEDED:
+            import_module(f"tpu_console.engine.{name}")
+    for name in variables:  # the run sets them itself, from its configuration
+        os.environ.pop(name, None)
+    os.environ.update(before)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == WARM:
+        leave(main(*wait_for_run(json.loads(sys.argv[2]))))
     leave(main(sys.argv[1:]))

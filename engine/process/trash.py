@@ -9,10 +9,9 @@ from pathlib import Path
 from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..runs.follower import StateReader
 from ..runs.heartbeat import Liveness, liveness_of
-from ..runs.run_directory import RunDirectory, list_runs
+from ..runs.run_directory import RunDirectory, RunningError, list_runs, lock_run
 from ..storage.files import LinkError, inside, make_private_folder
 from ..storage.paths import runs_folder, user_path
-from .launch import RunningError, lock_run
 
 
 def trash_of(folder: Path | None = None) -> Path:

@@ -103,6 +103,34 @@ def new_folder(folder: Path, stem: str) -> Path:
     return folder / name
 
 
+class RunningError(ConsoleError):
+    """Another process trains the run."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        super().__init__(
+            f"{run.run_id} is still training.",
+            remedy=f"Watch it: tpu-console attach {run.run_id}, or stop it: tpu-console stop {run.run_id}",
+        )
+
+
+def lock_run(run: RunDirectory) -> int:
+    """Lock a run's journal for one training process, until the returned descriptor is closed everywhere.
+
+    On a file system without locks, only the heartbeat shows that a run trains. Raises `RunningError` if another process
+    holds the lock, or `ConsoleError` if the folder cannot be written, or holds something that leads out of it.
+    """
+    try:
+        require_writable(run)
+        return files.lock_file(run.journal)
+    except BlockingIOError as error:
+        raise RunningError(run) from error
+    except files.NotAFileError as error:
+        what = f"{user_path(Path(error.filename))} cannot be written: {error.strerror}."
+        raise ConsoleError(what, remedy="If you trust the run, replace it by what it stands for.") from error
+    except OSError as error:
+        raise cannot_begin(run.path, error) from error
+
+
 @contextmanager
 def all_or_nothing(run: RunDirectory) -> Iterator[None]:
     """Remove a new run's folder if what the block does to prepare it fails."""

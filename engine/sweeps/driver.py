@@ -18,13 +18,12 @@ from ..config.user_code import note_start
 from ..errors import ConsoleError
 from ..machine.devices import detect_hardware
 from ..planning.plan import make_plan
-from ..process.launch import RunningError, prepare_run, start_host
-from ..process.resume import FinishedError, prepare_resumption
+from ..process.launch import FinishedError, prepare_resumption, prepare_run, start_host
 from ..runs.control import ask
 from ..runs.events import EpochEnded, RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower, StateReader
 from ..runs.heartbeat import HeartbeatWatch, Liveness
-from ..runs.run_directory import RunDirectory
+from ..runs.run_directory import RunDirectory, RunningError
 from ..runs.state import RunState
 from ..storage.paths import sweeps_folder
 from .axes import Cell, cells_of, parse_axes

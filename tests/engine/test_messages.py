@@ -76,7 +76,7 @@ def test_the_cause_of_an_exit_is_a_sentence() -> None:
 def test_the_worker_of_a_preflight_writes_the_same_messages() -> None:
     asked = {"config": small_config().model_dump(mode="json"), "tpu": "v5e-7", "search": False}
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "tpu_console.engine.preflight.worker"],
+        [sys.executable, "-P", "-m", "tpu_console.engine.preflight.worker_pool"],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -113,7 +113,7 @@ class _Forked:
 
 def _start_host(run: RunDirectory, resumes: str | None = None, lock: int | None = None, warm: object = None) -> _Forked:
     """Do what `tpu_console.engine.process.launch.start_host` does; the fork does not hold the run's lock."""
-    from tpu_console.engine.process.launch import lock_run
+    from tpu_console.engine.runs.run_directory import lock_run
 
     assert warm is None
     os.close(lock_run(run) if lock is None else lock)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from tpu_console.engine.errors import ConfigError, Problem, Severity
 from tpu_console.engine.machine.devices import detect_hardware
 from tpu_console.engine.runs.heartbeat import Liveness
-from tpu_console.engine.runs.run_directory import RunDirectory, find_run
+from tpu_console.engine.runs.run_directory import RunDirectory, RunningError, find_run
 from tpu_console.engine.storage.paths import user_path, with_keras_home
 
 from ..jobs.job_process import run_job
@@ -114,8 +114,7 @@ def run(preset: str, assignments: Sequence[str], preset_files: Sequence[Path], *
 def _resumed(name: str, config: RunConfig, how: How) -> int | None:
     """Resume the run with a name, here or at the mirror; watch it if it is training. Return None without such a run."""
     from tpu_console.engine.config.user_code import note_start
-    from tpu_console.engine.process.launch import RunningError
-    from tpu_console.engine.process.resume import FinishedError, newest_run_named
+    from tpu_console.engine.process.launch import FinishedError, newest_run_named
 
     from ..following.follow import FINISHED, follow
 
@@ -215,7 +214,7 @@ def _fetched(place: str, label: str, how: How) -> RunDirectory | None:
 
 def _resume(run: RunDirectory, changes: Sequence[tuple[str, Any]], how: How) -> int:
     """Say what changes, and resume a run; watch it, or return once it trains."""
-    from tpu_console.engine.process.resume import prepare_resumption
+    from tpu_console.engine.process.launch import prepare_resumption
 
     from ..following.follow import FAILED
 

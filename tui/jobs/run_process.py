@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
 from tpu_console.engine.messages import kill_with_children
-from tpu_console.engine.process.warm import WarmHost, may_warm
 from tpu_console.engine.runs.events import RunFailed, RunSource
 from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread
 from tpu_console.engine.runs.journal import JournalWriter
@@ -26,6 +25,7 @@ from ..text.outcome import continue_changes
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.process.launch import WarmHost
     from tpu_console.engine.process.main import EngineThread
 
 _JOIN_S = 0.5
@@ -149,7 +149,7 @@ def launch_resumed(run: RunDirectory, *, trust: bool = False) -> HostedRun:
 
     Raise `ConsoleError` if it still trains or cannot go on, and `UntrustedCodeError` if the user did not start it.
     """
-    from tpu_console.engine.process.resume import prepare_resumption
+    from tpu_console.engine.process.launch import prepare_resumption
     from tpu_console.engine.runs.follower import StateReader
 
     from ..following.follow import wait_for_life
@@ -163,6 +163,7 @@ def launch_resumed(run: RunDirectory, *, trust: bool = False) -> HostedRun:
 def machine_is_idle() -> bool:
     """Return whether this machine has the memory and the time to import a framework that may not be needed."""
     from tpu_console.engine.machine.resources import free_memory_bytes, usable_cores
+    from tpu_console.engine.process.launch import may_warm
 
     return may_warm(free_memory_bytes(), os.getloadavg()[0], usable_cores())
 
@@ -171,7 +172,7 @@ class Prewarmer:
     """Starts, replaces and hands out a `WarmHost`. Its methods may be called from any thread."""
 
     def __init__(
-        self, start: Callable[..., WarmHost] = WarmHost.start, is_idle: Callable[[], bool] = machine_is_idle
+        self, start: Callable[..., WarmHost] | None = None, is_idle: Callable[[], bool] = machine_is_idle
     ) -> None:
         self._start = start
         self._is_idle = is_idle
@@ -182,7 +183,7 @@ class Prewarmer:
     def want(self, config: RunConfig, hardware: Hardware) -> None:
         """Have a process ready for a configuration, unless the machine has something better to do."""
         from tpu_console.engine.accelerators.backend import choose_backend
-        from tpu_console.engine.process.launch import launch_environment
+        from tpu_console.engine.process.launch import WarmHost, launch_environment
 
         choice = choose_backend(config, hardware)
         needed, environment = choice.framework.environment(config), launch_environment()
@@ -192,7 +193,7 @@ class Prewarmer:
                 return
             self._end()
             if is_harmless and not self._is_closed and self._is_idle():
-                self._host = self._start(environment, needed)
+                self._host = (self._start or WarmHost.start)(environment, needed)
 
     def take(self, config: RunConfig) -> WarmHost | None:
         """Return the process if it is what a new one for a configuration would be."""

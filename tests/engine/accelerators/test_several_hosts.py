@@ -15,7 +15,7 @@ import pytest
 from tests.helpers import LIMIT_S, ROOT, Host, all_of, events_of, fork_host, run_forked, small_config, the, wait_until
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.config.run_config import RunConfig
-from tpu_console.engine.process.resume import prepare_resumption
+from tpu_console.engine.process.launch import prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.control import ask

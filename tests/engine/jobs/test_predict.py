@@ -16,7 +16,7 @@ from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.data.labels import stratified_split
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.jobs.trained_run import open_trained
+from tpu_console.engine.jobs.predict import open_trained
 from tpu_console.engine.runs.events import Translated
 from tpu_console.engine.runs.run_directory import RunDirectory
 

@@ -15,8 +15,7 @@ from tests.images import write_image_folder
 from tests.small_disk import small_disk
 from tpu_console.engine.data.predictions import Table
 from tpu_console.engine.errors import ConsoleError, DataError, RunNotFoundError, UntrustedCodeError
-from tpu_console.engine.jobs.predict import predict_with_run, write_table
-from tpu_console.engine.jobs.trained_run import Checkpoint, open_trained
+from tpu_console.engine.jobs.predict import Checkpoint, open_trained, predict_with_run, write_table
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 

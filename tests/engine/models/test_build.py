@@ -20,7 +20,7 @@ from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import ConfigError, DataError, UserCodeError
 from tpu_console.engine.models.build import build_model, refuse_loose_weights, training_phases, unfreeze
-from tpu_console.engine.process.resume import prepare_resumption
+from tpu_console.engine.process.launch import prepare_resumption
 from tpu_console.engine.runs.events import CheckpointSaved, EpochEnded, FitStarted, Noticed, RunFinished
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.training.outputs import Patience

@@ -19,7 +19,7 @@ from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
 from tpu_console.engine.data.kinds.table import read_record
 from tpu_console.engine.errors import ConsoleError, DataError, UntrustedCodeError
-from tpu_console.engine.jobs.trained_run import open_trained
+from tpu_console.engine.jobs.predict import open_trained
 from tpu_console.engine.models.saved_code import Architecture, find_code, has_graph, read_architecture
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.run_directory import RunDirectory

@@ -7,12 +7,11 @@ import pytest
 
 from tests.helpers import leave_dead, private_mode
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
-from tpu_console.engine.process.launch import RunningError, lock_run
 from tpu_console.engine.process.trash import delete_runs, deleted_runs, empty_trash, restore_run, trash_of
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run, list_runs
+from tpu_console.engine.runs.run_directory import RunDirectory, RunningError, create_run, find_run, list_runs, lock_run
 
 
 def made(folder: Path, label: str = "run", *, is_over: bool = True) -> RunDirectory:

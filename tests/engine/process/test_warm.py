@@ -12,8 +12,14 @@ import psutil
 import pytest
 
 from tests.helpers import has, private_mode, run_forked, run_host, small_config, the, wait_until
-from tpu_console.engine.process.launch import launch_environment, prepare_run, start_host
-from tpu_console.engine.process.warm import FREE_BYTES, WarmHost, may_warm
+from tpu_console.engine.process.launch import (
+    FREE_BYTES,
+    WarmHost,
+    launch_environment,
+    may_warm,
+    prepare_run,
+    start_host,
+)
 from tpu_console.engine.runs.events import RunStarted
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.storage.files import read_json
@@ -22,16 +28,16 @@ TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 START = """
 import sys, time
 from tpu_console.engine.process.launch import launch_environment
-from tpu_console.engine.process.warm import WarmHost
+from tpu_console.engine.process.launch import WarmHost
 
 host = WarmHost.start(launch_environment(), {"KERAS_BACKEND": "tensorflow"})
 print(host.process.pid, flush=True)
 time.sleep(600)
 """
 IMPORTED = """
-from tpu_console.engine.process import warm
+from tpu_console.engine.process import main
 
-warm._import({"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"})
+main._import({"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"})
 from jax._src import xla_bridge
 from tensorflow.python.eager import context
 

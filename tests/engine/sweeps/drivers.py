@@ -9,7 +9,7 @@ _DRIVER = """
 import os, sys
 from pathlib import Path
 from runpy import run_module
-from tpu_console.engine.process import launch, resume
+from tpu_console.engine.process import launch
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.sweeps import driver
 from tpu_console.engine.sweeps.folder import Sweep
@@ -56,7 +56,7 @@ if dies_at == "note":
     Sweep.note = lambda *_: os._exit(9)
 elif dies_at == "config":
     launch.write_whole = write
-driver.start_host = resume.start_host = start
+driver.start_host = launch.start_host = start
 sys.exit(driver.main([folder, str(lock)]))
 """
 

@@ -25,13 +25,12 @@ from tests.helpers import (
     wait_until,
 )
 from tpu_console.engine.errors import ConsoleError, DataError
-from tpu_console.engine.process.launch import RunningError
-from tpu_console.engine.process.resume import FinishedError, prepare_resumption
+from tpu_console.engine.process.launch import FinishedError, prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, MirrorReported, RunFailed, RunFinished, Steering
 from tpu_console.engine.runs.follower import RunFollower
-from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.run_directory import RunDirectory, RunningError
 from tpu_console.engine.training.checkpoints import check_same
 from tpu_console.tui.cli import main
 

@@ -9,9 +9,8 @@ import pytest
 from tests.engine.jobs.predicting import train
 from tests.forks import Forked
 from tests.helpers import LIMIT_S, Host, all_of, fork_host, has, small_config, the, wait_until
-from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.process.launch import prepare_resumption, prepare_run
 from tpu_console.engine.process.main import EngineThread
-from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.control import Control, Request, ask
 from tpu_console.engine.runs.events import EpochEnded, RunFinished, Steered, Steering

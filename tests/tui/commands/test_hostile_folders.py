@@ -254,7 +254,9 @@ def calls(
             heard.append("called")
             return False
 
-    def start(run: RunDirectory, *_: object) -> Any:
+    def start(run: RunDirectory, resumes: str | None = None, *_: object, **__: object) -> Any:
+        if resumes is None:
+            return fork_host(run)
         heard.append(f"started {run.run_id}")
         raise ConsoleError("by design")
 
@@ -267,7 +269,6 @@ def calls(
         heard.address = f"http://127.0.0.1:{server.server_address[1]}"
         resume_with(start)
         monkeypatch.setattr("tpu_console.engine.sweeps.folder.start_module", drive)
-        monkeypatch.setattr("tpu_console.engine.process.launch.start_host", fork_host)
         jobs_from(JobHere)
         yield heard
         server.shutdown()

@@ -11,7 +11,7 @@ from tpu_console.engine.data.kinds.named_kind import Feature, NamedFacts
 from tpu_console.engine.data.places import Download
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.process.warm import WarmHost
+from tpu_console.engine.process.launch import WarmHost
 from tpu_console.engine.storage.keyed_store import KeyedStore
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.app import ConsoleApp
