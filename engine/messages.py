@@ -29,9 +29,8 @@ FAILED, INTERRUPTED = 1, 130  # exit codes of a worker process without a result
 _PROGRESS_EVERY_S = 0.1
 _READ_BYTES = 1 << 16
 _LONGEST_TEXT = 1 << 26  # a picture is a long text
-_KINDS = {
-    kind.__name__: kind for kind in (RunNotFoundError, UntrustedCodeError)
-}  # which the console treats differently
+_KINDS = {kind.__name__: kind for kind in (RunNotFoundError, UntrustedCodeError)}
+"""Errors that the console treats differently, by the name of their class."""
 
 
 def start_module(module: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
