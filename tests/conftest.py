@@ -20,7 +20,7 @@ from tpu_console.engine.storage.paths import cache_folder, keras_home, runs_fold
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tpu_console.engine.runs.run_history import PastRun
+    from tpu_console.engine.runs.timing import PastRun
 
 _FOLDERS = {runs_folder().parent, user_presets_folder().parent, cache_folder(), keras_home()}
 
@@ -166,7 +166,7 @@ def similar_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[PastRun], None]:
     """Give every configuration a similar run that has ended."""
 
     def gives(took: PastRun) -> None:
-        monkeypatch.setattr("tpu_console.engine.planning.plan.past_run_like", lambda *_: took)
+        monkeypatch.setattr("tpu_console.engine.planning.past_run_like", lambda *_: took)
 
     return gives
 

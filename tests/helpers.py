@@ -22,12 +22,11 @@ from msgspec import structs
 from tests.forks import Forked, fork
 from tpu_console.engine.config.reading import load_config, parse_config
 from tpu_console.engine.config.run_config import RunConfig
-from tpu_console.engine.machine.process_identity import identify
 from tpu_console.engine.process.launch import prepare_run, start_host
 from tpu_console.engine.runs.checkpoint import Header, newest_checkpoint
 from tpu_console.engine.runs.class_report import ClassReport, read_report
 from tpu_console.engine.runs.events import EpochEnded, Event
-from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.heartbeat import identify, write_heartbeat
 from tpu_console.engine.runs.journal import JournalReader
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.storage.files import write_whole

@@ -9,12 +9,22 @@ from tests.helpers import run_forked
 FRAMEWORKS = ("tensorflow", "keras", "jax", "torch", "pandas", "sklearn", "tensorflow_hub")
 TERMINAL = ("textual", "click", "rich", "plotext", "tpu_console.tui", "tpu_console.presets")
 ROOT = Path(__file__).parent.parent
-LIGHT_ROOMS = ("config", "machine", "doctor", "runs", "planning", "process", "sweeps", "data/kinds")
-"""The folders of the engine that the console imports."""
+LIGHT_ROOMS = (
+    "config",
+    "data/kinds",
+    "doctor.py",
+    "machine",
+    "planning.py",
+    "process",
+    "runs",
+    "self_test.py",
+    "sweeps",
+)
+"""The parts of the engine that the console imports."""
 
 
 def modules_of(folder: str) -> list[str]:
-    paths = (ROOT / folder).rglob("*.py")
+    paths = [*(ROOT / folder).rglob("*.py")] or [ROOT / folder]
     parts = (path.relative_to(ROOT).with_suffix("").parts for path in paths)
     return sorted(".".join(("tpu_console", *part)).removesuffix(".__init__") for part in parts)
 

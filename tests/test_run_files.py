@@ -17,7 +17,7 @@ ELSEWHERE = {
 }
 """Modules about runs that open other files."""
 
-JOINS = {"engine/sweeps/folder.py", "engine/sweeps/search.py"}
+JOINS = {"engine/sweeps/folder.py", "engine/sweeps/cells.py"}
 """Modules that add a name to the path of a folder: one that they have just made, or that has no folder on the way."""
 
 

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from ..compat.jax import coordination_client, leave_sigterm_alone
 from ..errors import AcceleratorError, ConsoleError, one_line
-from ..machine.devices import Tpu, count_slices, find_tpu
-from ..machine.place import read_metadata
+from ..machine.devices import Tpu, count_slices, find_tpu, read_metadata
 from ..machine.sources import Sources, installed_versions
 from ..runs.control import Request, StoppedError
 from ..runs.events import Event, HostSampled, MemorySampled, Phase, RunFailed, RunSource, Steering

@@ -18,8 +18,8 @@ from msgspec import Struct
 from ..config.values import parse_accelerator
 from ..errors import AcceleratorError, one_line
 from ..machine.devices import Hardware, detect_hardware
+from ..machine.environment import usable_cores
 from ..machine.install import compiles_for_cpu, install_line
-from ..machine.resources import usable_cores
 from ..machine.sources import this_machine
 from .framework import Accelerator, Framework, NotPossibleError
 

@@ -21,7 +21,7 @@ from ..errors import ConsoleError, one_line
 from ..machine.install import install_line
 from ..messages import Reporter
 from ..runs.events import EpochEnded, FitStarted, Noticed, Progress, RunFinished, RunOutcome, RunSource, RunStarted
-from ..runs.facts import conclude
+from ..runs.facts import conclude, summary_of
 from ..runs.follower import StateReader
 from ..runs.journal import FIRST_TIME, LAST_TIME, JournalWriter
 from ..runs.metrics import metric_called
@@ -29,7 +29,6 @@ from ..runs.run_directory import RunDirectory, all_or_nothing, create_run, list_
 from ..sanitize import MOST_COUNT, MOST_METRICS, printable
 from ..storage.files import TooLargeError, inside, open_regular, read_json, read_text, write_whole
 from ..storage.paths import user_path
-from ..training.summary import summary_of
 
 _MOST_FILES = 10_000
 _MOST_POINTS = 1_000_000

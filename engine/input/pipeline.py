@@ -21,7 +21,7 @@ from ..data.examples import Examples, PassCalls, known_length, label_of
 from ..data.images.examples import DAMAGED, as_written, untuned
 from ..data.labels import class_numbers, has_class_labels, sample_weights, training_weights
 from ..errors import DataError
-from ..machine.resources import free_memory_bytes, usable_cores
+from ..machine.environment import free_memory_bytes, usable_cores
 from ..storage.files import free_bytes, size_text
 from .augment import Placement, augmenter, choose_placement
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..errors import DataError
-from .devices import Hardware, detect_hardware
-from .place import find_service
+from .devices import Hardware, detect_hardware, find_service
 from .sources import Package, Sources, installed_versions
 
 JAX_ON_TPU = "jax[tpu]"

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from ..accelerators.framework import NO_DUTY, Accelerator
 from ..config.values import parse_accelerator
-from ..machine.resources import find_resources, used_memory_bytes
+from ..machine.environment import find_resources, used_memory_bytes
 from ..machine.sources import Sources, this_machine
 from ..runs import events
 

@@ -21,7 +21,7 @@ from ..config.run_config import RunConfig
 from ..data.examples import Input, Nested, map_nested, named_parts
 from ..data.kinds.table import train_examples_of
 from ..errors import ConsoleError, one_line
-from ..machine.resources import free_memory_bytes
+from ..machine.environment import free_memory_bytes
 from ..models.build import build_model, bytes_of, refuse_loose_weights, size_of, training_phases, unfreeze
 from ..models.compile import compile_model, is_compiled, with_measured_metrics
 from ..models.outputs import check_labels, for_outputs, logits_activation, outputs_by_name

@@ -25,7 +25,7 @@ from ..errors import ConsoleError, Finding, Severity
 from ..machine.sources import installed_versions
 from ..models.build import bytes_of
 from ..models.table import MODELS
-from ..planning.plan import TILE, padded
+from ..planning import TILE, padded
 from ..storage.files import gib
 from .build import build, only_shapes
 from .compile import Compiler, DoesNotFitError, RefusedError, Subject, refusing

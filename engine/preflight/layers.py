@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..compat.keras import attention_projection
-from ..planning.plan import TILE, padded
+from ..planning import TILE, padded
 from .result import Waste
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..accelerators.backend import FRAMEWORKS
 from ..data.cached_facts import input_speed_of
 from ..errors import ConfigError
-from ..machine.resources import usable_cores
+from ..machine.environment import usable_cores
 from ..storage.files import read_json
 from ..storage.paths import runs_folder
 from .result import Likely, Verdict

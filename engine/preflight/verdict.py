@@ -22,7 +22,7 @@ from ..accelerators.backend import loaded_framework
 from ..accelerators.framework import NotPossibleError
 from ..data.kinds.kind import UnknownShapesError
 from ..errors import ConsoleError, Finding, Severity, most_severe_first, one_line
-from ..machine.resources import free_memory_bytes
+from ..machine.environment import free_memory_bytes
 from ..models.build import bytes_of
 from ..runs.failures import is_own_file, own_line
 from ..storage.files import gib

@@ -30,8 +30,8 @@ from ..config.reading import parse_config
 from ..data.kinds.kind import UnknownShapesError
 from ..data.places import is_remote
 from ..errors import ConsoleError, Finding, Severity
+from ..machine.environment import free_memory_bytes, usable_cores
 from ..machine.install import JAX_ON_TPU, install_line
-from ..machine.resources import free_memory_bytes, usable_cores
 from ..messages import (
     MessageReader,
     end_with_parent,

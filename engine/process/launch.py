@@ -22,14 +22,13 @@ from ..config.run_config import RunConfig, flat_values, to_toml
 from ..config.user_code import check_started, note_start
 from ..config.values import parse_piece
 from ..errors import ConsoleError
-from ..machine.process_identity import Sight, look_for
 from ..messages import start_module
 from ..runs.checkpoint import Header, newest_checkpoint
 from ..runs.control import ask, is_waiting, take_requests
 from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.facts import conclude_killed
 from ..runs.follower import StateReader
-from ..runs.heartbeat import LARGEST_HEARTBEAT, Liveness, liveness_of, write_heartbeat
+from ..runs.heartbeat import LARGEST_HEARTBEAT, Liveness, Sight, liveness_of, look_for, write_heartbeat
 from ..runs.run_directory import (
     RunDirectory,
     RunningError,

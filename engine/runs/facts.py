@@ -1,4 +1,4 @@
-"""What a run that has ended keeps besides its journal: its facts in ``summary.json``, its epochs in ``history.csv``."""
+"""What a run that has ended keeps besides its journal: its result in ``summary.json``, epochs in ``history.csv``."""
 
 import csv
 import io
@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from statistics import median
+from statistics import median, median_high
 from typing import Any
 
 from msgspec import Struct, field
@@ -17,7 +17,8 @@ from msgspec.structs import asdict
 from ..sanitize import Count, Measure, printable
 from ..storage.files import lock_file, read_json, write_whole
 from ..storage.keyed_store import typed
-from .events import EpochEnded, Phase, RunFinished
+from .class_report import ClassReport
+from .events import EpochEnded, Phase, RunFinished, RunOutcome
 from .follower import StateReader
 from .journal import spelled_out
 from .run_directory import RunDirectory, require_writable
@@ -124,6 +125,37 @@ def result_of(state: RunState) -> dict[str, Any]:
         "monitor": state.monitor,
         "best": {"epoch": best.epoch, **best.logs} if best is not None else None,
         "final": state.epochs[-1].logs if state.epochs else None,
+    }
+
+
+def summary_of(
+    state: RunState,
+    outcome: RunOutcome,
+    reason: str,
+    classes: ClassReport | None = None,
+    best_case: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return what ``summary.json`` holds; times in seconds, ``best`` by the run's monitored metric.
+
+    `best_case` compares its steps with those of its preflight.
+    """
+    timed = [epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None]
+    rates = [epoch.examples_per_s for epoch in state.epochs if epoch.examples_per_s is not None]
+    return {
+        "run": state.started.label if state.started else "",
+        "outcome": outcome,
+        "reason": reason,
+        "accelerator": state.accelerator.accelerator if state.accelerator else "",
+        "replicas": len(state.accelerator.replicas) if state.accelerator else 0,
+        "versions": state.accelerator.versions if state.accelerator else {},
+        "parameters": state.model.parameters if state.model else 0,
+        "steps": state.epochs[-1].step if state.epochs else 0,
+        **result_of(state),
+        "phase_seconds": dict(state.phase_s),
+        "median_step_ms": median_high(timed) if timed else None,
+        "median_examples_per_s": median_high(rates) if rates else None,
+        "best_case": best_case,
+        "classes": classes and classes.as_dict(is_brief=True),
     }
 
 

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from ..config.values import LIMITS
-from ..machine.place import find_place
-from ..machine.process_identity import session_began
+from ..machine.devices import find_place
 from ..machine.sources import this_machine
 from .control import Control, Request, StoppedError
 from .events import BudgetSet, EpochEnded, Event, Noticed, Phase, PhaseStarted, RunFailed, RunFinished
 from .follower import StateReader
+from .heartbeat import session_began
 from .journal import JournalWriter
 from .run_directory import RunDirectory
 from .state import RunState

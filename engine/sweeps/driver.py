@@ -17,7 +17,7 @@ from ..config.run_config import RunConfig
 from ..config.user_code import note_start
 from ..errors import ConsoleError
 from ..machine.devices import detect_hardware
-from ..planning.plan import make_plan
+from ..planning import make_plan
 from ..process.launch import FinishedError, prepare_resumption, prepare_run, start_host
 from ..runs.control import ask
 from ..runs.events import EpochEnded, RunFinished, RunOutcome, Steering
@@ -26,9 +26,8 @@ from ..runs.heartbeat import HeartbeatWatch, Liveness
 from ..runs.run_directory import RunDirectory, RunningError
 from ..runs.state import RunState
 from ..storage.paths import sweeps_folder
-from .axes import Cell, cells_of, parse_axes
+from .cells import Cell, Trials, cells_of, is_pruned, parse_axes
 from .folder import PRUNED, STOPPED, Sweep, lock_when_free
-from .search import Trials, is_pruned
 
 _POLL_S = 0.2
 

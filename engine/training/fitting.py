@@ -20,23 +20,23 @@ from ..data.examples import label_of
 from ..errors import ConsoleError, DataError, DiskFullError, UserCodeError
 from ..input.augment import with_augmentation
 from ..input.pipeline import Pipeline, largest_pixel
-from ..machine.resources import find_resources
+from ..machine.environment import find_resources
 from ..machine.sources import this_machine
 from ..models import build as models
 from ..models import compile as compiling
 from ..models import outputs as model_outputs
 from ..models.outputs import Activation, ClassOutput
 from ..monitoring.input_rate import InputRate, input_remedy, metered
-from ..preflight.likely import best_case_of
+from ..preflight.likely import best_case_of, efficiency_of
 from ..runs.checkpoint import Header
 from ..runs.control import StoppedError
 from ..runs.events import Phase, RunFinished, RunOutcome
-from ..runs.facts import write_history
+from ..runs.facts import summary_of, write_history
 from ..runs.heartbeat import REMOVED
 from ..runs.metrics import monitor_of
 from ..runs.recorder import Recorder
 from ..runs.run_directory import is_removed
-from ..runs.run_history import Stopwatch
+from ..runs.timing import Stopwatch
 from ..storage.files import sync, write_whole
 from .bridge import BridgeCallback, watch
 from .checkpoints import Arrays, Checkpoints, OwnCallbacks, ValidatedEpochs, placed
@@ -44,7 +44,6 @@ from .class_scoring import report_classes
 from .outputs import BestCheckpoint, Patience, epoch_end_callbacks, save_model
 from .profiling import Profiler
 from .steering import SteeringCallback
-from .summary import summary_of
 
 # Steps per execution: enough to hide Python's time, few enough for curves to move and stops to be quick.
 TARGET_S = 0.3
@@ -105,7 +104,9 @@ class Fitting:
         except OSError as error:
             recorder.notice(f"history.csv is not written: {error.strerror}. Every epoch is also in events.jsonl.")
         stopwatch.record(state)
-        return RunFinished(outcome, reason, summary_of(state, outcome, reason, scores))
+        best = efficiency_of(state)
+        best_case = {"tpu": best.tpu, "step_ms": best.best_step_ms, "reached": best.share} if best is not None else None
+        return RunFinished(outcome, reason, summary_of(state, outcome, reason, scores, best_case))
 
     def _build(self) -> Any:
         recorder, config, data = self._recorder, self._config, self._data

@@ -20,13 +20,12 @@ from ..monitoring.sampler import Sampler
 from ..runs import events
 from ..runs.control import Control
 from ..runs.events import EpochEnded, FitStarted, Phase, Progress, RunFailed, RunFinished
-from ..runs.facts import conclude
+from ..runs.facts import conclude, summary_of
 from ..runs.heartbeat import Heartbeat, HeartbeatThread
 from ..runs.journal import JournalWriter
 from ..runs.metrics import metric_called
 from ..runs.recorder import Recorder
 from ..runs.run_directory import RunDirectory, all_or_nothing, cannot_begin, create_run
-from .summary import summary_of
 
 open_display: Callable[[RunDirectory], Callable[[], None]] | None = None
 """Draws a run in the notebook's cell; returns a function that ends it. `tpu_console` sets it, not the engine."""

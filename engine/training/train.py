@@ -20,7 +20,7 @@ from ..config.values import budget_seconds, parse_accelerator
 from ..errors import DataError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
-from ..planning.plan import devices_of
+from ..planning import devices_of
 from ..runs import events
 from ..runs.checkpoint import Header, read_checkpoint
 from ..runs.control import Control, StoppedError
@@ -29,7 +29,7 @@ from ..runs.facts import conclude
 from ..runs.failures import explain, log_text
 from ..runs.recorder import Deadline, Recorder, counts_from
 from ..runs.run_directory import RunDirectory, discard_cache
-from ..runs.run_history import Stopwatch
+from ..runs.timing import Stopwatch
 from ..storage.files import open_private
 
 if TYPE_CHECKING:
@@ -105,9 +105,8 @@ def _train(
     import keras
 
     from ..models.compile import custom_objects
-    from ..monitoring.alerts import AlertWatch
+    from ..monitoring.alerts import AlertWatch, Webhook
     from ..monitoring.sampler import Sampler
-    from ..monitoring.webhook import Webhook
 
     start = f"at step {saved[0].step:,}" if saved is not None else ""
     accelerator = _connect(recorder, config, backend_choice, membership, start)

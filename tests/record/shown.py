@@ -23,7 +23,7 @@ from tests.tui.widgets import test_run_header
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConfigError
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.planning import make_plan
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.run_directory import find_run
 from tpu_console.engine.sweeps.folder import list_sweeps

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.tui.made_runs import made_run
-from tpu_console.engine.sweeps.axes import cells_of, parse_axes
+from tpu_console.engine.sweeps.cells import cells_of, parse_axes
 from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep
 from tpu_console.presets.catalog import find_preset
 

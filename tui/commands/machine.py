@@ -27,7 +27,7 @@ from ..text.tables import Column, table
 from .options import PROGRAM, command, complete_accelerator, json_option, option
 
 if TYPE_CHECKING:
-    from tpu_console.engine.doctor.doctor import Report
+    from tpu_console.engine.doctor import Report
 
     from ..jobs.checks import SelfTest
 
@@ -68,7 +68,7 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bo
 
     With --train it also trains a small model on every accelerator with every backend, which takes a few minutes.
     """
-    from tpu_console.engine.doctor.doctor import examine
+    from tpu_console.engine.doctor import examine
     from tpu_console.engine.machine.environment import look_around
 
     from ..text.checks import report_lines  # with Pydantic, which completion does without
@@ -94,7 +94,7 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, as_json: bo
 
 def _trained(report: Report, accelerators: Sequence[str], limit: float) -> tuple[SelfTest, Path | None]:
     """Train; return the test, and the folder with its runs if something is wrong with one."""
-    from tpu_console.engine.doctor.self_test import legs_of
+    from tpu_console.engine.self_test import legs_of
 
     from ..jobs.checks import SelfTest
 

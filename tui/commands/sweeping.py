@@ -127,9 +127,8 @@ def _definition(config: RunConfig, changes: list[tuple[str, Any]], options: dict
     """Return the definition of a sweep; raise `ConfigError` if the options do not fit together."""
     from tpu_console.engine.config.reading import with_changes
     from tpu_console.engine.runs.metrics import monitor_of
-    from tpu_console.engine.sweeps.axes import LR_FIND, parse_axes, parse_baseline
+    from tpu_console.engine.sweeps.cells import LR_FIND, check_search, parse_axes, parse_baseline
     from tpu_console.engine.sweeps.folder import Definition
-    from tpu_console.engine.sweeps.search import check_search
 
     over, lr_find, epochs = (options.pop(name) for name in ("over", "lr_find", "epochs"))
     if epochs is not None:
@@ -194,7 +193,7 @@ def _follow(sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, wr
 
 def _line(view: SweepView, cell: SeenCell) -> str:
     """Describe the state and the result of a run."""
-    from tpu_console.engine.sweeps.axes import combination
+    from tpu_console.engine.sweeps.cells import combination
 
     number = str(cell.cell.number) if view.definition.search else f"{cell.cell.number}/{len(view.cells)}"
     parts = [f"{number:<7}{combination(view.axes, cell.cell.values)}", cell.status]

@@ -136,7 +136,7 @@ def _resumed(name: str, config: RunConfig, how: How) -> int | None:
 
 def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     """Return the plan's lines; raise `ConfigError` if the run would fail, with the source of the files it misses."""
-    from tpu_console.engine.planning.plan import make_plan
+    from tpu_console.engine.planning import make_plan
 
     from ..text.plan_text import plan_lines
 

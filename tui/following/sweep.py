@@ -14,10 +14,18 @@ from msgspec.structs import replace
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.engine.sweeps.axes import Cell, SweptKey, cells_of, combination, parse_axes, parse_baseline, shown
+from tpu_console.engine.sweeps.cells import (
+    Cell,
+    SweptKey,
+    cells_of,
+    combination,
+    is_pruned,
+    parse_axes,
+    parse_baseline,
+    shown,
+)
 from tpu_console.engine.sweeps.driver import refusal
 from tpu_console.engine.sweeps.folder import Definition, Sweep
-from tpu_console.engine.sweeps.search import is_pruned
 
 from ..text import tables
 from ..text.names import Status

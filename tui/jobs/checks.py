@@ -14,7 +14,7 @@ from tpu_console.engine.config.catalog import is_user_reference
 from tpu_console.engine.data.cached_facts import function_record_of
 from tpu_console.engine.errors import ConfigError, ConsoleError, Finding, Problem, Severity, most_severe_first, one_line
 from tpu_console.engine.messages import exit_cause
-from tpu_console.engine.planning.plan import static_advice
+from tpu_console.engine.planning import static_advice
 from tpu_console.engine.preflight.cache import cached_verdicts, choices_of, versions
 from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
@@ -28,9 +28,9 @@ from .run_process import HostedRun
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.doctor.self_test import Leg, Trained
     from tpu_console.engine.machine.devices import Hardware
     from tpu_console.engine.runs.follower import StateReader
+    from tpu_console.engine.self_test import Leg, Trained
 
 DEFAULT_TPU = "v5e-8"  # the one that Kaggle offers
 PRECISIONS = ("float32", "mixed_bfloat16")  # that a TPU can compute with
@@ -161,7 +161,7 @@ class SelfTest:
 
     def run(self) -> None:
         """Train every leg that can run; one that fails does not keep the others from running."""
-        from tpu_console.engine.doctor.self_test import figures, judge, not_run
+        from tpu_console.engine.self_test import figures, judge, not_run
 
         can_run = {leg.accelerator for leg in self._legs if not leg.missing}
         with interrupts_call(self._hear):
@@ -185,9 +185,9 @@ class SelfTest:
         self.was_interrupted = True
 
     def _train(self, leg: Leg, name: str) -> Trained:
-        from tpu_console.engine.doctor.self_test import Trained
         from tpu_console.engine.process.launch import prepare_run, start_host
         from tpu_console.engine.runs.follower import StateReader
+        from tpu_console.engine.self_test import Trained
 
         began = time.monotonic()
         try:

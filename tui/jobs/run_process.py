@@ -162,7 +162,7 @@ def launch_resumed(run: RunDirectory, *, trust: bool = False) -> HostedRun:
 
 def machine_is_idle() -> bool:
     """Return whether this machine has the memory and the time to import a framework that may not be needed."""
-    from tpu_console.engine.machine.resources import free_memory_bytes, usable_cores
+    from tpu_console.engine.machine.environment import free_memory_bytes, usable_cores
     from tpu_console.engine.process.launch import may_warm
 
     return may_warm(free_memory_bytes(), os.getloadavg()[0], usable_cores())

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.widgets import Checkbox, DataTable, Input, Static
 
 from tpu_console.engine.data.cached_facts import known_batch
-from tpu_console.engine.doctor.doctor import Report, examine
+from tpu_console.engine.doctor import Report, examine
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.engine.preflight.topologies import TOPOLOGIES

@@ -120,7 +120,7 @@ class SetupScreen(Screen[None]):
     @work(thread=True, exclusive=True, group="presets", name="read presets")
     def _fill(self, chosen: str = "") -> None:
         """Read the presets in a thread, because the imports take longer than a key press may wait."""
-        from tpu_console.engine.planning import plan  # noqa: F401  for the plan that is made next
+        from tpu_console.engine import planning  # noqa: F401  for the plan that is made next
         from tpu_console.presets.catalog import all_presets
 
         presets, broken = all_presets(self._preset_files)
@@ -212,7 +212,7 @@ class SetupScreen(Screen[None]):
     def _replan(self) -> None:
         if (draft := self.draft) is None:
             return
-        from tpu_console.engine.planning.plan import make_plan
+        from tpu_console.engine.planning import make_plan
 
         panel, form, fields = self.query_one(PlanPanel), self.query_one(RunForm), draft.fields()
         self.query_one(PresetList).mark_edited(draft.preset.name, is_edited=draft.is_edited)

@@ -13,7 +13,7 @@ from textual.worker import get_current_worker
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.engine.machine.devices import detect_hardware
-from tpu_console.engine.sweeps.axes import parse_axes
+from tpu_console.engine.sweeps.cells import parse_axes
 from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep, list_sweeps, start_driver
 from tpu_console.presets.catalog import find_preset
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpu_console.engine.doctor.doctor import Report, word_of
+from tpu_console.engine.doctor import Report, word_of
 from tpu_console.engine.errors import Finding, Severity
 from tpu_console.engine.preflight.likely import MOST_CORES, input_throughput_of, kaggle_share
 from tpu_console.engine.preflight.result import Memory, Outcome, Verdict

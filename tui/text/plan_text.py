@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.machine.devices import Hardware
-    from tpu_console.engine.planning.plan import Plan
+    from tpu_console.engine.planning import Plan
     from tpu_console.engine.sweeps.folder import Definition
 
 MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
@@ -94,8 +94,8 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
 
 def sweep_plan_lines(definition: Definition, hardware: Hardware) -> list[str]:
     """List a sweep's runs, the refused ones and the estimated time; raise `ConfigError` if all are refused."""
-    from tpu_console.engine.planning.plan import make_plan
-    from tpu_console.engine.sweeps.axes import cells_of, combination, parse_axes
+    from tpu_console.engine.planning import make_plan
+    from tpu_console.engine.sweeps.cells import cells_of, combination, parse_axes
 
     axes = parse_axes(definition.over)
     if definition.search:

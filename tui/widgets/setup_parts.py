@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.planning.plan import Plan
+    from tpu_console.engine.planning import Plan
     from tpu_console.engine.sweeps.folder import Sweep
     from tpu_console.presets.catalog import Preset
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from PIL import Image, UnidentifiedImageError
 
 from ...errors import one_line
-from ...machine.resources import usable_cores
+from ...machine.environment import usable_cores
 from ...messages import Reporter
 from ...storage.files import NotAFileError
 from ..places import is_remote, open_file

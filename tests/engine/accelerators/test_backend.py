@@ -11,7 +11,7 @@ from tests.helpers import run_python, small_config, write_metadata
 from tpu_console.engine.accelerators.backend import BackendChoice, choose_backend, connect
 from tpu_console.engine.errors import AcceleratorError, ConfigError, Severity
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.planning import make_plan
 
 NOTHING = Hardware()
 V5E = Hardware(tpu="/dev/accel0", tpu_kind="v5e", tpu_chips=8)

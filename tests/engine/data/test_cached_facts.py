@@ -19,7 +19,7 @@ from tpu_console.engine.data.cached_facts import (
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.kinds.table import train_examples_of
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.planning import make_plan
 
 IMAGE, LABEL = Input((12, 12, 3), "uint8"), Input((), "int64")
 RECORD = FunctionRecord((IMAGE, LABEL, Input(())), (IMAGE, LABEL), 3, 40, 16, "2026-03-01")

@@ -19,7 +19,7 @@ from tpu_console.engine.data.kinds.table import load_examples
 from tpu_console.engine.errors import UserCodeError
 from tpu_console.engine.input.pipeline import build_pipeline
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.planning import make_plan
 
 X = np.arange(28, dtype="float64").reshape(7, 4)
 Y = np.arange(7)

@@ -25,7 +25,7 @@ from tpu_console.engine.data.kinds.table import load_examples, survey, train_exa
 from tpu_console.engine.data.row_files import TooSlowError
 from tpu_console.engine.errors import Severity
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.planning import make_plan
 
 
 def surveyed(dataset: str, path: Path | str, **options: Any) -> Survey:

@@ -16,7 +16,7 @@ from tpu_console.engine.data.kinds.text_pairs import TextPairsOptions, read_pair
 from tpu_console.engine.data.vocabulary import Vocabulary, words_of
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.planning import make_plan
 
 
 def loaded(dataset: str, path: Path, options: dict[str, Any] | None = None, **changes: Any) -> Examples:

@@ -15,8 +15,7 @@ from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.config.run_config import journal_values
 from tpu_console.engine.errors import ConfigError
 from tpu_console.engine.monitoring import alerts
-from tpu_console.engine.monitoring.alerts import QUIET, AlertWatch
-from tpu_console.engine.monitoring.webhook import Webhook
+from tpu_console.engine.monitoring.alerts import QUIET, AlertWatch, Webhook
 from tpu_console.engine.runs.events import (
     Alerted,
     Compiled,

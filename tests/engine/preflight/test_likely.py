@@ -21,9 +21,9 @@ from tpu_console.engine.runs.events import (
     RunOutcome,
     RunStarted,
 )
+from tpu_console.engine.runs.facts import summary_of
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.storage.paths import runs_folder
-from tpu_console.engine.training.summary import summary_of
 from tpu_console.tui.text.checks import likely_text
 
 CONFIG = small_config(accelerator="tpu")

@@ -10,11 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import BeatingProcess, all_of, gone_process, leave_dead, wait_until
-from tpu_console.engine.machine.process_identity import Sight, identify, look_for
 from tpu_console.engine.runs import heartbeat as beats
 from tpu_console.engine.runs.control import Control, ask
 from tpu_console.engine.runs.events import Steering, StopRequested
-from tpu_console.engine.runs.heartbeat import LOST_S, SILENT_S, Heartbeat, Liveness, write_heartbeat
+from tpu_console.engine.runs.heartbeat import (
+    LOST_S,
+    SILENT_S,
+    Heartbeat,
+    Liveness,
+    Sight,
+    identify,
+    look_for,
+    write_heartbeat,
+)
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
@@ -239,7 +247,7 @@ def test_where_a_process_is_looked_for(changes: dict[str, object], sight: Sight)
 
 
 def test_without_proc_the_creation_time_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tpu_console.engine.machine.process_identity._PROC", tmp_path)
+    monkeypatch.setattr("tpu_console.engine.runs.heartbeat._PROC", tmp_path)
     identity = identify(os.getpid())
     assert identity.keys() == {"pid", "host", "created"}
     assert look_for(identity) is RUNNING

@@ -12,11 +12,11 @@ from tests.engine.machine.recorded import lay_out
 from tests.helpers import LIMIT_S, leave_dead, wait_until
 from tests.tui.calling import Call
 from tests.tui.commands.test_cli_process import Runner
-from tpu_console.engine.doctor.doctor import Report, examine
-from tpu_console.engine.doctor.self_test import Leg
+from tpu_console.engine.doctor import Report, examine
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.machine.environment import look_around
 from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.self_test import Leg
 from tpu_console.engine.storage.paths import cache_folder
 from tpu_console.tui.jobs.checks import SelfTest
 from tpu_console.tui.text.checks import ReportLine, report_lines

@@ -9,7 +9,7 @@ import pytest
 from tests.tui.calling import Call
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
-from tpu_console.engine.sweeps.axes import cells_of, parse_axes
+from tpu_console.engine.sweeps.cells import cells_of, parse_axes
 from tpu_console.engine.sweeps.folder import Sweep, list_sweeps
 
 SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0, 4: 5000.0}

@@ -10,12 +10,12 @@ from tests.tui.calling import Call
 from tests.tui.tpu_fakes import REMEDY, FakeTpu
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.planning import make_plan
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.events import Phase, PhaseStarted, Progress, RunFinished
 from tpu_console.engine.runs.journal import JournalReader, decode, encode
 from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.engine.runs.run_history import PastRun
+from tpu_console.engine.runs.timing import PastRun
 from tpu_console.engine.storage.paths import user_path
 from tpu_console.tui.following.follow import FIRST_SILENCE_S, LONGEST_SILENCE_S, PlainPrinter
 from tpu_console.tui.text.outcome import crashed_lines

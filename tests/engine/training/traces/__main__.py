@@ -1,10 +1,10 @@
-"""Gets the files that `test_trace.py` reads.
+"""Gets the files that `test_traces.py` reads.
 
-``python -m tests.engine.monitoring.traces [ADDRESS]`` fetches ``v6e.xplane.pb.gz``: a trace of eight real TPU v6e
+``python -m tests.engine.training.traces [ADDRESS]`` fetches ``v6e.xplane.pb.gz``: a trace of eight real TPU v6e
 chips, which openxla/xprof published under the Apache License 2.0 (a test of offloading to the host's memory). It is not
 part of this repository; without it, its test is skipped.
 
-``python -m tests.engine.monitoring.traces programs`` makes ``*.hlo.pb.gz``: the training step of a small network as the
+``python -m tests.engine.training.traces programs`` makes ``*.hlo.pb.gz``: the training step of a small network as the
 TPU compiler compiles it for a v5e chip, in float32 and in mixed_bfloat16.
 """
 

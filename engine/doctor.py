@@ -12,12 +12,11 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import Finding, Severity
-from ..machine.environment import DATA_HOST, LOCK, Environment, Holder
-from ..machine.install import CUDA_PLUGINS, NEW_LIBTPU, Misfit, Packages, line_in_cell, tensorflow_for
-from ..machine.place import Kind
-from ..machine.resources import Disk
-from ..storage.files import size_text
+from .errors import Finding, Severity
+from .machine.devices import Kind
+from .machine.environment import DATA_HOST, LOCK, Disk, Environment, Holder
+from .machine.install import CUDA_PLUGINS, NEW_LIBTPU, Misfit, Packages, line_in_cell, tensorflow_for
+from .storage.files import size_text
 
 Check = Callable[[Environment], Finding | list[Finding] | None]
 Facts = TypeVar("Facts")

@@ -15,8 +15,8 @@ from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.kinds.table import train_examples_of
 from tpu_console.engine.errors import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import budget_finding, devices_of, make_plan, own_findings, static_advice
-from tpu_console.engine.runs.run_history import PastRun
+from tpu_console.engine.planning import budget_finding, devices_of, make_plan, own_findings, static_advice
+from tpu_console.engine.runs.timing import PastRun
 
 NOTHING = Hardware()
 TWO_GPUS = Hardware(gpus=("NVIDIA H200", "NVIDIA H200"))
@@ -438,7 +438,7 @@ def test_the_most_severe_comes_first_and_the_plan_uses_the_same_words() -> None:
 SCRIPT = """
 import sys, time
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.planning.plan import own_findings, static_advice
+from tpu_console.engine.planning import own_findings, static_advice
 config = parse_config({"dataset": "mnist", "model": "mlp", "batch_size": 100, "epochs": 1})
 static_advice(config, 8)
 print(sorted(sys.modules.keys() & {"tensorflow", "keras", "jax", "numpy", "pandas", "sklearn"}))

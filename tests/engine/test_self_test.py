@@ -5,11 +5,11 @@ import math
 import pytest
 
 from tests.helpers import replace
-from tpu_console.engine.doctor.doctor import word_of
-from tpu_console.engine.doctor.self_test import Leg, Trained, figures, judge, legs_of, not_run
+from tpu_console.engine.doctor import word_of
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.state import RunState, reduce
+from tpu_console.engine.self_test import Leg, Trained, figures, judge, legs_of, not_run
 
 TPU = Leg("tpu", "jax", 8)
 

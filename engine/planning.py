@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..accelerators.backend import FRAMEWORKS, BackendChoice, choose_backend
-from ..config.catalog import is_user_reference
-from ..config.user_code import missing_import, reference_problem, references_of
-from ..config.values import LIMITS, AcceleratorKind, budget_seconds, is_bucket, parse_accelerator, parse_piece
-from ..data.cached_facts import Speed, function_record_of, input_speed_of, known_batch, noted_outputs
-from ..data.kinds.table import kind_of, train_examples_of
-from ..data.places import is_remote, locate
-from ..errors import Finding, Severity, most_severe_first
-from ..machine.install import JAX_ON_TPU, install_line, line_for_module
-from ..machine.resources import usable_cores
-from ..mirror.places import mirror_problem
-from ..models.table import MODELS
-from ..runs.run_history import PastRun, past_run_like
+from .accelerators.backend import FRAMEWORKS, BackendChoice, choose_backend
+from .config.catalog import is_user_reference
+from .config.user_code import missing_import, reference_problem, references_of
+from .config.values import LIMITS, AcceleratorKind, budget_seconds, is_bucket, parse_accelerator, parse_piece
+from .data.cached_facts import Speed, function_record_of, input_speed_of, known_batch, noted_outputs
+from .data.kinds.table import kind_of, train_examples_of
+from .data.places import is_remote, locate
+from .errors import Finding, Severity, most_severe_first
+from .machine.environment import usable_cores
+from .machine.install import JAX_ON_TPU, install_line, line_for_module
+from .mirror.places import mirror_problem
+from .models.table import MODELS
+from .runs.timing import PastRun, past_run_like
 
 if TYPE_CHECKING:
-    from ..config.run_config import RunConfig
-    from ..data.kinds.skimming import Survey
-    from ..machine.devices import Hardware
+    from .config.run_config import RunConfig
+    from .data.kinds.skimming import Survey
+    from .machine.devices import Hardware
 
 _UNEVEN = 5  # how many times as large as the smallest class the largest one is when the plan mentions it
 _NAMED = 5  # most classes that one sentence names

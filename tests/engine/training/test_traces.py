@@ -12,9 +12,9 @@ import pytest
 
 from tpu_console.engine.compat.tensorflow import trace_messages
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.monitoring.trace import Trace, read_trace
 from tpu_console.engine.runs.events import AcceleratorReady, Profiled, Spent
 from tpu_console.engine.runs.state import RunState
+from tpu_console.engine.training.profiling import Trace, read_trace
 from tpu_console.tui.text.profile import reason_of
 
 SPACES, PROGRAMS = trace_messages()
@@ -178,7 +178,7 @@ def test_a_step_of_the_tpu_compiler_shows_its_layers_and_its_float32() -> None:
     assert "100%" in first["mixed_bfloat16"]  # of the memory's bandwidth
 
 
-@pytest.mark.skipif(not (TRACES / "v6e.xplane.pb.gz").exists(), reason="fetched by tests.engine.monitoring.traces")
+@pytest.mark.skipif(not (TRACES / "v6e.xplane.pb.gz").exists(), reason="fetched by tests.engine.training.traces")
 def test_a_real_trace_of_eight_chips_that_wait_for_the_memory_of_their_host() -> None:
     found = read_trace(gzip.decompress((TRACES / "v6e.xplane.pb.gz").read_bytes()), frozenset(), "adam")
     assert found.transfer == pytest.approx(76.06, rel=1e-3)

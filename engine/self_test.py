@@ -7,13 +7,13 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ..config.reading import parse_config
-from ..config.run_config import RunConfig
-from ..config.values import parse_accelerator
-from ..errors import Finding, Severity
-from ..machine.devices import Hardware
-from ..runs.events import RunFailed
-from ..runs.state import RunState
+from .config.reading import parse_config
+from .config.run_config import RunConfig
+from .config.values import parse_accelerator
+from .errors import Finding, Severity
+from .machine.devices import Hardware
+from .runs.events import RunFailed
+from .runs.state import RunState
 
 EPOCHS = 2
 _GLOBAL_BATCH = 128

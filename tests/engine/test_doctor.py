@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.machine.recorded import NAMES, expected_of, lay_out
 from tests.helpers import replace
-from tpu_console.engine.doctor.doctor import examine, word_of
+from tpu_console.engine.doctor import examine, word_of
 from tpu_console.engine.errors import Finding, Severity
 from tpu_console.engine.machine.environment import Environment, Holder, Holders, Lock, look_around
 from tpu_console.engine.machine.install import line_in_cell
