@@ -40,7 +40,6 @@ from .options import (
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.preflight.result import Verdict
 
 _PIPE_CELLS = 100
 _FAILED, _BAD_USAGE = 1, 2
@@ -283,7 +282,8 @@ def preflight(name: str, assignments: Sequence[str], preset_files: Sequence[Path
     """
     from tpu_console.engine.data.cached_facts import known_batch
 
-    from ..jobs.checks import GRACE_S, Choices, known_tpus, missing_compiler, remembered
+    from ..jobs.checks import GRACE_S, Choices, advice_for, known_tpus, missing_compiler, remembered
+    from ..text.checks import advice_lines
 
     config, inspected = _preflighted(name, assignments, asked["batches"], preset_files)
     choices = Choices(
@@ -302,7 +302,15 @@ def preflight(name: str, assignments: Sequence[str], preset_files: Sequence[Path
         for job, options in choices.jobs(config, missing, calls=not asked["no_call"]):
             found = run_job(job, options, _KEPT, limit_s=choices.stuck_s, grace_s=GRACE_S)
     except ConsoleError as error:
-        return _without_verdict(error, config, choices.tpus, as_json=as_json)
+        advice = advice_for(config, choices.tpus)
+        if as_json:
+            why = {"what": error.what, "why": error.why, "remedy": error.remedy}
+            nothing = {"config": config.name, "exit_code": _UNKNOWN, "versions": {}, "verdicts": []}
+            say_json({**nothing, "advice": [to_builtins(one) for one in advice], "error": why})
+        else:
+            say(advice_lines(advice, width_of_output()))
+        complain_about(error)
+        return _UNKNOWN
     code = _show_verdicts(inspected, config, found, as_json=as_json)
     if missing is not None:
         complain_about(missing)
@@ -329,47 +337,27 @@ def _preflighted(
     return config, shlex.join([config.dataset, *of_data])
 
 
-def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str], *, as_json: bool) -> int:
-    """Print the advice that needs no compiler, and why there is no verdict."""
-    from ..jobs.checks import advice_for
-    from ..text.checks import advice_lines
-
-    advice = advice_for(config, tpus)
-    if as_json:
-        why = {"what": error.what, "why": error.why, "remedy": error.remedy}
-        nothing = {"config": config.name, "exit_code": _UNKNOWN, "versions": {}, "verdicts": []}
-        say_json({**nothing, "advice": [to_builtins(one) for one in advice], "error": why})
-    else:
-        say(advice_lines(advice, width_of_output()))
-    complain_about(error)
-    return _UNKNOWN
-
-
 def _show_verdicts(inspected: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
     """Show the verdicts and return the exit code."""
+    from tpu_console.engine.preflight.likely import input_throughput_of, kaggle_share
+
     from ..jobs.checks import exit_code, read_verdicts
     from ..text.checks import verdict_lines
 
     verdicts = read_verdicts(config, found)
     code = exit_code(verdicts)
     if as_json:
-        shown = [_verdict_values(config, verdict) for verdict in verdicts]
+        shown = [
+            {
+                **verdict.as_dict(),
+                "global_batch": verdict.global_batch,
+                "headroom": verdict.memory.headroom if verdict.memory is not None else None,
+                "kaggle": to_builtins(kaggle_share(verdict.tpu, verdict.bound.run_s if verdict.bound else None)),
+                "input": to_builtins(input_throughput_of(config, verdict)),
+            }
+            for verdict in verdicts
+        ]
         say_json({"config": config.name, "exit_code": code, "versions": found["versions"], "verdicts": shown})
     else:
         say(verdict_lines(config, verdicts, inspected, width_of_output()))
     return code
-
-
-def _verdict_values(config: RunConfig, verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as plain values, with derived figures."""
-    from tpu_console.engine.preflight.likely import input_throughput_of, kaggle_share
-
-    share = kaggle_share(verdict.tpu, verdict.bound.run_s if verdict.bound is not None else None)
-    feeding = input_throughput_of(config, verdict)
-    return {
-        **verdict.as_dict(),
-        "global_batch": verdict.global_batch,
-        "headroom": verdict.memory.headroom if verdict.memory is not None else None,
-        "kaggle": to_builtins(share) if share is not None else None,
-        "input": to_builtins(feeding) if feeding is not None else None,
-    }

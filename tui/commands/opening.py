@@ -118,7 +118,17 @@ def attach(name: str | None, as_json: bool) -> int:
     """
     has_screen = has_terminal() and not as_json
     if name is not None and name.startswith("ssh://"):
-        return _attach_over_ssh(name, [*_screen_arguments(), *["--json"] * as_json], has_screen=has_screen)
+        words = ssh_command(name, [*_screen_arguments(), *["--json"] * as_json], has_screen=has_screen)
+        try:
+            code = subprocess.run(words, stdin=None if has_screen else subprocess.DEVNULL, check=False).returncode
+        except FileNotFoundError:
+            raise ConsoleError("The program ssh is not installed here.") from None
+        host = words[words.index("--") + 1]
+        if code == _NO_CONNECTION and has_screen:  # if it was lost, the program there could not tidy up
+            say([f"{_RESET}No connection to {host}."])
+        if code == _NO_COMMAND:
+            complain([f"Error: {PROGRAM} is not on the path of a login shell on {host}; its ~/.profile can add it."])
+        return code
     run = find_run(name)
     if has_screen:
         return open_console(run=run)
@@ -146,20 +156,6 @@ def ssh_command(address: str, options: list[str], *, has_screen: bool) -> list[s
         host.strip("[]"),
         f'exec "$SHELL" -lc {shlex.quote(attach_there)}',  # a login shell, whose profile may activate an environment
     ]
-
-
-def _attach_over_ssh(address: str, options: list[str], *, has_screen: bool) -> int:
-    words = ssh_command(address, options, has_screen=has_screen)
-    try:
-        code = subprocess.run(words, stdin=None if has_screen else subprocess.DEVNULL, check=False).returncode
-    except FileNotFoundError:
-        raise ConsoleError("The program ssh is not installed here.") from None
-    host = words[words.index("--") + 1]
-    if code == _NO_CONNECTION and has_screen:  # if it was lost, the program there could not tidy up
-        say([f"{_RESET}No connection to {host}."])
-    if code == _NO_COMMAND:
-        complain([f"Error: {PROGRAM} is not on the path of a login shell on {host}; its ~/.profile can add it."])
-    return code
 
 
 @command(

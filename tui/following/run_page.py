@@ -14,7 +14,6 @@ from tpu_console.engine.runs.class_report import ClassReport, read_report
 from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.follower import LogTail
 from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.engine.runs.state import RunState
 from tpu_console.engine.sanitize import MOST_METRICS, printable
 from tpu_console.engine.storage.paths import user_path
 
@@ -46,13 +45,18 @@ def page(overview: Overview, width: int | None) -> list[str]:
     failure = failed_lines(state.end, run) if isinstance(state.end, RunFailed) else []
     if overview.status is Status.CRASHED:
         failure = crashed_lines(run, LogTail(run).read())
+    metrics = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))[: 2 * MOST_METRICS]
+    columns = [replace(column, **_IN_FULL.get(column.key, {})) for column in epoch_columns(metrics)]
+    best = state.best_epoch()
+    columns.append(Column("", 0, value=lambda epoch: BEST * (epoch is best)))
+    epochs = as_lines(columns, state.epochs, None) if state.epochs else []
     sections = {
         "": [f"{run.run_id}{' (archived)' if overview.annotations.archived else ''}", *fields(_head(overview))],
         "Settings": _settings(config) if config is not None else fields(passed),
         "Machine": fields(_machine(overview)),
         "Time": fields([(phase, duration(seconds).rjust(longest)) for phase, seconds in state.phase_s.items()]),
         "Compilations": [f"  {line}" for line in compilation_lines(state.compiled, width)],
-        "Epochs": [f"  {line}" for line in _epochs(state)],
+        "Epochs": [f"  {line}" for line in epochs],
         "Classes": _classes(run, width),
         "Steering": [f"  {steered_text(event)}" for event in state.steered],
         "Alerts": [f"  epoch {alert.epoch}: {alert.message if state.end else alert.text}" for alert in state.alerts],
@@ -147,15 +151,6 @@ def _machine(overview: Overview) -> list[tuple[str, str]]:
     pairs += [("data", found("loading data", state)), ("model", found("building", state))]
     pairs.append(("training", settled(state.fit) if state.fit is not None else ""))
     return filled(pairs)
-
-
-def _epochs(state: RunState) -> list[str]:
-    if not state.epochs:
-        return []
-    names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))[: 2 * MOST_METRICS]
-    best = state.best_epoch()
-    columns = [replace(column, **_IN_FULL.get(column.key, {})) for column in epoch_columns(names)]
-    return as_lines([*columns, Column("", 0, value=lambda epoch: BEST * (epoch is best))], state.epochs, None)
 
 
 def _classes(run: RunDirectory, width: int | None) -> list[str]:
