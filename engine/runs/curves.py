@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -67,28 +67,22 @@ class Samples:
         return Samples(buffer, newest)
 
 
-class Reports(NamedTuple):
-    """Reports of progress, one entry per report in each column."""
-
-    step: Values
-    epoch: Values
-    epoch_step: Values
-    elapsed_s: Values
-    logs: Mapping[str, NDArray[np.float64]]  # means since the epoch began, by the metric's name
-
-
 def interval_means(
-    reports: Reports, before: Progress | None, metrics: Sequence[Metric], running: frozenset[str]
+    logs: Mapping[str, NDArray[np.float64]],
+    epoch: NDArray[np.float64],
+    epoch_step: NDArray[np.float64],
+    before: Progress | None,
+    metrics: Sequence[Metric],
+    running: frozenset[str],
 ) -> tuple[dict[str, NDArray[np.float64]], frozenset[str]]:
     """Return the mean over each interval between consecutive reports, and the metrics that are no such means.
 
-    `before` is the report before the first one. Some values of the metrics that are `running` before, or returned,
-    cover the epoch so far instead.
+    A report has the means since its epoch began, its epoch and the steps done in that; `before` is the report before
+    the first one. Some values of the metrics that are `running` before, or returned, cover the epoch so far instead.
     """
-    logs, epoch = reports.logs, reports.epoch
     means = np.array([*logs.values()]).reshape(len(logs), len(epoch))
     epochs = np.concatenate(([before.epoch if before is not None else 0], epoch))
-    steps_done = np.concatenate(([before.epoch_step if before is not None else 0], reports.epoch_step), dtype=float)
+    steps_done = np.concatenate(([before.epoch_step if before is not None else 0], epoch_step))
     steps = np.diff(steps_done)
     is_next = (np.diff(epochs) == 0) & (steps > 0)
     first = [before.logs.get(name, math.nan) if before is not None else math.nan for name in logs]

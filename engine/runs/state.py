@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ..sanitize import MOST_METRICS, MOST_REPLICAS
 from . import events
-from .curves import Curves, Reports, interval_means
+from .curves import Curves, interval_means
 from .events import EpochEnded, Event, Progress
 from .metrics import Metric, best_of, loss_beside, metric_called
 
@@ -189,7 +189,7 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
     state = replace(state, **changes)
     match event:
         case Progress():
-            return _with_report(state, event, at)
+            return _with_reports(state, [event], at)
         case EpochEnded():
             return _with_epoch(state, event, at)
         case events.RunStarted():
@@ -225,7 +225,8 @@ def fold(state: RunState, records: Sequence[Record]) -> RunState:
     """Return the state after records from a `JournalReader`, as `reduce` one by one would give it."""
     for kind, part in groupby(records, lambda record: type(record.event)):
         if kind is Progress:
-            state = _with_progress(state, [*part])
+            records = [*part]
+            state = _with_reports(state, [record.event for record in records], records[-1].at)
             continue
         for record in part:
             event = record.event
@@ -233,37 +234,23 @@ def fold(state: RunState, records: Sequence[Record]) -> RunState:
     return state
 
 
-def _with_progress(state: RunState, records: Sequence[Record]) -> RunState:
-    """Add many reports at once."""
-    reports: list[Any] = [record.event for record in records]
+def _with_reports(state: RunState, reports: Sequence[Any], at: float, place: Values | None = None) -> RunState:
+    """Add events `Progress`, many at once; `place` is that on the axis of epochs if the steps do not say it."""
     step, epoch, epoch_step, elapsed_s = (
         np.fromiter(map(attrgetter(name), reports), np.float64, len(reports))
         for name in ("step", "epoch", "epoch_step", "elapsed_s")
     )
-    reported, metrics = [report.logs for report in reports], [*state.train.metrics]
-    if set().union(*reported).difference(metrics):
-        metrics = [*dict.fromkeys(chain(metrics, *reported))][:MOST_METRICS]
-    logs = {name: np.fromiter([log.get(name, math.nan) for log in reported], np.float64) for name in metrics}
-    return _with_reports(state, Reports(step, epoch, epoch_step, elapsed_s, logs), reports[-1], records[-1].at)
-
-
-def _with_reports(
-    state: RunState, reports: Reports, last: Progress, at: float, place: Values | None = None
-) -> RunState:
+    reported, names = [report.logs for report in reports], [*state.train.metrics]
+    if set().union(*reported).difference(names):
+        names = [*dict.fromkeys(chain(names, *reported))][:MOST_METRICS]
+    logs = {name: np.fromiter([log.get(name, math.nan) for log in reported], np.float64) for name in names}
     if place is None:
         steps = state.fit.steps_per_epoch if state.fit is not None else None
-        done = np.minimum(np.asarray(reports.epoch_step) / steps, 1.0) if steps else 0.0
-        place = np.asarray(reports.epoch) - 1.0 + done
-    metrics = [state.metric(name) for name in reports.logs]
-    means, running = interval_means(reports, state.progress, metrics, state.train.running)
-    train = state.train.extended(reports.step, place, reports.elapsed_s, means, running)
-    return replace(state, train=train, progress=last, progress_at=at, last_at=at)
-
-
-def _with_report(state: RunState, event: Progress, at: float, place: Values | None = None) -> RunState:
-    logs = {name: np.array([value], np.float64) for name, value in event.logs.items()}
-    reports = Reports([event.step], [event.epoch], [event.epoch_step], [event.elapsed_s], logs)
-    return _with_reports(state, reports, event, at, place)
+        place = epoch - 1.0 + (np.minimum(epoch_step / steps, 1.0) if steps else 0.0)
+    metrics = [state.metric(name) for name in names]
+    means, running = interval_means(logs, epoch, epoch_step, state.progress, metrics, state.train.running)
+    train = state.train.extended(step, place, elapsed_s, means, running)
+    return replace(state, train=train, progress=reports[-1], progress_at=at, last_at=at)
 
 
 def _resumed(state: RunState, event: events.RunResumed, at: float) -> RunState:
@@ -308,7 +295,7 @@ def _with_epoch(state: RunState, event: EpochEnded, at: float) -> RunState:
     if state.train.step.last != event.step:
         # The last progress event was written before the epoch's last step: the epoch ends the curve.
         last = Progress(event.epoch, event.epoch_steps, event.step, event.elapsed_s, means)
-        state = _with_report(state, last, at, [float(event.epoch)])
+        state = _with_reports(state, [last], at, [float(event.epoch)])
     place = ([event.step], [float(event.epoch)], [event.elapsed_s])
     speed = {name: [getattr(event, name)] for name in ("learning_rate", "examples_per_s", "step_ms")}
     epochs = state.epochs if isinstance(state.epochs, Epochs) else Epochs([*state.epochs])
