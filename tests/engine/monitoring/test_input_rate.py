@@ -16,17 +16,7 @@ from tpu_console.engine.data.images.examples import untuned
 from tpu_console.engine.input.augment import Placement
 from tpu_console.engine.input.pipeline import Cache
 from tpu_console.engine.monitoring.input_rate import InputRate, Taken, input_remedy, limit_of, metered
-from tpu_console.engine.runs.events import (
-    Alerted,
-    EpochEnded,
-    FitStarted,
-    InputMeasured,
-    Phase,
-    Profiled,
-    Progress,
-    RunFinished,
-    Spent,
-)
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.recorder import Recorder
 
 SLOW = """
@@ -107,21 +97,21 @@ def test_a_slow_dataset_limits_its_run(tmp_path: Path, changes: dict[str, Any], 
     values = {"dataset": f"{tmp_path / 'slow.py'}:data", "batch_size": 4, "epochs": 2, "steps_per_epoch": 20}
     values |= {"data": {"cache": "off", "shuffle_buffer": 4}, "profile": {"at": 5, "steps": 3}}
     run = run_host(small_config(**values | changes), tmp_path / "runs")
-    assert the(run, RunFinished).outcome == "completed"
-    profiled = the(run, Profiled)
-    assert max(profiled.spent, key=lambda part: profiled.spent[part]) == Spent.INPUT, profiled
-    reports = all_of(run, InputMeasured)
+    assert the(run, events.RunFinished).outcome == "completed"
+    profiled = the(run, events.Profiled)
+    assert max(profiled.spent, key=lambda part: profiled.spent[part]) == events.Spent.INPUT, profiled
+    reports = all_of(run, events.InputMeasured)
     assert {event.epoch for event in reports} == {1, 2}
     reports = [event for event in reports if event.epoch == 2]  # the first begins with what was fetched while compiling
     assert {event.limit for event in reports} == {"input"}
     assert all(0.5 < event.wait_s / event.span_s <= 1 for event in reports)
     batches, waited = sum(event.batches for event in reports), sum(event.wait_s for event in reports)
     assert waited / batches > 0.5 * batch_s
-    fit = the(run, FitStarted)
+    fit = the(run, events.FitStarted)
     assert fit.steps_per_epoch is not None
     # What is left of an epoch after its last event may be too short for another one.
     assert fit.steps_per_epoch < reports[-1].step <= fit.epochs * fit.steps_per_epoch
-    (notice,) = [event.message for event in all_of(run, Alerted) if "limits the run" in event.message]
+    (notice,) = [event.message for event in all_of(run, events.Alerted) if "limits the run" in event.message]
     assert "data.cache=auto" in notice
     assert reports[-1].remedy in notice
 
@@ -130,12 +120,12 @@ def test_a_slow_dataset_limits_its_run(tmp_path: Path, changes: dict[str, Any], 
 def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path: Path) -> None:
     config = small_config(model_options={"hidden": [2000, 2000]}, batch_size=128, epochs=2, steps_per_epoch=10)
     run = train(config, tmp_path)
-    reports = all_of(run, InputMeasured)
+    reports = all_of(run, events.InputMeasured)
     measured = [event for event in reports if event.epoch > 1]
     assert "accelerator" in {event.limit for event in measured}
-    assert not [event for event in all_of(run, Alerted) if event.kind == "input"]
+    assert not [event for event in all_of(run, events.Alerted) if event.kind == "input"]
     # Compiling is in no span, and neither is validating.
-    ended = all_of(run, EpochEnded)
+    ended = all_of(run, events.EpochEnded)
     left_out = sum(epoch.compile_s + epoch.validation_s for epoch in ended)
     assert sum(event.span_s for event in reports) < sum(epoch.seconds for epoch in ended) - left_out / 2
 
@@ -167,34 +157,34 @@ class Story:
         self.taken += Taken(batches, waiting)
 
     def progress(self, epoch: int, step: int) -> None:
-        self.recorder.emit(Progress(epoch, step, step, self.now - 100, {}))
+        self.recorder.emit(events.Progress(epoch, step, step, self.now - 100, {}))
 
     def end_epoch(self, epoch: int, step: int) -> None:
         self.recorder.emit(epoch_ended(epoch, step=step, elapsed_s=self.now - 100))
 
     @property
-    def reports(self) -> list[InputMeasured]:
-        return all_of(self.recorder.run, InputMeasured)
+    def reports(self) -> list[events.InputMeasured]:
+        return all_of(self.recorder.run, events.InputMeasured)
 
 
 @pytest.fixture
 def story(recorder: Recorder) -> Story:
     """A run whose first execution has just ended, after 9 s of compiling in which one batch was waited for."""
     story = Story(recorder)
-    story.enter(Phase.COMPILING)
+    story.enter(events.Phase.COMPILING)
     story.passes(9, waiting=8)
-    story.enter(Phase.TRAINING)
+    story.enter(events.Phase.TRAINING)
     return story
 
 
 def test_only_the_time_in_which_training_runs_counts(story: Story) -> None:
     story.passes(1, waiting=0.1)
-    story.enter(Phase.VALIDATING)
+    story.enter(events.Phase.VALIDATING)
     story.passes(50, waiting=50)
-    story.enter(Phase.TRAINING)
-    story.enter(Phase.CHECKPOINTING)
+    story.enter(events.Phase.TRAINING)
+    story.enter(events.Phase.CHECKPOINTING)
     story.passes(20, waiting=5)
-    story.enter(Phase.TRAINING)
+    story.enter(events.Phase.TRAINING)
     story.passes(1, waiting=0.1)
     story.end_epoch(1, 2)
     (event,) = story.reports
@@ -224,7 +214,7 @@ def test_it_advises_once_and_not_for_the_first_epoch(story: Story) -> None:
     for epoch, waiting in ((1, 1.9), (2, 0.3), (3, 1.5), (4, 1.5)):
         story.passes(2, waiting=waiting)
         story.end_epoch(epoch, epoch)
-    assert "75% of epoch 3." in the(story.recorder.run, Alerted).message
+    assert "75% of epoch 3." in the(story.recorder.run, events.Alerted).message
     assert [event.limit for event in story.reports] == ["input", "balanced", "input", "input"]
 
 

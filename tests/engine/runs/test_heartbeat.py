@@ -13,16 +13,7 @@ from tests.helpers import BeatingProcess, all_of, gone_process, leave_dead, wait
 from tpu_console.engine.runs import heartbeat as beats
 from tpu_console.engine.runs.control import Control, ask
 from tpu_console.engine.runs.events import Steering, StopRequested
-from tpu_console.engine.runs.heartbeat import (
-    LOST_S,
-    SILENT_S,
-    Heartbeat,
-    Liveness,
-    Sight,
-    identify,
-    look_for,
-    write_heartbeat,
-)
+from tpu_console.engine.runs.heartbeat import Heartbeat, Liveness, Sight, identify, look_for, write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
@@ -119,7 +110,7 @@ def test_a_run_that_freezes_does_not_respond_until_it_beats_again(run: RunDirect
     viewer.pass_by(1)
     viewer.beat()
     assert viewer.look() == (ALIVE, 0)
-    assert viewer.look(after_s=SILENT_S - 1) == (ALIVE, 0)
+    assert viewer.look(after_s=beats.SILENT_S - 1) == (ALIVE, 0)
     assert viewer.look(after_s=16) == (SILENT, 25)
     assert viewer.look(after_s=HOUR_S) == (SILENT, 3625)  # its process is there: however long, it is not dead
     viewer.beat()
@@ -131,13 +122,13 @@ def test_a_machine_with_another_clock_is_judged_by_whether_it_beats(run: RunDire
     elsewhere(run)
     viewer = Viewer(run)
     viewer.beat(skew_s)
-    assert viewer.look()[0] is (DEAD if abs(skew_s) > LOST_S else SILENT)  # at the first look the clocks count
+    assert viewer.look()[0] is (DEAD if abs(skew_s) > beats.LOST_S else SILENT)  # at the first look the clocks count
     for _ in range(20):
         viewer.pass_by(1)
         viewer.beat(skew_s)
         assert viewer.look(after_s=1) == (ALIVE, 0)
-    assert viewer.look(after_s=SILENT_S + 1)[0] is SILENT
-    assert viewer.look(after_s=LOST_S) == (DEAD, 0)
+    assert viewer.look(after_s=beats.SILENT_S + 1)[0] is SILENT
+    assert viewer.look(after_s=beats.LOST_S) == (DEAD, 0)
     viewer.beat(skew_s)
     assert viewer.look() == (ALIVE, 0)
 
@@ -210,7 +201,7 @@ def test_a_heartbeat_that_cannot_be_read_for_a_while_is_not_a_death(run: RunDire
     run.heartbeat.mkdir()  # a stale handle of a network file system fails in the same way
     assert viewer.look(after_s=5) == (ALIVE, 0)
     assert viewer.look(after_s=10)[0] is SILENT
-    assert viewer.look(after_s=LOST_S) == (DEAD, 0)
+    assert viewer.look(after_s=beats.LOST_S) == (DEAD, 0)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +212,7 @@ def test_a_heartbeat_that_makes_no_sense_is_judged_by_its_age(run: RunDirectory,
     viewer = Viewer(run)
     viewer.beat()
     assert viewer.look() == (ALIVE, 0)
-    assert viewer.look(after_s=LOST_S + 1) == (DEAD, 0)
+    assert viewer.look(after_s=beats.LOST_S + 1) == (DEAD, 0)
 
 
 @on_linux
@@ -287,5 +278,5 @@ def test_a_run_in_another_pid_namespace_lives_by_its_heartbeat(in_namespace: Bea
     viewer = Viewer(run)
     viewer.look()
     in_namespace.kill()
-    assert viewer.look(after_s=SILENT_S + 1)[0] is SILENT
-    assert viewer.look(after_s=LOST_S) == (DEAD, 0)
+    assert viewer.look(after_s=beats.SILENT_S + 1)[0] is SILENT
+    assert viewer.look(after_s=beats.LOST_S) == (DEAD, 0)

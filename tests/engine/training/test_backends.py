@@ -3,14 +3,7 @@
 import pytest
 
 from tests.helpers import all_of, report_of, run_host, small_config, the
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    DataReady,
-    EpochEnded,
-    FitStarted,
-    MemorySampled,
-    RunFinished,
-)
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
@@ -38,7 +31,7 @@ def train(folder: pytest.TempPathFactory, backend: str, accelerator: str, replic
         sinks=["tensorboard"],
     )
     run = run_host(config, folder.mktemp(f"{backend}-{replicas}"))
-    assert all_of(run, RunFinished), run.log.read_text(errors="replace")[-3000:]
+    assert all_of(run, events.RunFinished), run.log.read_text(errors="replace")[-3000:]
     return run
 
 
@@ -50,7 +43,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_curves_of_one_device_and_of_several_agree(runs: tuple[RunDirectory, RunDirectory]) -> None:
-    one, several = (all_of(run, EpochEnded) for run in runs)
+    one, several = (all_of(run, events.EpochEnded) for run in runs)
     assert len(one) == len(several) == 4
     for name in ("loss", "val_loss"):
         losses = [epoch.logs[name] for epoch in one]
@@ -60,7 +53,7 @@ def test_the_curves_of_one_device_and_of_several_agree(runs: tuple[RunDirectory,
 
 
 def test_the_run_says_which_backend_and_which_devices(runs: tuple[RunDirectory, RunDirectory]) -> None:
-    one, several = (the(run, AcceleratorReady) for run in runs)
+    one, several = (the(run, events.AcceleratorReady) for run in runs)
     backend = one.backend
     assert (several.backend, several.backend_reason) == (backend, "asked for")
     assert ("jax" in one.versions) is (backend == "jax")
@@ -69,10 +62,10 @@ def test_the_run_says_which_backend_and_which_devices(runs: tuple[RunDirectory, 
     replicas = {"tensorflow": 2, "jax": 8}[backend]
     assert [replica.index for replica in several.replicas] == list(range(replicas))
     assert len({replica.device for replica in several.replicas}) == replicas
-    fit = the(runs[1], FitStarted)
+    fit = the(runs[1], events.FitStarted)
     assert (fit.global_batch, fit.replica_batch) == (_GLOBAL_BATCH, _GLOBAL_BATCH // replicas)
     assert (fit.steps_per_execution, "so 2 is ignored" in fit.execution_reason) == (1, True)
-    memory = all_of(runs[1], MemorySampled)[0].replicas
+    memory = all_of(runs[1], events.MemorySampled)[0].replicas
     assert [(one.index, one.used_bytes, bool(one.why_not)) for one in memory] == [
         (n, None, True) for n in range(replicas)
     ]
@@ -80,13 +73,13 @@ def test_the_run_says_which_backend_and_which_devices(runs: tuple[RunDirectory, 
 
 def test_validation_data_that_does_not_divide_is_validated_whole(runs: tuple[RunDirectory, RunDirectory]) -> None:
     run = runs[1]
-    examples = the(run, DataReady).validation_examples
+    examples = the(run, events.DataReady).validation_examples
     assert examples is not None
-    assert (examples % 2 > 0) == (the(run, AcceleratorReady).backend == "tensorflow")
-    accuracy = all_of(run, EpochEnded)[-1].logs["val_accuracy"]
+    assert (examples % 2 > 0) == (the(run, events.AcceleratorReady).backend == "tensorflow")
+    accuracy = all_of(run, events.EpochEnded)[-1].logs["val_accuracy"]
     report = report_of(run)
     assert sum(map(sum, report.matrix)) == report.examples == examples
     assert report.accuracy == pytest.approx(accuracy, abs=1e-6)
     # A mean over exactly so many examples.
     assert accuracy * examples == pytest.approx(round(accuracy * examples), abs=1e-2)
-    assert the(run, RunFinished).summary["replicas"] == len(the(run, AcceleratorReady).replicas)
+    assert the(run, events.RunFinished).summary["replicas"] == len(the(run, events.AcceleratorReady).replicas)
