@@ -67,10 +67,12 @@ def test_the_heartbeat_says_how_many_events_wait(disk: SmallDisk, run: RunDirect
     journal.close()
 
 
-def test_a_run_can_be_asked_to_stop_on_a_full_disk(disk: SmallDisk, run: RunDirectory) -> None:
+def test_a_full_disk_has_room_for_a_request_to_stop_and_for_no_other(disk: SmallDisk, run: RunDirectory) -> None:
     control = Control()
     heartbeat = Heartbeat(run, JournalWriter(run.journal), control)
     disk.fill()
+    with pytest.raises(OSError, match="No space"):
+        ask(run, Steering.PAUSE, "asked")
     ask(run, Steering.STOP, "asked")
     heartbeat.tick()
     assert control.reason
