@@ -55,7 +55,8 @@ CASES: dict[str, list[Verdict]] = {
 
 def texts(_folder: Path) -> str:
     written = {name: lines_of(*verdicts) for name, verdicts in CASES.items()}
-    return of_each({**written, "several choices, 80 columns": lines_of(*ALL, width=80)})
+    details = detail_lines(small_config(), FITS, "digits-cnn", 80)
+    return of_each({**written, "several choices, 80 columns": lines_of(*ALL, width=80), "details": details})
 
 
 def test_verdicts_are_written_as_recorded(tmp_path: Path) -> None:

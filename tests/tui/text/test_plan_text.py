@@ -1,15 +1,60 @@
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers import small_config
 from tpu_console.engine.config.catalog import DATASETS
+from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.models.table import MODELS
+from tpu_console.engine.planning import make_plan
 from tpu_console.presets.catalog import all_presets
-from tpu_console.tui.text.plan_text import PlanLine, laid_out
+from tpu_console.tui.text.plan_text import PlanLine, figures, laid_out
 
 WORDS = ["a", "step,", "(auto:", "= 5;", "something-too-long-for-a-narrow-line", "batch"]
+
+
+ON_TWO = """
+Device    2 simulated replicas on the CPU
+Backend   TensorFlow (asked for)
+Replicas  2 (each step is split between them)
+Step      12 per replica × 2 = global batch of 24 images
+Rate      0.01 × 2 replicas = 0.02, linear decay to 0.002
+Epoch     59 steps × 24 = 1,416 of 1,437 images
+Run       2 epochs × 59 = 118 steps"""
+WARMED_UP = """
+Device    CPU
+Backend   JAX (asked for)
+Step      global batch of 12 images
+Rate      0.001, after 2 epochs of warm-up
+Epoch     20 steps × 12 = 240 of 1,437 images
+Run       2 epochs × 20 = 40 steps"""
+YOURS = """
+Device    CPU
+Backend   JAX (asked for)
+Step      global batch of 12 examples
+Rate      0.001, unless mine.py:build compiles its model
+Epoch     the whole dataset
+Run       2 epochs"""
+DECAY = {"learning_rate": 0.01, "scale_with_replicas": True, "schedule": "linear(final_fraction=0.1)"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"accelerator": "sim:2", "backend": "tensorflow", "optimizer": DECAY}, ON_TWO),
+        ({"steps_per_epoch": 20, "optimizer": {"warmup_epochs": 2}}, WARMED_UP),
+        ({"dataset": "somewhere.data:load", "model": "mine.py:build", "model_options": {}}, YOURS),
+    ],
+)
+def test_the_form_shows_each_figure_of_a_plan_that_there_is(changes: dict[str, Any], text: str) -> None:
+    config = small_config(
+        **{"model": "cnn", "model_options": {}, "batch_size": 12, "epochs": 2, "backend": "jax", **changes}
+    )
+    parts = figures(make_plan(config, Hardware()), config)
+    assert "\n".join(laid_out(part, 200).plain for part in parts) == text.strip()
 
 
 @pytest.mark.parametrize(
