@@ -73,6 +73,12 @@ def write_metadata(folder: Path, package: str, version: str) -> None:
     metadata.write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
 
 
+def known(value: E | None) -> E:
+    """A value that must not be None."""
+    assert value is not None
+    return value
+
+
 def replace(value: E, **changes: Any) -> E:
     """Copy a struct or dataclass with some values changed, like `copy.replace` in Python 3.13."""
     change: Any = structs.replace if isinstance(value, msgspec.Struct) else dataclasses.replace
@@ -126,15 +132,11 @@ def the(run: RunDirectory, kind: type[E]) -> E:
 
 
 def checkpoint_of(run: RunDirectory) -> tuple[Path, Header]:
-    found = newest_checkpoint(run)
-    assert found is not None
-    return found
+    return known(newest_checkpoint(run))
 
 
 def report_of(run: RunDirectory) -> ClassReport:
-    found = read_report(run)
-    assert found is not None
-    return found
+    return known(read_report(run))
 
 
 def has(run: RunDirectory, kind: type[object]) -> bool:

@@ -60,6 +60,10 @@ OVERRIDES = {"count": 2, "index": 0, "coordinator": "10.128.0.22:9000"}
             *(GKE, NAMED, {"accelerator": "tpu"}),
             Membership(4, 3, "tpu-0.svc", PORT, 300.0, "v5litepod-16 has 4 hosts"),
         ),
+        (
+            *(GKE, WITH_PORTS, {"accelerator": "tpu"}),
+            Membership(2, 0, "10.4.0.1", PORT, 300.0, "v5litepod-4 has 2 hosts"),
+        ),
     ],
 )
 def test_the_configuration_or_the_machine_says_who_this_is(
@@ -68,40 +72,24 @@ def test_the_configuration_or_the_machine_says_who_this_is(
     assert found(tmp_path, machine, environ, **changes) == membership
 
 
-def test_the_variables_of_several_processes_say_who_this_is(tmp_path: Path) -> None:
-    place_in = found(tmp_path, GKE, WITH_PORTS, accelerator="tpu")
-    assert (place_in.address, place_in.port, place_in.count) == ("10.4.0.1", PORT, 2)
-
-
 @pytest.mark.parametrize(
-    ("machine", "environ", "hosts", "words"),
+    ("machine", "environ", "hosts", "sentence"),
     [
         (POD, {"MEGASCALE_NUM_SLICES": "2"}, {}, "number of this host"),
         (GKE, {"TPU_WORKER_ID": "3"}, {"count": 2, "coordinator": "h:1"}, "This is host 3, but 2 hosts"),
+        ("laptop", {}, {"count": 2, "coordinator": "h:1"}, "this host among the 2 is unknown. Set --host-index"),
+        ("laptop", {}, {"count": 2, "index": 0}, "The address of host 0 is unknown. Set --coordinator"),
+        *(
+            ("laptop", {}, {"count": 2, "index": 0, "coordinator": wrong}, f"'{wrong}' is not a coordinator's address")
+            for wrong in ("h:", "h:65536", ":9000", "http://h:9000", "[::1:9000")
+        ),
     ],
 )
-def test_variables_that_do_not_say_enough_or_too_much_are_refused(
-    tmp_path: Path, machine: str, environ: dict[str, str], hosts: dict[str, Any], words: str
+def test_what_is_missing_or_wrong_is_one_sentence(
+    tmp_path: Path, machine: str, environ: dict[str, str], hosts: dict[str, Any], sentence: str
 ) -> None:
-    with pytest.raises(AcceleratorError, match=words):
-        found(tmp_path, machine, environ, accelerator="tpu", hosts=hosts)
-
-
-@pytest.mark.parametrize(
-    ("hosts", "sentence"),
-    [
-        ({"count": 2, "coordinator": "h:1"}, "The number of this host among the 2 is unknown. Set --host-index"),
-        ({"count": 2, "index": 0}, "The address of host 0 is unknown. Set --coordinator"),
-        ({"count": 2, "index": 0, "coordinator": "h:"}, "'h:' is not a coordinator's address"),
-        ({"count": 2, "index": 0, "coordinator": "h:65536"}, "'h:65536' is not a coordinator's"),
-        ({"count": 2, "index": 0, "coordinator": ":9000"}, "':9000' is not a coordinator's"),
-        ({"count": 2, "index": 0, "coordinator": "http://h:9000"}, "'http://h:9000' is not a coordinator's"),
-        ({"count": 2, "index": 0, "coordinator": "[::1:9000"}, "is not a coordinator's"),
-    ],
-)
-def test_what_is_missing_or_wrong_is_one_sentence(tmp_path: Path, hosts: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AcceleratorError) as caught:
-        found(tmp_path, hosts=hosts)
+        found(tmp_path, machine, environ, accelerator="tpu" if machine != "laptop" else "cpu", hosts=hosts)
     assert sentence in str(caught.value)
 
 

@@ -12,12 +12,23 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.helpers import LIMIT_S, ROOT, Host, all_of, events_of, fork_host, run_forked, small_config, the, wait_until
+from tests.helpers import (
+    LIMIT_S,
+    ROOT,
+    Host,
+    all_of,
+    checkpoint_of,
+    events_of,
+    fork_host,
+    report_of,
+    run_forked,
+    small_config,
+    the,
+    wait_until,
+)
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.process.launch import prepare_resumption
-from tpu_console.engine.runs.checkpoint import newest_checkpoint
-from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
@@ -146,8 +157,7 @@ def test_one_host_writes_the_run_and_the_other_refers_to_it(ended: list[RunDirec
     for run, is_there in ((first, True), (second, False)):
         assert [path.exists() for path in (run.model, run.history)] == [is_there] * 2
         assert run.summary.exists()  # lists read it
-    saved = [newest_checkpoint(run) for run in (first, second)]
-    assert [found[1].step for found in saved if found] == [all_of(first, EpochEnded)[-1].step] * 2
+    assert [checkpoint_of(run)[1].step for run in (first, second)] == [all_of(first, EpochEnded)[-1].step] * 2
     assert first.report.exists()
 
 
@@ -155,8 +165,7 @@ def test_logits_are_recognized_on_every_host(ended: list[RunDirectory]) -> None:
     for run in ended:
         assert any("logits" in notice.message for notice in all_of(run, Noticed))
         assert json.loads(run.inputs.read_text(encoding="utf-8"))["activation"] == "softmax"
-    report = read_report(ended[1])
-    assert report is not None
+    report = report_of(ended[1])
     last = all_of(ended[1], EpochEnded)[-1].logs
     assert report.accuracy == pytest.approx(last["val_accuracy"])
     assert report.not_numbers == 0
@@ -167,9 +176,7 @@ def test_hosts_resume_together(ended: list[RunDirectory], tmp_path: Path) -> Non
     _, *whole = ended
     copies = [RunDirectory(shutil.copytree(run.path, tmp_path / f"host-{run.path.parent.name}")) for run in whole]
     for copy in copies:
-        newest = newest_checkpoint(copy)
-        assert newest is not None
-        newest[0].unlink()
+        checkpoint_of(copy)[0].unlink()
         lines = copy.journal.read_bytes().splitlines(keepends=True)
         copy.journal.write_bytes(b"".join(line for line in lines if b'"type":"RunFinished"' not in line))
     processes = [prepare_resumption(copy, trust=True).start() for copy in copies]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import private_mode, replace, run_python, small_config
+from tests.helpers import known, private_mode, replace, run_python, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.jobs.preflight import preflight_choices
@@ -48,9 +48,7 @@ def test_a_search_also_answers_without_one() -> None:
     save_verdict(small_config(), FITS)
     assert cached_verdict(small_config(), "v5e-8", search=True) is None
     save_verdict(small_config(), replace(FITS, largest_batch=100), search=True)
-    found = cached_verdict(small_config(), "v5e-8")
-    assert found is not None
-    assert found.largest_batch == 100
+    assert known(cached_verdict(small_config(), "v5e-8")).largest_batch == 100
 
 
 def test_an_unknown_verdict_is_not_cached() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import replace
+from tests.helpers import known, replace
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.preflight.likely import likely_of
@@ -84,8 +84,7 @@ def test_the_console_says_the_same_of_one_choice_and_its_memory_adds_up(name: st
     shown = re.sub(r"\s+", " ", " ".join(detail_lines(config, verdict, "mine.py:build", CELLS)))
     for finding in verdict.findings:
         assert finding.remedy.rstrip(".") in shown
-    memory = verdict.memory
-    assert memory is not None
+    memory = known(verdict.memory)
     parts = memory.parameters + memory.optimizer + memory.batch + memory.temporaries + memory.code + memory.other
     assert parts == memory.peak
     if name.startswith("too-large"):  # three things and a change that fits are named

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.preflight.reached import verdicts_of
-from tests.helpers import ROOT, run_forked, run_python
+from tests.helpers import ROOT, known, run_forked, run_python
 from tpu_console.engine.preflight.cache import versions
 from tpu_console.engine.preflight.result import Memory, Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.worker_pool import PREFLIGHT
@@ -75,13 +75,12 @@ def test_a_small_model_fits(small: tuple[list[Verdict], list[dict[str, Any]]]) -
     assert [(verdict.tpu, verdict.devices) for verdict in verdicts] == [("v5e-8", 8), ("v5e-1", 1)]
     for verdict in verdicts:
         assert verdict.outcome is Outcome.FITS, verdict.reason
-        assert verdict.memory is not None
-        assert verdict.bound is not None
-        assert verdict.memory.headroom > 0.99
+        memory = known(verdict.memory)
+        assert memory.headroom > 0.99
         # Adam keeps two numbers a weight, and counts steps.
-        assert verdict.memory.optimizer >= 2 * 4 * 35_914
-        assert verdict.memory.batch == BATCH * (8 * 8 * 4 + 4)
-        assert verdict.bound.step_s > 0
+        assert memory.optimizer >= 2 * 4 * 35_914
+        assert memory.batch == BATCH * (8 * 8 * 4 + 4)
+        assert known(verdict.bound).step_s > 0
     phases = [one["what"].rpartition(": ")[2] for one in said if one["kind"] == "progress"]
     assert phases.index("building the model") < phases.index("compiling the training step")
 
@@ -93,10 +92,10 @@ def test_operations_agree_with_a_count_by_hand(small: tuple[list[Verdict], list[
     # Backwards as much again for the weights, and for what came in; of the images nobody asks that.
     multiplications = 3 * (first + others) - first
     for verdict in small[0]:
-        assert verdict.bound is not None
-        assert verdict.bound.flops == pytest.approx(2 * multiplications * BATCH, rel=0.05), verdict.tpu
+        bound = known(verdict.bound)
+        assert bound.flops == pytest.approx(2 * multiplications * BATCH, rel=0.05), verdict.tpu
         exchanged = 2 * 7 / 8 * 4 * 35_914 if verdict.devices == 8 else 0
-        assert verdict.bound.all_reduce_bytes == pytest.approx(exchanged, rel=0.1)
+        assert bound.all_reduce_bytes == pytest.approx(exchanged, rel=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -119,17 +118,16 @@ def too_large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verdict]:
 def memory_of(verdict: Verdict) -> Memory:
     """Return how much memory a configuration that does not fit would take."""
     assert verdict.outcome is Outcome.DOES_NOT_FIT, verdict.reason
-    assert verdict.memory is not None
-    assert verdict.memory.limit == round(15.75 * 2**30)
+    memory = known(verdict.memory)
+    assert memory.limit == round(15.75 * 2**30)
     assert "exceeds available HBM (15.75G)" in verdict.compiler_says
     assert "15.75 GiB" in verdict.reason
-    return verdict.memory
+    return memory
 
 
 def test_what_is_much_too_large_does_not_fit(direct: dict[str, Any], too_large: dict[str, Verdict]) -> None:
     memory = memory_of(too_large["too-large-batch"])
-    refused = re.search(r"([0-9.]+)G.? (?:exceeds available HBM|of 15.75G)", direct["says"])
-    assert refused is not None
+    refused = known(re.search(r"([0-9.]+)G.? (?:exceeds available HBM|of 15.75G)", direct["says"]))
     assert memory.peak == pytest.approx(float(refused[1]) * 2**30, rel=0.02)
 
 
@@ -153,15 +151,13 @@ def test_a_tensorflow_step_takes_the_same_work_and_memory(small: tuple[list[Verd
     graph = verdicts_of({"graph": config}, "v5e-8", tmp_path, KERAS_BACKEND="tensorflow")["graph"]
     by_jax = small[0][0]
     assert graph.outcome is Outcome.FITS, graph.reason
-    assert graph.bound is not None
-    assert by_jax.bound is not None
-    assert graph.bound.flops == pytest.approx(by_jax.bound.flops, rel=0.05)
-    assert graph.bound.all_reduce_bytes == pytest.approx(by_jax.bound.all_reduce_bytes, rel=0.05)
-    assert graph.memory is not None
-    assert by_jax.memory is not None
+    bound, of_jax = known(graph.bound), known(by_jax.bound)
+    assert bound.flops == pytest.approx(of_jax.flops, rel=0.05)
+    assert bound.all_reduce_bytes == pytest.approx(of_jax.all_reduce_bytes, rel=0.05)
+    memory, there = known(graph.memory), known(by_jax.memory)
     # The seeds of random numbers are larger in TensorFlow.
-    assert graph.memory.parameters == pytest.approx(by_jax.memory.parameters, abs=64)
-    assert graph.memory.peak == pytest.approx(by_jax.memory.peak, rel=0.25)
+    assert memory.parameters == pytest.approx(there.parameters, abs=64)
+    assert memory.peak == pytest.approx(there.peak, rel=0.25)
     assert graph.findings[0].key == "backend"
 
 

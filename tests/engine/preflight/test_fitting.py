@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import small_config
+from tests.helpers import known, small_config
 from tests.only_shapes import only_shapes
 from tpu_console.engine.preflight.fitting import (
     changes,
@@ -160,9 +160,7 @@ def test_fewer_trained_weights_are_proposed_if_slots_fill_the_memory(tmp_path: P
         x = keras.Input((5, 4))
         y = keras.layers.Dense(64, use_bias=False)(keras.layers.MultiHeadAttention(2, 8)(x, x))
         model = keras.Model(x, keras.layers.Dense(3)(y))
-        adapt = found[text]
-        assert adapt is not None
-        adapt(model)
+        known(found[text])(model)
         assert {weight.name for weight in model.trainable_weights} == trained
         # Six layers with LoRA, four of them inside of the attention; or the last layer alone.
         assert sum("kernel" in weight.name for weight in model.trainable_weights) == (12 if text == lora else 1)
@@ -226,9 +224,7 @@ def test_what_is_found_fits_and_little_more_does_not(
     assert compiler.results[found].fits
     assert found <= largest
     if found < largest and compiles < 15:
-        above = smallest_too_large(compiler.results)
-        assert above is not None
-        assert above - found <= max(8, found / 32)
+        assert known(smallest_too_large(compiler.results)) - found <= max(8, found / 32)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +274,8 @@ def test_a_search_goes_on_from_the_results_of_an_earlier_one() -> None:
     whole = Compiler(2**30, 1e6, "bent up")
     expected, _ = whole.search()
     tries = list(whole.results.items())
-    for known in range(2, len(tries)):
-        rest = dict(tries[:known])
+    for done in range(2, len(tries)):
+        rest = dict(tries[:done])
         while (batch := next_batch(rest, LIMIT)) is not None:
             rest[batch] = whole.results[batch]
         assert largest_fitting(rest) == expected

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.helpers import replace, small_config
+from tests.helpers import known, replace, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.accelerators.backend import FRAMEWORKS
 from tpu_console.engine.data.cached_facts import save_input_speed
@@ -29,6 +29,7 @@ from tpu_console.tui.text.checks import likely_text
 CONFIG = small_config(accelerator="tpu")
 OF_128 = small_config(accelerator="tpu", batch_size=128)
 BEST = 2.32e-3
+BOUND = known(FITS.bound)
 
 
 def save_run(name: str, tpu: str, reached: object) -> None:
@@ -38,13 +39,11 @@ def save_run(name: str, tpu: str, reached: object) -> None:
 
 
 def on(step_s: float) -> Verdict:
-    assert FITS.bound is not None
-    return replace(FITS, bound=replace(FITS.bound, step_s=step_s, images_per_s=FITS.global_batch / step_s))
+    return replace(FITS, bound=replace(BOUND, step_s=step_s, images_per_s=FITS.global_batch / step_s))
 
 
 def test_without_any_run_only_the_least_time_is_known() -> None:
-    likely = likely_of(CONFIG, FITS)
-    assert likely is not None
+    likely = known(likely_of(CONFIG, FITS))
     assert (likely.low_s, likely.high_s, likely.limited_by, likely.source) == (BEST, None, "device", "")
     text = likely_text(replace(FITS, likely=likely))
     assert re.findall(r"[≥≤] [\d.,]+", text) == ["≥ 22.3", "≥ 2.32", "≤ 441,379"]
@@ -56,8 +55,7 @@ def test_the_users_runs_on_the_same_generation_give_a_range() -> None:
         save_run(name, tpu, reached)
     (runs_folder() / "e").mkdir()
     (runs_folder() / "e" / "summary.json").write_text("{")
-    likely = likely_of(CONFIG, FITS)
-    assert likely is not None
+    likely = known(likely_of(CONFIG, FITS))
     assert [likely.low_s, likely.high_s] == pytest.approx([BEST / 0.5, BEST / 0.4])
     assert likely.run_high_s == pytest.approx(22.3 / 0.4)
     assert likely.source == "your 2 runs on v5e"
@@ -68,8 +66,7 @@ def test_the_users_runs_on_the_same_generation_give_a_range() -> None:
 def test_an_input_that_is_slower_is_named() -> None:
     save_run("a", "v5e-8", 0.5)
     save_input_speed(CONFIG, [{"name": "first", "per_s": 100.0}, {"name": "later", "per_s": 10_240.0}])
-    likely = likely_of(CONFIG, FITS)
-    assert likely is not None
+    likely = known(likely_of(CONFIG, FITS))
     assert (likely.low_s, likely.high_s, likely.limited_by) == (0.1, 0.1, "input")
     limited = replace(FITS, likely=likely)
     assert limited.limited_by == "input"
@@ -78,15 +75,13 @@ def test_an_input_that_is_slower_is_named() -> None:
 
 
 def test_a_short_step_takes_as_long_as_the_host_needs_to_start_it() -> None:
-    likely = likely_of(CONFIG, on(1e-6))
-    assert likely is not None
+    likely = known(likely_of(CONFIG, on(1e-6)))
     assert (likely.low_s, likely.limited_by) == (FRAMEWORKS["jax"].host_step_s, "host")
     short = replace(on(1e-6), likely=likely)
     assert short.limited_by == "host"
     assert "a larger batch" in likely_text(short)
     save_input_speed(CONFIG, [{"name": "first", "per_s": 1000.0}])
-    feeding = input_throughput_of(CONFIG, on(1e-6))
-    assert feeding is not None
+    feeding = known(input_throughput_of(CONFIG, on(1e-6)))
     assert feeding.wanted_per_s == FITS.global_batch / FRAMEWORKS["jax"].host_step_s
 
 
@@ -108,8 +103,7 @@ def state_of(kind: str = "TPU v5 lite", devices: int = 8, accelerator: str = "tp
 
 def test_a_run_is_compared_with_its_verdict_on_the_same_tpu() -> None:
     save_verdict(OF_128, FITS)
-    efficiency = efficiency_of(state_of())
-    assert efficiency is not None
+    efficiency = known(efficiency_of(state_of()))
     assert (efficiency.tpu, efficiency.best_step_ms, efficiency.measured_step_ms) == ("v5e-8", 2.32, 4.0)
     assert efficiency.share == pytest.approx(0.58)
     summary = summary_of(state_of(), RunOutcome.COMPLETED, "")
@@ -118,12 +112,10 @@ def test_a_run_is_compared_with_its_verdict_on_the_same_tpu() -> None:
 
 def test_a_run_keeps_the_verdict_that_was_there_when_it_began() -> None:
     fit = FitStarted(3, 1, 1024, 128, 1, best_step_ms=1.0, best_layers_ms={"conv": 0.75})
-    efficiency = efficiency_of(reduce(state_of(), fit, 0.0))  # read on a machine without the verdict
-    assert efficiency is not None
+    efficiency = known(efficiency_of(reduce(state_of(), fit, 0.0)))  # read on a machine without the verdict
     assert (efficiency.tpu, efficiency.best_step_ms, efficiency.share) == ("v5e-8", 1.0, 0.25)
     assert best_case_of(reduce(state_of(), fit, 0.0)) == ("v5e-8", 1.0, {"conv": 0.75})
-    assert FITS.bound is not None
-    save_verdict(OF_128, replace(FITS, bound=replace(FITS.bound, layers={"conv": 0.5e-3})))
+    save_verdict(OF_128, replace(FITS, bound=replace(BOUND, layers={"conv": 0.5e-3})))
     assert best_case_of(state_of()) == ("v5e-8", 2.32, {"conv": 0.5})
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests import saved_models
 from tests.engine.preflight.reached import verdicts_of
-from tests.helpers import replace, run_forked, small_config
+from tests.helpers import known, replace, run_forked, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
@@ -137,9 +137,9 @@ def test_several_inputs_labels_and_weights_and_a_layer_that_creates_values_are_c
 ) -> None:
     verdict = verdicts["several"]
     assert verdict.outcome is Outcome.FITS, verdict.reason
-    assert verdict.memory is not None
-    assert verdict.memory.batch == 32 * (10 * 4 + 10 + 4 + 4 + 4 + 4)
-    assert verdict.memory.parameters >= 4 * (50 * 16 + 16 + 16 * 4 + 4)
+    memory = known(verdict.memory)
+    assert memory.batch == 32 * (10 * 4 + 10 + 4 + 4 + 4 + 4)
+    assert memory.parameters >= 4 * (50 * 16 + 16 + 16 * 4 + 4)
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,7 @@ def test_the_largest_batch_of_a_small_dataset_is_all_of_it(verdicts: dict[str, V
     verdict = verdicts["searched"]
     assert (verdict.largest_batch, verdict.dataset_is_limit) == (1437 // 8, True)
     assert [one.replica_batch for one in verdict.batches] == [179, 128, 32]
-    assert verdict.memory is not None
-    assert verdict.batches[0].peak > verdict.batches[2].peak == verdict.memory.peak
+    assert verdict.batches[0].peak > verdict.batches[2].peak == known(verdict.memory).peak
 
 
 @pytest.fixture(scope="module")
@@ -187,14 +186,13 @@ def graphs(own: Path) -> dict[str, Verdict]:
 def test_a_saved_model_is_compiled_as_tensorflow_runs_it(graphs: dict[str, Verdict]) -> None:
     verdict = graphs["hub"]
     assert verdict.outcome is Outcome.FITS, verdict.reason
-    assert verdict.memory is not None
-    assert verdict.bound is not None
+    memory = known(verdict.memory)
     # The kernel, its mean and the classifier; Adam keeps two numbers for each that is trained.
     trained = 3 * 6 + 6 * 10 + 10
-    assert 4 * (trained + 3) <= verdict.memory.parameters <= 4 * (trained + 3) + 64
-    assert verdict.memory.optimizer >= 2 * 4 * trained
-    assert verdict.memory.batch == 32 * (32 * 32 * 3 * 4 + 4)
-    assert verdict.bound.all_reduce_bytes == 2 * 7 / 8 * 4 * trained
+    assert 4 * (trained + 3) <= memory.parameters <= 4 * (trained + 3) + 64
+    assert memory.optimizer >= 2 * 4 * trained
+    assert memory.batch == 32 * (32 * 32 * 3 * 4 + 4)
+    assert known(verdict.bound).all_reduce_bytes == 2 * 7 / 8 * 4 * trained
     assert verdict.findings[0].key == "backend"
 
 
@@ -271,8 +269,7 @@ def test_the_training_step_is_judged_if_the_validation_step_cannot_be_compiled(o
     verdict = _by_worker(config)
     assert verdict.outcome is Outcome.FITS, verdict.reason
     assert "backend" in {finding.key for finding in verdict.findings}
-    assert verdict.memory is not None
-    assert not verdict.memory.is_lower_bound
+    assert not known(verdict.memory).is_lower_bound
     assert "validation step" in verdict.findings[0].text
 
 
@@ -284,6 +281,5 @@ def test_a_hang_ends_at_the_limit_and_what_is_done_is_kept(own: Path) -> None:
     assert (done.outcome, done.tpu) == (Outcome.FITS, "v5e-8")
     assert verdict.outcome is Outcome.UNKNOWN
     # A slow machine does not come to building the model in this time.
-    phase = re.search(r" limit of 2 s while ([\w ]+)\.", verdict.reason)
-    assert phase is not None
+    phase = known(re.search(r" limit of 2 s while ([\w ]+)\.", verdict.reason))
     assert phase[1] in {"starting", "loading Keras and JAX", "building the model"}

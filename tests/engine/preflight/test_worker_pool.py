@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.helpers import replace, small_config
+from tests.helpers import known, replace, small_config
 from tests.made_verdicts import FITS, TOO_LARGE
 from tpu_console.engine.messages import MessageReader
 from tpu_console.engine.preflight.cache import TpuChoice, cached_verdict, compiler_versions, versions
@@ -74,8 +74,7 @@ def test_a_search_that_the_limit_ends_is_kept_and_can_go_on() -> None:
     assert "goes on" in verdict.findings[-1].remedy
     config = late.choice.config
     assert cached_verdict(config, FITS.tpu, search=True) is None
-    begun = cached_verdict(config, FITS.tpu)
-    assert begun is not None
+    begun = known(cached_verdict(config, FITS.tpu))
     assert begun.tried == searching.tried
     assert begun.findings == searching.findings
 
