@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -64,6 +64,16 @@ def small_config(**changes: Any) -> RunConfig:
         "checkpoint": {"monitor": "none"},
     }
     return parse_config(values | changes)
+
+
+@contextmanager
+def only_shapes() -> Iterator[None]:
+    """Make Keras's variables without values; they never get any."""
+    import keras
+
+    with keras.StatelessScope(initialize_variables=False):
+        yield
+    keras.utils.clear_session()  # Keras keeps a list of them, and the end of any later scope would fill them all
 
 
 def write_metadata(folder: Path, package: str, version: str) -> None:

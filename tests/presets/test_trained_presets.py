@@ -15,10 +15,9 @@ from sklearn.datasets import load_digits
 from tests import saved_models
 from tests.engine.jobs.predicting import Job
 from tests.forks import quick_jax
-from tests.helpers import LIMIT_S, all_of, report_of, run_forked, the
+from tests.helpers import LIMIT_S, all_of, only_shapes, report_of, run_forked, the
 from tests.images import write_plant_pathology
 from tests.keras_files import ACCEPT, write_cifar, write_fashion_mnist, write_mnist
-from tests.only_shapes import only_shapes
 from tests.words import ratings, write_pairs, write_ratings, write_reviews
 from tpu_console.engine.config.reading import parse_assignment, with_changes
 from tpu_console.engine.data.examples import Input, Signature, Task

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from tests import saved_models
-from tests.helpers import ROOT, run_forked, small_config
-from tests.only_shapes import only_shapes
+from tests.helpers import ROOT, only_shapes, run_forked, small_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.build import build_model

@@ -8,8 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import small_config
-from tests.only_shapes import only_shapes
+from tests.helpers import only_shapes, small_config
 from tests.words import config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError

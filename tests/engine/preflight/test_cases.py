@@ -69,18 +69,14 @@ def screen(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_one_screen_says_what_to_change(name: str) -> None:
+def test_one_screen_and_the_console_say_what_to_change_and_the_memory_adds_up(name: str) -> None:
+    config, verdict = case(name)
     lines = screen(name)
     text = re.sub(r"\s+", " ", " ".join(lines))
     for words in EXPECTED[name]:
         assert words in text, words
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= CELLS
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_the_console_says_the_same_of_one_choice_and_its_memory_adds_up(name: str) -> None:
-    config, verdict = case(name)
     shown = re.sub(r"\s+", " ", " ".join(detail_lines(config, verdict, "mine.py:build", CELLS)))
     for finding in verdict.findings:
         assert finding.remedy.rstrip(".") in shown

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import known, small_config
-from tests.only_shapes import only_shapes
+from tests.helpers import known, only_shapes, small_config
 from tpu_console.engine.preflight.fitting import (
     changes,
     largest_fitting,
