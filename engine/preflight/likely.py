@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -118,6 +118,11 @@ class Efficiency(Struct, frozen=True):
     def share(self) -> float:
         """The share of the best case that was reached; above 1 only if the bound is wrong."""
         return self.best_step_ms / self.measured_step_ms
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The ``best_case`` of ``summary.json``, as `likely_of` reads it."""
+        return {"tpu": self.tpu, "step_ms": self.best_step_ms, "reached": self.share}
 
 
 def efficiency_of(state: RunState) -> Efficiency | None:

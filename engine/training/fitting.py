@@ -105,8 +105,9 @@ class Fitting:
             recorder.notice(f"history.csv is not written: {error.strerror}. Every epoch is also in events.jsonl.")
         stopwatch.record(state)
         best = efficiency_of(state)
-        best_case = {"tpu": best.tpu, "step_ms": best.best_step_ms, "reached": best.share} if best is not None else None
-        return RunFinished(outcome, reason, summary_of(state, outcome, reason, scores, best_case))
+        return RunFinished(
+            outcome, reason, summary_of(state, outcome, reason, scores, best.summary if best is not None else None)
+        )
 
     def _build(self) -> Any:
         recorder, config, data = self._recorder, self._config, self._data

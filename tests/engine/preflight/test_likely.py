@@ -1,6 +1,7 @@
 """The likely time beside the bound, from the user's runs, the host and the input; and how near a run came to it."""
 
 import json
+import math
 import re
 
 import pytest
@@ -9,8 +10,17 @@ from tests.helpers import known, replace, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.accelerators.backend import FRAMEWORKS
 from tpu_console.engine.data.cached_facts import save_input_speed
+from tpu_console.engine.machine.environment import usable_cores
 from tpu_console.engine.preflight.cache import save_verdict
-from tpu_console.engine.preflight.likely import best_case_of, efficiency_of, input_throughput_of, likely_of
+from tpu_console.engine.preflight.likely import (
+    InputThroughput,
+    QuotaShare,
+    best_case_of,
+    efficiency_of,
+    input_throughput_of,
+    kaggle_share,
+    likely_of,
+)
 from tpu_console.engine.preflight.result import Verdict
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
@@ -18,10 +28,8 @@ from tpu_console.engine.runs.events import (
     Event,
     FitStarted,
     Replica,
-    RunOutcome,
     RunStarted,
 )
-from tpu_console.engine.runs.facts import summary_of
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.text.checks import likely_text
@@ -47,11 +55,15 @@ def test_without_any_run_only_the_least_time_is_known() -> None:
     assert (likely.low_s, likely.high_s, likely.limited_by, likely.source) == (BEST, None, "device", "")
     text = likely_text(replace(FITS, likely=likely))
     assert re.findall(r"[≥≤] [\d.,]+", text) == ["≥ 22.3", "≥ 2.32", "≤ 441,379"]
-    assert likely_of(CONFIG, replace(FITS, bound=None)) is None
+    assert [likely_of(CONFIG, none) for none in (replace(FITS, bound=None), replace(FITS, tpu="v9"))] == [None, None]
+    assert likely_of(CONFIG, replace(FITS, bound=replace(BOUND, step_s=0.0))) is None
 
 
 def test_the_users_runs_on_the_same_generation_give_a_range() -> None:
-    for name, tpu, reached in (("a", "v5e-8", 0.4), ("b", "v5e-4", 0.5), ("c", "v3-8", 0.9), ("d", "v5e-8", "much")):
+    for name, tpu, reached in (
+        *(("a", "v5e-8", 0.4), ("b", "v5e-4", 0.5), ("c", "v3-8", 0.9)),
+        *(("d", "v5e-8", "much"), ("f", "v5e-8", 0.0), ("g", "v5e-8", 1.5), ("h", "v9", 0.1)),
+    ):
         save_run(name, tpu, reached)
     (runs_folder() / "e").mkdir()
     (runs_folder() / "e" / "summary.json").write_text("{")
@@ -85,6 +97,22 @@ def test_a_short_step_takes_as_long_as_the_host_needs_to_start_it() -> None:
     assert feeding.wanted_per_s == FITS.global_batch / FRAMEWORKS["jax"].host_step_s
 
 
+def test_the_input_of_each_host_needs_cores_for_its_share_of_the_examples() -> None:
+    wants = replace(on(1.0), hosts=4)
+    assert input_throughput_of(CONFIG, wants) is None
+    save_input_speed(CONFIG, [{"name": "first", "per_s": 100.0}])
+    assert input_throughput_of(CONFIG, replace(FITS, bound=None)) is None
+    feeding = known(input_throughput_of(CONFIG, wants))
+    assert feeding == InputThroughput(FITS.global_batch, 100.0, cores := usable_cores(), feeding.cores_needed)
+    assert feeding.cores_needed == math.ceil(FITS.global_batch / 100 * cores / 4)
+    assert [InputThroughput(100.0, per_s, 1, 1).keeps_up for per_s in (99.0, 100.0)] == [False, True]
+
+
+def test_a_run_takes_a_share_of_the_free_hours_where_these_are_fixed() -> None:
+    assert kaggle_share("v5e-8", 36_000.0) == QuotaShare(0.5, 36_000 / 32_400)
+    assert kaggle_share("v6e-1", 3600.0) is kaggle_share("v5e-8", None) is None
+
+
 def state_of(kind: str = "TPU v5 lite", devices: int = 8, accelerator: str = "tpu") -> RunState:
     replicas = tuple(Replica(index, f"tpu:{index}", kind, "host") for index in range(devices))
     events: list[Event] = [
@@ -106,8 +134,7 @@ def test_a_run_is_compared_with_its_verdict_on_the_same_tpu() -> None:
     efficiency = known(efficiency_of(state_of()))
     assert (efficiency.tpu, efficiency.best_step_ms, efficiency.measured_step_ms) == ("v5e-8", 2.32, 4.0)
     assert efficiency.share == pytest.approx(0.58)
-    summary = summary_of(state_of(), RunOutcome.COMPLETED, "")
-    assert summary["best_case"] == {"tpu": "v5e-8", "step_ms": 2.32, "reached": pytest.approx(0.58)}
+    assert efficiency.summary == {"tpu": "v5e-8", "step_ms": 2.32, "reached": efficiency.share}
 
 
 def test_a_run_keeps_the_verdict_that_was_there_when_it_began() -> None:
@@ -127,4 +154,3 @@ def test_no_efficiency_for_another_tpu_another_configuration_or_no_tpu() -> None
     assert efficiency_of(state_of(kind="TPU v4")) is None
     assert efficiency_of(state_of(devices=4)) is None
     assert efficiency_of(state_of(accelerator="cpu")) is None
-    assert summary_of(state_of(accelerator="cpu"), RunOutcome.COMPLETED, "")["best_case"] is None

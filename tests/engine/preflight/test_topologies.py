@@ -56,6 +56,7 @@ def test_devices_are_known_by_what_jax_calls_them() -> None:
         ("v5x-8", "did you mean"),
         ("v5e-9", "did you mean 'v5e-8'? Of v5e there are: v5e-1, v5e-4, v5e-8"),
         ("v3-16", "did you mean 'v3-8'?"),
+        ("v5e-6", "did you mean 'v5e-8'?"),
         ("a100", "The usual ones"),
         ("", "The usual ones"),
     ],

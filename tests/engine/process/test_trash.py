@@ -35,7 +35,7 @@ def test_a_deleted_run_is_in_the_trash_until_it_is_restored(tmp_path: Path) -> N
     assert run.journal.read_bytes() == before
 
 
-def test_two_deleted_runs_of_one_name_both_stay(tmp_path: Path) -> None:
+def test_two_deleted_runs_of_one_name_both_stay_until_the_trash_is_emptied(tmp_path: Path) -> None:
     run = made(tmp_path)
     delete_runs([run])
     run.path.mkdir()
@@ -43,6 +43,9 @@ def test_two_deleted_runs_of_one_name_both_stay(tmp_path: Path) -> None:
     leave_dead(run)
     delete_runs([run])
     assert sorted(kept.run_id for kept in deleted_runs(tmp_path)) == [run.run_id, f"{run.run_id}-2"]
+    assert restore_run(run.run_id, tmp_path) == run
+    assert [empty_trash(tmp_path), empty_trash(tmp_path)] == [1, 0]
+    assert not trash_of(tmp_path).exists()
 
 
 @pytest.mark.parametrize("sign", ["heartbeat", "lock", "starting"])

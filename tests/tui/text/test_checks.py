@@ -7,7 +7,6 @@ from tests.made_verdicts import FITS, GIB, REFUSED, TOO_LARGE, UNKNOWN
 from tests.record import of_each, same_text
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.errors import Finding, Severity
-from tpu_console.engine.preflight.likely import QuotaShare, kaggle_share
 from tpu_console.engine.preflight.result import BatchFigures, Likely, Verdict, Waste
 from tpu_console.tui.text.checks import detail_lines, quota_cell, verdict_lines
 
@@ -71,9 +70,6 @@ def test_every_line_fits_the_terminal() -> None:
 
 
 def test_a_quota_is_shown_if_it_is_fixed() -> None:
-    assert kaggle_share("v6e-1", 3600.0) is None
-    assert kaggle_share("v5e-8", None) is None
-    assert kaggle_share("v5e-8", 36_000.0) == QuotaShare(0.5, 36_000 / 32_400)
     long = likely(FITS, run_s=36_000.0)
     assert (quota_cell(long), quota_cell(likely(long, most=2.0))) == ("≥ 50.00%", "50.00% – 100.00%")
     assert quota_cell(replace(long, tpu="v6e-1")) is None
