@@ -82,8 +82,6 @@ def _read(path: Path) -> Request | None:
     found: Any = None
     with suppress(OSError, ValueError):
         found = read_json(path, LARGEST_REQUEST)
-    if path.stem == STOP and isinstance(found, dict) and "reason" in found:  # of a console of the version before
-        found = {"action": Steering.STOP, "by": found["reason"]}
     request = typed(Request, found)
     if request is None or request.action not in {*Steering}:
         return Request(Steering.STOP, "asked by a control file", number=STOP) if path.stem == STOP else None

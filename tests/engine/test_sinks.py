@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,16 +23,10 @@ def ended(epoch: int) -> EpochEnded:
     return EpochEnded(epoch, epoch, 1, 0.0, 1.0, 0.0, 0.0, 2.0, 30.0, 0.01, {"loss": 1 / epoch, "val_loss": 2 / epoch})
 
 
-@pytest.fixture
-def write(recorder: Recorder) -> Callable[..., RunDirectory]:
-    """Write the events of a run."""
-
-    def written(*events: Event) -> RunDirectory:
-        for event in events:
-            recorder.emit(event)
-        return recorder.run
-
-    return written
+def write(recorder: Recorder, *events: Event) -> RunDirectory:
+    for event in events:
+        recorder.emit(event)
+    return recorder.run
 
 
 def feed(run: RunDirectory, name: str, **environment: str) -> str:
@@ -63,13 +56,11 @@ def logged(content: bytes, name: str) -> list[float]:
 
 
 @pytest.mark.slow
-def test_wandb_records_offline_what_follows_the_newest_start_of_a_run_and_how_it_failed(
-    write: Callable[..., RunDirectory],
-) -> None:
+def test_wandb_records_offline_what_follows_the_newest_start_of_a_run_and_how_it_failed(recorder: Recorder) -> None:
     pytest.importorskip("wandb")
     resumed = RunResumed(1, 0, 1, 0.0, 1, "here", CONFIG)
     failed = RunFailed("The disk is full.", "", "", "console.log")
-    run = write(STARTED, ended(5), resumed, ended(1), ended(2), failed)
+    run = write(recorder, STARTED, ended(5), resumed, ended(1), ended(2), failed)
     assert feed(run, "wandb", WANDB_MODE="offline") == ""
     content = values_of(run.path / "wandb")
     for text in (b"val_loss", b"learning_rate", b"The disk is full.", b"optimizer", b"pets", run.run_id.encode()):
@@ -78,9 +69,9 @@ def test_wandb_records_offline_what_follows_the_newest_start_of_a_run_and_how_it
 
 
 @pytest.mark.slow
-def test_a_tracker_that_fails_says_so_in_one_line(write: Callable[..., RunDirectory], tmp_path: Path) -> None:
+def test_a_tracker_that_fails_says_so_in_one_line(recorder: Recorder, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
-    run = write(STARTED, ended(1), FINISHED)
+    run = write(recorder, STARTED, ended(1), FINISHED)
     said = feed(run, "wandb", WANDB_MODE="online", WANDB_API_KEY="", WANDB_CONFIG_DIR=str(tmp_path), HOME=str(tmp_path))
     assert "wandb" in said
     assert said.count("\n") == 1
@@ -88,10 +79,10 @@ def test_a_tracker_that_fails_says_so_in_one_line(write: Callable[..., RunDirect
 
 @pytest.mark.slow
 def test_mlflow_records_in_files_how_a_run_failed_and_continues_when_it_is_resumed(
-    write: Callable[..., RunDirectory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mlflow = pytest.importorskip("mlflow", reason="the extra [mlflow] is not installed")
-    run = write(STARTED, ended(1), ended(2), RunFailed("full", "", "", "console.log"))
+    run = write(recorder, STARTED, ended(1), ended(2), RunFailed("full", "", "", "console.log"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
     assert feed(run, "mlflow") == ""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")

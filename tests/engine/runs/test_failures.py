@@ -28,8 +28,7 @@ Detected at node compile_loss/SparseSoftmaxCrossEntropyWithLogits defined at (mo
 Received a label value of 11 which is outside the valid range of [0, 10).  Label values: 3 11
 \t [[{{node compile_loss/SparseSoftmaxCrossEntropyWithLogits}}]] [Op:__inference_multi_step_on_iterator_1234]
 """
-
-
+SEVERAL = "2 root error(s) found.\n  (0) ABORTED:  Bad\n\t [[x]]\n  (1) ABORTED: y"
 NO_MEMORY = "The device ran out of memory."
 LABELS = "Received a label value of 11 which is outside the valid range of [0, 10).  Label values: 3 11"
 
@@ -42,22 +41,12 @@ LABELS = "Received a label value of 11 which is outside the valid range of [0, 1
         (JaxRuntimeError("RESOURCE_EXHAUSTED: Out of 9 bytes."), NO_MEMORY, "Out of 9 bytes.", "batch_size"),
         (JaxRuntimeError("INTERNAL: it broke"), "JaxRuntimeError: INTERNAL: it broke", "", "log"),
         (RuntimeError("RESOURCE_EXHAUSTED: x"), "RuntimeError: RESOURCE_EXHAUSTED: x", "", "log"),
-        (
-            OSError(errno.ENOSPC, "No space left on device"),
-            "The disk is full.",
-            "[Errno 28] No space left",
-            "Free space",
-        ),
+        (OSError(errno.ENOSPC, "No space left"), "The disk is full.", "[Errno 28] No space left", "Free space"),
         (ModuleNotFoundError("No module 'x'", name="x"), "x cannot be imported.", "No module 'x'", "install x"),
         (ValueError(""), "ValueError: ValueError", "", "log"),
         (KeyError("first\nsecond"), "KeyError: 'first\\nsecond'", "", "log"),
         (OpError(GRAPH), f"OpError: {LABELS}", "", "labels"),
-        (
-            OpError("2 root error(s) found.\n  (0) ABORTED:  Bad\n\t [[x]]\n  (1) ABORTED: y"),
-            "OpError: Bad",
-            "",
-            "labels",
-        ),
+        (OpError(SEVERAL), "OpError: Bad", "", "labels"),
         (OpError(f"Graph execution error:\n\nassertion failed: [{DAMAGED}] [[x]]"), DAMAGED, "", "Replace the file"),
     ],
 )
