@@ -36,7 +36,7 @@ def quick_jax() -> dict[str, str]:
     Without them a process compiles for longer than it trains. They are not for tests that ask the TPU's compiler.
     """
     return {
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
         "JAX_COMPILATION_CACHE_DIR": os.environ.get(COMPILED, ""),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
@@ -170,6 +170,7 @@ def _serve() -> None:
 
     gc.freeze()  # a collection would copy the memory that forks share
     gc.enable()
+    gc.set_threshold(100_000, 10, 3)  # tracing makes many objects and little garbage
     requests, running = b"", dict[int, int]()
     while True:
         ready, _, _ = select.select([_STDIN, *running], [], [])
