@@ -69,7 +69,7 @@ def test_an_unknown_name_in_the_trash_is_refused(tmp_path: Path) -> None:
     delete_runs([made(tmp_path, "one"), run := made(tmp_path, "one")])
     with pytest.raises(RunNotFoundError, match=rf"no run '{run.run_id}x' in the trash; did you mean '{run.run_id}'"):
         restore_run(f"{run.run_id}x", tmp_path)
-    with pytest.raises(RunNotFoundError, match="'one' matches 2 runs in the trash"):
+    with pytest.raises(RunNotFoundError, match=r"'one' matches 2 runs in the trash\."):
         restore_run("one", tmp_path)
 
 
