@@ -39,8 +39,7 @@ def test_a_fixture_of_the_session_writes(written):
 
 
 @pytest.mark.parametrize(
-    ("more", "workers", "code"),
-    [(["elsewhere"], "0", 0), ([".keras/new", ".local/share/tpu-console/new"], "1", 1)],
+    ("more", "workers", "code"), [(["elsewhere"], "0", 0), ([".keras/new", ".local/share/tpu-console/new"], "1", 1)]
 )
 def test_a_session_that_writes_into_the_user_s_folders_fails(
     more: list[str], workers: str, code: int, tmp_path: Path

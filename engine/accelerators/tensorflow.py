@@ -399,8 +399,7 @@ def probe(target: Target, limit_s: float) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False, env=env)
     except subprocess.TimeoutExpired as error:
         raise AcceleratorError(
-            f"The TPU at {target.address} ({target.why}) did not answer within {limit_s:.0f} s.",
-            remedy=_CHECK_TPU,
+            f"The TPU at {target.address} ({target.why}) did not answer within {limit_s:.0f} s.", remedy=_CHECK_TPU
         ) from error
     try:
         answer = json.loads(done.stdout.splitlines()[-1])

@@ -22,16 +22,7 @@ from ..data.kinds.table import train_examples_of
 from ..errors import Finding, Severity, most_severe_first
 from ..storage.files import size_text
 from .layers import all_layers, count, has_open_sides, layer_text, products, shapes_of
-from .program import (
-    STILL,
-    HloProgram,
-    Instruction,
-    exchanged_bytes,
-    flops_by_instruction,
-    flops_of,
-    hbm_bytes,
-    moves,
-)
+from .program import STILL, HloProgram, Instruction, exchanged_bytes, flops_by_instruction, flops_of, hbm_bytes, moves
 from .result import Bound
 
 if TYPE_CHECKING:

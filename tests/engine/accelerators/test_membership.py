@@ -56,10 +56,7 @@ OVERRIDES = {"count": 2, "index": 0, "coordinator": "10.128.0.22:9000"}
             *(POD, SLICES, {"accelerator": "tpu"}),
             Membership(8, 5, "10.1.0.5", PORT, 300.0, "2 slices of v5p-32 have 8 hosts"),
         ),
-        (
-            *(GKE, NAMED, {"accelerator": "tpu"}),
-            Membership(4, 3, "tpu-0.svc", PORT, 300.0, "v5litepod-16 has 4 hosts"),
-        ),
+        (*(GKE, NAMED, {"accelerator": "tpu"}), Membership(4, 3, "tpu-0.svc", PORT, 300.0, "v5litepod-16 has 4 hosts")),
         (
             *(GKE, WITH_PORTS, {"accelerator": "tpu"}),
             Membership(2, 0, "10.4.0.1", PORT, 300.0, "v5litepod-4 has 2 hosts"),

@@ -22,14 +22,7 @@ from tpu_console.engine.preflight.likely import (
     likely_of,
 )
 from tpu_console.engine.preflight.result import Verdict
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    EpochEnded,
-    Event,
-    FitStarted,
-    Replica,
-    RunStarted,
-)
+from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, Event, FitStarted, Replica, RunStarted
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.text.checks import likely_text
