@@ -12,9 +12,8 @@ from ..data.kinds.table import read_record
 from ..errors import ConfigError, ConsoleError, UntrustedCodeError, one_line
 from ..jobs.predict import Checkpoint, open_trained
 from ..messages import Reporter
-from ..process.launch import newest_run_named
 from ..runs.follower import StateReader
-from ..runs.run_directory import find_run
+from ..runs.run_directory import find_run, newest_run_named
 from ..storage.files import write_whole
 from ..storage.paths import check_place
 

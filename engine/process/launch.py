@@ -35,8 +35,6 @@ from ..runs.run_directory import (
     all_or_nothing,
     cannot_begin,
     create_run,
-    is_named,
-    list_runs,
     lock_run,
 )
 from ..runs.state import RunState
@@ -263,11 +261,6 @@ def _changes(before: RunConfig, after: RunConfig, *, has_checkpoint: bool) -> tu
             remedy="Start a new run.",
         )
     return tuple(f"{key}: {old.get(key)} → {new.get(key)}" for key in keys)
-
-
-def newest_run_named(name: str, folder: Path | None = None) -> RunDirectory | None:
-    """Return the newest run with a label; None if there is none."""
-    return next((run for run in list_runs(folder) if is_named(run.run_id, name)), None)
 
 
 def end_now(run: RunDirectory, by: str, *, responds: bool) -> None:

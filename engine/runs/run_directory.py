@@ -179,6 +179,11 @@ def list_runs(folder: Path | None = None) -> list[RunDirectory]:
     return sorted(runs, key=_age, reverse=True)
 
 
+def newest_run_named(label: str) -> RunDirectory | None:
+    """Return the newest run with a label; None if there is none."""
+    return next((run for run in list_runs() if is_named(run.run_id, label)), None)
+
+
 def _age(run: RunDirectory) -> tuple[str, int, str]:
     """Return what a run is sorted by: the time in its name, then that of its configuration or, without one, journal."""
     for file in (run.config, run.journal):

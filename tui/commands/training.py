@@ -15,7 +15,7 @@ from msgspec import Struct
 from tpu_console.engine.errors import ConfigError, Problem, Severity
 from tpu_console.engine.machine.devices import detect_hardware
 from tpu_console.engine.runs.heartbeat import Liveness
-from tpu_console.engine.runs.run_directory import RunDirectory, RunningError, find_run
+from tpu_console.engine.runs.run_directory import RunDirectory, RunningError, find_run, newest_run_named
 from tpu_console.engine.storage.paths import user_path, with_keras_home
 
 from ..jobs.job_process import run_job
@@ -114,7 +114,7 @@ def run(preset: str, assignments: Sequence[str], preset_files: Sequence[Path], *
 def _resumed(name: str, config: RunConfig, how: How) -> int | None:
     """Resume the run with a name, here or at the mirror; watch it if it is training. Return None without such a run."""
     from tpu_console.engine.config.user_code import note_start
-    from tpu_console.engine.process.launch import FinishedError, newest_run_named
+    from tpu_console.engine.process.launch import FinishedError
 
     from ..following.follow import FINISHED, follow
 
