@@ -75,12 +75,6 @@ def limit_row(what: str, value: float, most: float | None = None, unit: str = "s
     return Row(what, figure, f"≤ {most:g} {unit}", value <= most)
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that is not below `share` of all values (the nearest rank)."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
-
-
 def as_text(section: Section) -> str:
     table = [_HEADINGS, *((*row.cells[:2], row.cells[2].replace("*", "")) for row in section.rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(_HEADINGS))]
