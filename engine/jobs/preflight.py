@@ -13,8 +13,7 @@ from ..data.kinds.kind import UnknownShapesError
 from ..data.kinds.table import load_examples
 from ..data.places import reporting
 from ..messages import Reporter
-from ..preflight.cache import cached_verdicts, choices_of, versions
-from ..preflight.inputs import Batch, batch_of
+from ..preflight.choice import Batch, batch_of, cached_verdicts, choices_of, versions
 from ..preflight.result import Outcome
 from ..preflight.topologies import find_topology
 from ..preflight.worker_pool import check_compiler, reach_verdicts

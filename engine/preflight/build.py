@@ -26,7 +26,7 @@ from ..models.build import build_model, bytes_of, refuse_loose_weights, size_of,
 from ..models.compile import compile_model, is_compiled, with_measured_metrics
 from ..models.outputs import check_labels, for_outputs, logits_activation, outputs_by_name
 from ..runs.failures import is_own_file, own_line
-from .inputs import Batch, refuse_texts
+from .choice import Batch, refuse_texts
 from .result import Memory
 
 _ANY_STEPS = 100  # if the dataset's length is unknown: the length of the schedule is a number in the program

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     """Is called with each phase as it begins, and the seconds that it will probably take; None if unknown."""
 
     from ..config.run_config import RunConfig
-    from .inputs import Batch
+    from .choice import Batch
     from .result import Bound, Memory
     from .topologies import Topology
 

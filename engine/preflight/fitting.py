@@ -28,9 +28,9 @@ from ..models.table import MODELS
 from ..planning import TILE, padded
 from ..storage.files import gib
 from .build import build, only_shapes
+from .choice import batch_of
 from .compile import Compiler, DoesNotFitError, RefusedError, Subject, refusing
 from .hlo import layer_in, pipeline_remedy
-from .inputs import batch_of
 from .layers import all_layers, count, shapes_of
 from .result import BatchFigures, Filling, Memory, Verdict
 from .topologies import TOPOLOGIES, Topology

@@ -141,7 +141,7 @@ def best_case_of(state: RunState) -> tuple[str, float, dict[str, float]] | None:
         return None
     # Only here: every run that is opened asks, and hardly one ran on a TPU.
     from ..config.reading import parse_config
-    from .cache import cached_verdict
+    from .choice import cached_verdict
 
     replicas = state.accelerator.replicas
     generations = {generation_of(replica.kind) for replica in replicas}

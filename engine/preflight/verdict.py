@@ -27,11 +27,10 @@ from ..models.build import bytes_of
 from ..runs.failures import is_own_file, own_line
 from ..storage.files import gib
 from .build import build, least_memory
-from .cache import TpuChoice, compiler_versions
+from .choice import TpuChoice, batch_of, compiler_versions
 from .compile import Compiler, DoesNotFitError, RefusedError, Subject, refusing, shortage
 from .fitting import changes_that_fit, search_largest, what_fills, without_heavy_layer
 from .hlo import bound_of_shapes, pipeline_remedy, program_findings
-from .inputs import batch_of
 from .layers import all_layers, find_waste, has_open_sides, layer_text
 from .result import Outcome, Verdict
 

@@ -42,8 +42,7 @@ from ..messages import (
     start_module,
 )
 from ..storage.paths import runs_folder, user_path
-from .cache import TpuChoice, cached_verdict, compiler_versions, save_verdict
-from .inputs import batch_of
+from .choice import TpuChoice, batch_of, cached_verdict, compiler_versions, save_verdict
 from .result import Outcome, Verdict, from_dict
 from .topologies import find_topology
 

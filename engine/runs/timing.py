@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ..config.catalog import is_user_reference
-from ..config.user_code import source_mark
 from ..sanitize import Count, Measure  # noqa: TC001  the file is read by the types of the fields
 from ..storage.keyed_store import KeyedStore, key_of, today
 from .events import Phase
@@ -167,6 +166,8 @@ def past_run_like(config: RunConfig, backend: str, devices: str) -> PastRun | No
 
 def _key(config: RunConfig, backend: str, devices: str) -> str:
     """Return a key of everything that decides the time of a step, except the batch."""
+    from ..config.user_code import source_mark  # it loads Pydantic, for which a notebook need not wait
+
     parts = {"model", "model_options", "dataset", "augmentation", "precision", "steps_per_execution", "validation_freq"}
     data = config.data.model_dump(mode="json", exclude={"train_limit"})
     phases: list[Any] = [config.fine_tuning.model_dump(mode="json")]

@@ -18,7 +18,7 @@ from tests.breadth.models import APPLICATIONS, OTHERS, shape_of
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input
-from tpu_console.engine.preflight.cache import TpuChoice
+from tpu_console.engine.preflight.choice import TpuChoice
 from tpu_console.engine.preflight.result import Outcome
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import PREFLIGHT, reach_verdicts

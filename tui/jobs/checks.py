@@ -15,7 +15,7 @@ from tpu_console.engine.data.cached_facts import function_record_of
 from tpu_console.engine.errors import ConfigError, ConsoleError, Finding, Problem, Severity, most_severe_first, one_line
 from tpu_console.engine.messages import exit_cause
 from tpu_console.engine.planning import static_advice
-from tpu_console.engine.preflight.cache import cached_verdicts, choices_of, versions
+from tpu_console.engine.preflight.choice import cached_verdicts, choices_of, versions
 from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import TOPOLOGIES, USUAL, find_topology

@@ -24,7 +24,7 @@ from tpu_console.engine.data.kinds.table import KINDS, load_examples, survey
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning import make_plan
-from tpu_console.engine.preflight.inputs import batch_of
+from tpu_console.engine.preflight.choice import batch_of
 
 pytestmark = pytest.mark.slow
 LEAVES = ("beech", "oak", "pine")

@@ -20,7 +20,7 @@ from tpu_console.engine.export.export import export_run
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.planning import make_plan
-from tpu_console.engine.preflight.inputs import batch_of
+from tpu_console.engine.preflight.choice import batch_of
 from tpu_console.tui.forms.fields import OPTION_TABLES, fields_of, option_fields
 from tpu_console.tui.text.inspection import page
 

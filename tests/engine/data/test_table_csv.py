@@ -17,7 +17,7 @@ from tpu_console.engine.data.examples import Examples, Task
 from tpu_console.engine.data.kinds.formats import UndecidedError, first_run, guess
 from tpu_console.engine.data.kinds.table import load_examples, survey
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.preflight.inputs import batch_of
+from tpu_console.engine.preflight.choice import batch_of
 from tpu_console.tui.text.inspection import page
 
 ROWS = 60

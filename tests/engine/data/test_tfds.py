@@ -21,7 +21,7 @@ from tpu_console.engine.data.kinds.tfds import Tfds, TfdsOptions
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning import make_plan
-from tpu_console.engine.preflight.inputs import batch_of
+from tpu_console.engine.preflight.choice import batch_of
 
 tfds = pytest.importorskip("tensorflow_datasets")
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from tpu_console.engine.preflight.worker_pool import PREFLIGHT
 _REACH = """
 import json, sys
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.preflight.cache import TpuChoice
+from tpu_console.engine.preflight.choice import TpuChoice
 from tpu_console.engine.preflight.verdict import reach_verdict
 from tpu_console.engine.preflight.topologies import find_topology
 found = {}

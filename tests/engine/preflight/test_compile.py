@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.preflight.reached import verdicts_of
 from tests.helpers import ROOT, known, run_forked, run_python
-from tpu_console.engine.preflight.cache import versions
+from tpu_console.engine.preflight.choice import versions
 from tpu_console.engine.preflight.result import Memory, Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.worker_pool import PREFLIGHT
 from tpu_console.presets.catalog import find_preset
@@ -168,7 +168,7 @@ from tpu_console.engine.accelerators.tensorflow import _stable
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.preflight.build import build
-from tpu_console.engine.preflight.inputs import Batch
+from tpu_console.engine.preflight.choice import Batch
 from tpu_console.engine.preflight.compile import Compiler, Subject
 from tpu_console.engine.preflight.topologies import find_topology
 

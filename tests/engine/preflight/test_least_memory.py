@@ -15,7 +15,7 @@ from tpu_console.engine.jobs.preflight import least_memory_of_choices, slots_per
 from tpu_console.engine.messages import Reporter
 from tpu_console.engine.models.build import build_model, bytes_of
 from tpu_console.engine.preflight.build import least_memory
-from tpu_console.engine.preflight.inputs import Batch, batch_of
+from tpu_console.engine.preflight.choice import Batch, batch_of
 from tpu_console.engine.preflight.result import Memory
 
 LIMIT = 16 * 2**30

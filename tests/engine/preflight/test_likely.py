@@ -11,7 +11,7 @@ from tests.made_verdicts import FITS
 from tpu_console.engine.accelerators.backend import FRAMEWORKS
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.machine.environment import usable_cores
-from tpu_console.engine.preflight.cache import save_verdict
+from tpu_console.engine.preflight.choice import save_verdict
 from tpu_console.engine.preflight.likely import (
     InputThroughput,
     QuotaShare,

@@ -14,7 +14,7 @@ from tests.made_verdicts import FITS
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.data.cached_facts import FunctionRecord, save_function_record
 from tpu_console.engine.data.examples import Input, Nested
-from tpu_console.engine.preflight.cache import choices_of, save_verdict
+from tpu_console.engine.preflight.choice import choices_of, save_verdict
 from tpu_console.engine.preflight.result import Outcome, Verdict
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import PREFLIGHT, reach_verdicts
@@ -220,7 +220,7 @@ BUILD = """
 import json, sys
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.preflight.build import build
-from tpu_console.engine.preflight.inputs import batch_of
+from tpu_console.engine.preflight.choice import batch_of
 config = parse_config(json.loads(sys.argv[1]))
 model, batch = build(config, batch_of(config), 8)
 inputs, label = batch.train

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import known, replace, small_config
 from tests.made_verdicts import FITS, TOO_LARGE
 from tpu_console.engine.messages import MessageReader
-from tpu_console.engine.preflight.cache import TpuChoice, cached_verdict, compiler_versions, versions
+from tpu_console.engine.preflight.choice import TpuChoice, cached_verdict, compiler_versions, versions
 from tpu_console.engine.preflight.compile import CompileTimes
 from tpu_console.engine.preflight.result import BatchFigures, Outcome, Verdict
 from tpu_console.engine.preflight.topologies import find_topology

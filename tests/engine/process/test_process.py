@@ -156,7 +156,7 @@ def test_a_run_whose_process_is_ended_while_it_waits_for_its_mirror_has_finished
 EVERYTHING = """
 import os
 from tpu_console.engine.data.cached_facts import save_input_speed
-from tpu_console.engine.preflight.cache import save_verdict
+from tpu_console.engine.preflight.choice import save_verdict
 from tpu_console.presets.catalog import save_preset
 from tests.helpers import small_config, wait_until
 from tests.made_verdicts import FITS

@@ -50,7 +50,7 @@ from tpu_console.engine.config.user_code import note_start
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.jobs.job import run_job
 from tpu_console.engine.messages import Reporter, report_result
-from tpu_console.engine.preflight.cache import save_verdict
+from tpu_console.engine.preflight.choice import save_verdict
 from tpu_console.engine.runs.heartbeat import identify
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.sweeps.folder import Definition, create_sweep

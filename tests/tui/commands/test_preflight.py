@@ -13,7 +13,7 @@ from tests.tui.calling import Call
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.cached_facts import save_input_speed
 from tpu_console.engine.errors import ConsoleError, Finding, Severity
-from tpu_console.engine.preflight.cache import save_verdict
+from tpu_console.engine.preflight.choice import save_verdict
 from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.jobs import checks

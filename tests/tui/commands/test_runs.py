@@ -16,7 +16,7 @@ from tests.tui.calling import Call
 from tests.tui.made_runs import DONE, made_run
 from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.config.reading import load_config
-from tpu_console.engine.preflight.cache import save_verdict
+from tpu_console.engine.preflight.choice import save_verdict
 from tpu_console.engine.runs.events import RunFailed, RunFinished
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.run_directory import Annotations, create_run, read_annotations, write_annotations

@@ -24,7 +24,7 @@ VERDICTS = "from tpu_console.engine.runs.state import RunState; from tpu_console
         (f"{APP}, tpu_console.tui.screens.setup", {"numpy", "pydantic", "tpu_console.engine.runs.state"}),
         (f"{APP}, tpu_console.tui.screens.live, tpu_console.tui.terminal.output", set()),
         ("import tpu_console.tui.notebook.watching", {"textual.app", "textual.screen", "pydantic"}),
-        (VERDICTS + "outcome.efficiency_line(RunState())", {"tpu_console.engine.preflight.cache", "pydantic"}),
+        (VERDICTS + "outcome.efficiency_line(RunState())", {"tpu_console.engine.preflight.choice", "pydantic"}),
     ],
     ids=["app", "form", "live", "notebook", "verdicts"],
 )

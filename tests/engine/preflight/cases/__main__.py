@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.preflight.cache import TpuChoice
+from tpu_console.engine.preflight.choice import TpuChoice
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.worker_pool import reach_verdicts
 

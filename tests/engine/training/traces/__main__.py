@@ -27,8 +27,8 @@ def _write_program(precision: str) -> None:
     from tests.helpers import small_config
     from tpu_console.engine.compat.tensorflow import trace_messages
     from tpu_console.engine.preflight.build import build
+    from tpu_console.engine.preflight.choice import batch_of
     from tpu_console.engine.preflight.compile import Compiler, Subject
-    from tpu_console.engine.preflight.inputs import batch_of
     from tpu_console.engine.preflight.topologies import find_topology
 
     config = small_config(model="cnn", model_options=_OPTIONS, batch_size=256, precision=precision, backend="jax")
