@@ -71,6 +71,7 @@ def test_a_run_comes_back_with_its_newest_checkpoint_and_its_journal(
     checkpoints = ["best.keras", "state-000004.ckpt", "state-000005.ckpt"]
     assert names_at(place) == sorted(["checkpoints", "config.toml", "events.jsonl", "hub", MARKER, *checkpoints])
     (tmp_path / "elsewhere" / ".fetch-killed" / "part").mkdir(parents=True)
+    (tmp_path / "elsewhere" / ".fetch-now").mkdir()  # by another process
     os.utime(tmp_path / "elsewhere" / ".fetch-killed", (0, 0))
     run = fetch_run(place.name, tmp_path / "elsewhere")
     assert run.journal.read_bytes() == training.run.journal.read_bytes()
@@ -79,7 +80,7 @@ def test_a_run_comes_back_with_its_newest_checkpoint_and_its_journal(
     assert [path.name for path in run.hub.rglob("*")] == ["variables", "variables.index"]
     assert checkpoint_epoch(run) == 5
     assert not (run.path / MARKER).exists()
-    assert [entry.name for entry in (tmp_path / "elsewhere").iterdir()] == [run.run_id]
+    assert {entry.name for entry in (tmp_path / "elsewhere").iterdir()} == {".fetch-now", run.run_id}
 
 
 def test_a_torn_checkpoint_is_never_chosen(training: Training, place: Place, tmp_path: Path) -> None:
