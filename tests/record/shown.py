@@ -18,7 +18,7 @@ from tests.record import of_each
 from tests.tui.charts import test_chart
 from tests.tui.following import test_plain, test_sweep
 from tests.tui.live_fakes import screen_text, until
-from tests.tui.text import test_checks, test_confusion, test_hosts, test_profile
+from tests.tui.text import test_checks, test_confusion, test_hosts, test_inspection, test_profile
 from tests.tui.widgets import test_run_header
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConfigError
@@ -91,7 +91,8 @@ def all_texts(home: Path) -> dict[str, str]:
         "checkpoint.json": json.dumps(_checkpoint(), indent=1),
         "doctor.json": json.dumps(_shape(json.loads(_call("doctor", "--json"))), indent=1),
     }
-    for module in (test_confusion, test_hosts, test_plain, test_profile, test_run_header, test_sweep, test_checks):
+    of_texts = (test_checks, test_confusion, test_hosts, test_inspection, test_profile)
+    for module in (*of_texts, test_plain, test_run_header, test_sweep):
         (folder := home / module.__name__).mkdir()
         with patch.dict(os.environ, {"TPU_CONSOLE_HOME": str(folder)}):
             texts[f"{module.__name__.rpartition('_')[2]}.txt"] = module.texts(folder)

@@ -116,15 +116,6 @@ def test_unwritable_home_is_one_clear_error(call: Call, tmp_path: Path, monkeypa
     assert "TPU_CONSOLE_HOME" in advice
 
 
-def test_the_list_of_commands_has_the_first_sentence_of_each_help() -> None:
-    lists = {group: CliRunner().invoke(cli, f"{group} --help", terminal_width=400).output for group in ("", "runs")}
-    for name, command in all_commands().items():
-        group, _, last = name.rpartition(" ")
-        first = (command.help or "").split("\n\n")[0].replace("\n", " ")
-        (line,) = re.findall(rf"^  {last}  +(.*)$", lists[group], re.MULTILINE)
-        assert first.startswith(line.removesuffix("..."))
-
-
 def test_the_commands_fit_in_a_head_work_under_their_earlier_names_and_runs_lists_by_default(call: Call) -> None:
     context = click.Context(cli)
     assert len(cli.list_commands(context)) <= 20

@@ -4,7 +4,6 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -142,43 +141,6 @@ def test_what_cannot_be_loaded_says_why_after_what_was_found_and_a_preset_where_
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     assert "Data source" in call("inspect", "nmt-transformer")[2]
-
-
-def page_of(found: dict[str, Any]) -> list[str]:
-    return page("mine.py:data", {}, found, 80)
-
-
-def test_many_classes_show_the_largest_and_the_smallest() -> None:
-    classes = [{"name": f"class {n}", "train": n, "validation": 1} for n in range(100)]
-    lines = page_of({"classes": classes})
-    title = " ".join(" ".join(lines[2:4]).split())
-    assert title.startswith("classes 100; ")
-    assert re.findall(r"class (\d+)", title) == ["0", "99"]
-    assert "80 more" in lines[15]
-    assert lines[-1].startswith("class 0 ")
-    assert len(lines) < 30
-
-
-def test_a_bad_file_with_a_long_name_keeps_its_problem() -> None:
-    first = [{"file": f"rose/{'l' * 200}.jpg", "problem": "is empty"}, {"file": "a.jpg", "problem": "is empty"}]
-    title, long, short = page_of({"bad": {"count": 2, "first": first}})[2:]
-    assert title.startswith("2 bad files")
-    assert len(long) <= 80
-    assert long.startswith("  rose/lll")
-    assert long.endswith(".jpg is empty")
-    assert short == "  a.jpg is empty"
-
-
-def test_the_speed_of_each_part_is_a_row_with_a_bar() -> None:
-    parts = [
-        {"name": "first", "what": "first epoch", "per_s": 500.0, "examples": 900},
-        {"name": "later", "what": "later epochs", "per_s": 100_000.0, "examples": 9000},
-    ]
-    lines = page_of({"speed": {"unit": "images", "parts": parts, "advice": ["Cache it."]}})
-    assert lines[2].split() == ["part", "images/s", "each"]
-    assert lines[3].split() == ["first", "epoch", "500", "2", "ms", "▎"]
-    assert lines[4].split()[:5] == ["later", "epochs", "100,000", "10", "µs"]
-    assert lines[5] == "note         Cache it."
 
 
 def test_pipes_and_devices_among_the_images_are_named_and_do_not_hold_it_up(call: Call, tmp_path: Path) -> None:

@@ -13,45 +13,17 @@ import pytest
 
 from tests.made_verdicts import FITS
 from tests.tui.calling import Call
-from tests.tui.made_runs import DONE, made_run
+from tests.tui.made_runs import made_run
 from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.preflight.choice import save_verdict
-from tpu_console.engine.runs.events import RunFailed, RunFinished
+from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.run_directory import Annotations, create_run, read_annotations, write_annotations
+from tpu_console.engine.runs.run_directory import Annotations, create_run, read_annotations
 from tpu_console.tui.following.follow import follow
 from tpu_console.tui.following.overview import read_settings
 
 STOPPED = RunFinished("stopped", "asked", {})
-
-
-def test_runs_are_printed_with_their_state(call: Call) -> None:
-    assert call("runs")[:2] == (0, "")
-    assert call.json("runs") == []
-    made_run(label="one")
-    made_run(label="two", end=STOPPED)
-    made_run(label="three", end=RunFailed("broke", "", "", ""))
-    made_run(label="four", end=None)
-    write_heartbeat(made_run(label="five", end=None), os.getpid())
-    create_run("six").journal.touch()
-    assert {run["preset"]: run["state"] for run in call.json("runs")} == {
-        "one": "finished",
-        "two": "stopped",
-        "three": "failed",
-        "four": "crashed",
-        "five": "running",
-        "": "not started",
-    }
-    assert len(call.out("runs").splitlines()) == 7
-
-
-def test_show_marks_the_best_epoch_and_a_run_that_is_archived(call: Call) -> None:
-    run = made_run([{"val_accuracy": 0.9}, {"val_accuracy": 0.8}])
-    write_annotations(run.path, Annotations(archived=True))
-    out = call.out("show")
-    assert out.startswith(f"{run.run_id} (archived)\n  state    finished: ")
-    assert [line.split()[0] for line in out.splitlines() if line.endswith("★")] == ["1"]
 
 
 def test_show_prints_only_the_host_of_a_webhook(call: Call) -> None:
@@ -65,25 +37,6 @@ def test_show_prints_only_the_host_of_a_webhook(call: Call) -> None:
 def test_an_unknown_run_suggests_the_nearest_name(call: Call) -> None:
     run = made_run()
     assert f"did you mean '{run.run_id}'?" in call.refused("show", run.run_id[:-1] + "x")
-
-
-@pytest.mark.parametrize(
-    ("end", "code", "on"),
-    [
-        (DONE, 0, "finished     All epochs are done"),
-        (STOPPED, 0, "stopped      asked"),
-        (RunFailed("It broke.", "", "Mend it.", ""), 1, "Error: It broke.\nMend it.\n"),
-    ],
-)
-def test_attach_without_a_terminal_prints_the_run_and_ends_as_it_did(
-    call: Call, end: RunFinished | RunFailed, code: int, on: str
-) -> None:
-    made_run(end=end)
-    got, out, err = call("attach")
-    assert got == code
-    assert out.count("\nepoch ") == 2
-    assert on in (err if code else out)
-    assert not any(c in out for c in "\x1b\r")
 
 
 def test_attach_says_what_became_of_a_run_without_a_process_and_of_lines_that_it_cannot_read(
@@ -175,12 +128,14 @@ def test_tags_a_note_and_the_archive(call: Call) -> None:
     assert listed(call, "--tag", "base-line", "--archived") == ["two", "one"]
     assert listed(call, "--tag", "base-line", "--tag", "x") == ["two"]
     assert "#base-line · slow · archived" in call.out("annotate", "one")
+    assert call.out("show", "one").startswith(f"{one.run_id} (archived)\n  state    finished: ")
     call("annotate", "one", "--unarchive", "--note", "")
     assert read_annotations(one.path) == Annotations("", ("base-line",))
     assert two.annotations.exists()
 
 
 def test_runs_are_sorted(call: Call) -> None:
+    assert (call("runs")[:2], listed(call)) == ((0, ""), [])
     made_run([{"val_accuracy": 0.5}] * 3, label="slow", speed=10.0)
     made_run([{"val_accuracy": 0.9}], label="good")
     made_run([], label="empty")

@@ -18,13 +18,13 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.events import RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.heartbeat import Liveness, liveness_of, write_heartbeat
-from tpu_console.engine.runs.journal import JournalReader, JournalWriter
+from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, sweeps_folder
 from tpu_console.engine.sweeps.driver import main as drive
 from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep
 from tpu_console.tui.app import ConsoleApp
-from tpu_console.tui.following.follow import PlainPrinter, wait_for_life
+from tpu_console.tui.following.follow import wait_for_life
 from tpu_console.tui.following.overview import read_details
 from tpu_console.tui.screens.setup import SetupScreen
 
@@ -101,20 +101,9 @@ def test_a_run_is_copied_to_its_mirror_later_and_found_there_by_its_name(
     assert (copy / "events.jsonl").read_bytes() == run.journal.read_bytes()
 
 
-def test_printing_continues_after_a_resume() -> None:
+def test_what_a_run_did_before_it_was_resumed_does_not_count() -> None:
     run = interrupted(ended(1), ended(2), RunFinished("stopped", "asked", {}))
-    printer = PlainPrinter(run)
-    write(
-        run,
-        RunResumed(1, 2, 6, 65.0, 1, "here"),
-        ended(2),
-        RunResumed(1, 0, 4, 65.0, 1, "here", why="the loss became NaN; learning rate 0.01 → 0.0025"),
-        ended(2),
-    )
-    lines = printer.feed(JournalReader(run.journal).read())
-    assert any("epoch 2 at step" in line and "1m 05s" in line for line in lines)
-    assert any("from step 4" in line and "0.01 → 0.0025" in line for line in lines)
-    assert [epoch.epoch for epoch in printer.state.epochs] == [1, 2]
+    write(run, RunResumed(1, 2, 6, 65.0, 1, "here"), ended(2), RunResumed(1, 0, 4, 65.0, 1, "here"), ended(2))
     assert wait_for_life(run, 0.0, resumed=2) == "alive"
     assert wait_for_life(run, 0.0, resumed=3) != "alive"
 

@@ -1,14 +1,49 @@
-"""Pictures as a terminal shows them."""
+"""What `inspect` found, recorded in `tests/record/texts/inspection.txt`, and pictures as a terminal shows them."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pyte
 import pytest
 from rich.cells import cell_len
 
+from tests.record import of_each, same_text
 from tpu_console.engine.runs.class_report import Picture
-from tpu_console.tui.text.inspection import Depth, depth_of, gallery
+from tpu_console.tui.text.inspection import Depth, depth_of, gallery, page
+
+
+def images(height: tuple[int, ...], formats: dict[str, int], turned: int = 0) -> dict[str, Any]:
+    sides = (dict(zip(("min", "median", "max"), side, strict=True)) for side in (height, (30, 30, 30)))
+    figures = dict(zip(("height", "width"), sides, strict=True))
+    return {"images": {"usable": 3, **figures, "formats": formats, "turned": turned, "bytes": 5000}}
+
+
+BAD = [{"file": file, "problem": "is empty"} for file in (f"rose/{'l' * 200}.jpg", "a.jpg")]
+PARTS = [{"what": "first epoch", "per_s": 500.0}, {"what": "later epochs", "per_s": 100_000.0}]
+INPUTS = {"image": {"shape": [8, 8, 1], "dtype": "uint8"}, "age": {"shape": [], "dtype": "float32"}}
+BINS = [{"low": 1, "high": 1, "count": 3}, {"low": 2, "high": 1200, "count": 5}]
+WORDS = {"review": {"min": 1, "median": 4, "max": 1200, "cut": 0.125, "histogram": BINS}}
+TEXTS = {"words": WORDS, "cut_at": 250, "samples": [{"review": "word " * 40, "label": "good"}]}
+CASES: dict[str, dict[str, Any]] = {
+    "many classes": {"classes": [{"name": f"class {n}", "train": n, "validation": 1} for n in range(100)]},
+    "even classes": {"classes": [{"name": name, "train": 8, "validation": 2} for name in ("a", "b")]},
+    "bad files": {"bad": {"count": 3, "first": BAD}},
+    "speed": {"speed": {"unit": "images", "parts": PARTS, "advice": ["Cache it."]}},
+    "images": images((20, 24, 60), {"JPEG": 2, "PNG": 1}, turned=1),
+    "images of one size": images((20, 20, 20), {"PNG": 3}),
+    "inputs": {"train": None, "validation": 1500, "inputs": INPUTS, "sizes": {"vocabulary_size": 10_000}},
+    "facts": {"facts": {"label": "species"}, "notices": ["Something is odd."]},
+    "texts": {"texts": TEXTS, "unknown_words": {"validation": {"review": 0.25}}},
+}
+
+
+def texts(_folder: Path) -> str:
+    return of_each({name: page("mine.py:data", {"path": "data"}, found, 80) for name, found in CASES.items()})
+
+
+def test_what_was_found_is_written_as_recorded(tmp_path: Path) -> None:
+    same_text("inspection.txt", texts(tmp_path))
 
 
 def halves(height: int = 16, width: int = 16) -> Picture:
