@@ -1,13 +1,11 @@
 """What the program says of a run is true at every event of its journal, against figures computed apart from it."""
 
-import json
 import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 
@@ -160,12 +158,11 @@ STORIES: dict[str, Callable[[Story], None]] = {
 
 @dataclass
 class Journal:
-    """What plain code knows of a run after some records of its journal."""
+    """What plain code knows of a run after some of its events, but for the best epoch, which `test_state.py` tests."""
 
     epochs: dict[int, dict[str, float]] = field(default_factory=dict)
     planned: int = 0
     epoch: int = 0  # the current one
-    monitor: str = ""
     started_at: float = 0.0
     last_at: float = 0.0
     away_s: float = 0.0
@@ -173,45 +170,35 @@ class Journal:
     end: str = ""
     is_asked_to_stop: bool = False
 
-    def take(self, record: dict[str, Any]) -> None:
-        kind, at = record["type"], record["t"]
+    def take(self, at: float, event: events.Event | None) -> None:
         self.started_at = self.started_at or at
-        if kind == "RunResumed":
-            self.epochs = {number: logs for number, logs in self.epochs.items() if number <= record["epoch"]}
-            self.epoch = record["epoch"] + 1 if record["step"] else 0
-            self.planned = record["config"].get("epochs", self.planned)
-            self.away_s += at - self.last_at
-            self.phase = self.end = ""
-            self.is_asked_to_stop = False
-        elif kind == "EpochEnded":
-            self.epochs[record["epoch"]] = {name: float(value) for name, value in record["logs"].items()}
-            self.epoch = max(self.epoch, record["epoch"])
-        elif kind == "Progress":
-            self.epoch = record["epoch"]
-        elif kind == "FitStarted":
-            self.planned, self.monitor = record["epochs"], record.get("monitor", "")
-        elif kind == "Steered" and record["action"] == "epochs" and not record["refused"]:
-            self.planned = record["after"]
-        elif kind == "PhaseStarted":
-            self.phase = record["phase"]
-        elif kind in {"RunFinished", "RunFailed"}:
-            self.end = record.get("outcome", "failed")
-        elif kind == "StopRequested":
-            self.is_asked_to_stop = True
+        match event:
+            case events.RunResumed():
+                self.epochs = {number: logs for number, logs in self.epochs.items() if number <= event.epoch}
+                self.epoch = event.epoch + 1 if event.step else 0
+                self.planned = event.config.get("epochs", self.planned)
+                self.away_s += at - self.last_at
+                self.phase, self.end, self.is_asked_to_stop = "", "", False
+            case events.EpochEnded():
+                self.epochs[event.epoch] = dict(event.logs)
+                self.epoch = max(self.epoch, event.epoch)
+            case events.Progress():
+                self.epoch = event.epoch
+            case events.FitStarted():
+                self.planned = event.epochs
+            case events.Steered(action="epochs", refused="", after=after) if after:
+                self.planned = int(after)
+            case events.PhaseStarted():
+                self.phase = event.phase
+            case events.RunFinished() | events.RunFailed():
+                self.end = getattr(event, "outcome", "failed")
+            case events.StopRequested():
+                self.is_asked_to_stop = True
         self.last_at = at
 
     @property
-    def best(self) -> tuple[int, str, float] | None:
-        has_validation = any("val_loss" in logs for logs in self.epochs.values())
-        name = self.monitor or ("val_loss" if has_validation else "loss")
-        loss = "val_loss" if name.startswith("val_") else "loss"
-        sign = 1 if "loss" in name else -1
-        ranked = [
-            (sign * logs[name], logs.get(loss, math.inf), number)
-            for number, logs in self.epochs.items()
-            if math.isfinite(logs.get(name, math.nan)) and math.isfinite(logs.get("loss", 0.0))
-        ]
-        return (number, name, self.epochs[number][name]) if ranked and (number := min(ranked)[2]) else None
+    def newest(self) -> dict[str, float]:
+        return self.epochs[max(self.epochs)] if self.epochs else {}
 
     @property
     def overfits_since(self) -> int | None:
@@ -245,22 +232,20 @@ class Checked:
             self.after(record, following.at)
 
     def after(self, read: Record, until: float) -> None:
-        record = json.loads(read.line)
-        before = self.journal.phase
-        if record["type"] == "RunResumed":
-            self.resuming(record["t"])
+        at, event, before = read.at, read.event, self.journal.phase
+        if isinstance(event, events.RunResumed):
+            self.resuming(at)
         self.state = fold(self.state, [read])
-        self.journal.take(record)
+        self.journal.take(at, event)
         self.facts()
         lines = self.printer.feed([read])
-        if record["type"] == "EpochEnded":
+        if isinstance(event, events.EpochEnded):
             (line,) = [line for line in lines if line.startswith("epoch ")]
-            best = self.journal.best
-            assert line.endswith("★") == (best is not None and best[0] == record["epoch"])
-        for now in (record["t"], max(record["t"], min(record["t"] + 1.0, until - 0.001))):
+            assert line.endswith("★") == (self.state.best_epoch() is event)
+        for now in (at, max(at, min(at + 1.0, until - 0.001))):
             self.header(now, was_paused=before == "paused")
         for liveness in (Liveness.ALIVE, Liveness.DEAD):
-            self.notices(liveness, is_whole=record["type"] != "EpochEnded")  # its alerts follow
+            self.notices(liveness, is_whole=not isinstance(event, events.EpochEnded))  # its alerts follow
 
     def resuming(self, now: float) -> None:
         """Until the new process has written, it starts, and the clock stands where the old one left it."""
@@ -280,11 +265,10 @@ class Checked:
         assert (facts.outcome, facts.is_stopping) == (journal.end, journal.is_asked_to_stop)
         assert facts.is_paused == (journal.phase == "paused" and not journal.end)
         assert facts.last_at - facts.started_at - facts.away_s == pytest.approx(self.state.took_s)
-        best = journal.best
-        assert (facts.monitor, facts.best) == (best[1:] if best else ("", None))
-        assert re.findall(r"\d+$", best_text(self.state)) == ([str(best[0])] if best else [])
-        newest = journal.epochs[max(journal.epochs)] if journal.epochs else {}
-        assert facts.is_nan == (not math.isfinite(newest.get("loss", 0.0)))
+        best, monitor = self.state.best_epoch(), self.state.monitor
+        assert (facts.monitor, facts.best) == ((monitor, best.logs[monitor]) if best else ("", None))
+        assert re.findall(r"\d+$", best_text(self.state)) == ([str(best.epoch)] if best else [])
+        assert facts.is_nan == (not math.isfinite(journal.newest.get("loss", 0.0)))
 
     def header(self, now: float, *, was_paused: bool) -> None:
         journal = self.journal
@@ -316,11 +300,11 @@ class Checked:
             for epoch in map(int, re.findall(r"epoch (\d+)", text)):
                 assert epoch <= journal.epoch
             if "has not improved" in text:
-                number, name, value = journal.best or (0, "", 0.0)
-                waited = max(journal.epochs) - number
-                assert text.startswith(f"{name} ")
-                assert f" for {waited} epochs" in text
-                assert f"{value:.4g} in epoch {number}." in text
+                best = self.state.best_epoch()
+                assert best is not None
+                assert text.startswith(f"{state.monitor} ")
+                assert f" for {max(journal.epochs) - best.epoch} epochs" in text
+                assert f"{best.logs[state.monitor]:.4g} in epoch {best.epoch}." in text
             assert not (snapshot.is_over and text not in old and ADVICE.search(text))
         overfits = [text for text in said if "overfitting" in text]
         since = journal.overfits_since
@@ -330,8 +314,7 @@ class Checked:
         assert (outcome is not None) == snapshot.is_over
         if outcome is not None and journal.end not in {"", "failed"}:
             assert f" {len(journal.epochs)} epoch" in outcome.headline
-            is_nan = bool(journal.epochs) and not math.isfinite(journal.epochs[max(journal.epochs)].get("loss", 0.0))
-            assert ("NaN" in outcome.headline) == (is_nan and journal.end != "stopped")
+            assert ("NaN" in outcome.headline) == (facts_of(state).is_nan and journal.end != "stopped")
 
 
 def records_of(run: RunDirectory) -> list[Record]:
