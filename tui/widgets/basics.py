@@ -164,11 +164,6 @@ _LOOKS = {
 }
 
 
-def heat(share: float) -> str:
-    """Return the look of a load from 0 to 1."""
-    return "hot" if share > 0.9 else "warm" if share > 0.6 else "cool"
-
-
 class RowsPane(ScrollView, can_focus=True):
     """Rows under a fixed head, which a subclass defines; it calls `rows_changed`. No text is markup."""
 
@@ -296,17 +291,6 @@ class LinesPane(RowsPane, Generic[Shown]):
 
     def row(self, index: int) -> Row:
         return self._rows[index]
-
-
-class HostPane(LinesPane[Shown]):
-    """Shows the rows of one of a run's hosts."""
-
-    chosen = 0
-
-    def choose(self, process: int) -> None:
-        """Show another host."""
-        self.chosen = process
-        self.rows_changed()
 
 
 def wrapped(text: str, cells: int, indent: str = "") -> list[str]:

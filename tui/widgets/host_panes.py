@@ -36,7 +36,7 @@ from ..text.hosts import (
 from ..text.numbers import NONE, bar_cells, count, memory, percent
 from ..text.run_lines import mirror_text
 from ..text.tables import BAR, BAR_LEFT, FAILED, LEVELS, NOW, WARNING, Column, clipped, fitting, widest
-from .basics import HostPane, Row, heat
+from .basics import LinesPane, Row
 
 GROUPED_FROM = 32  # replicas, from which on several hosts get one row each
 _SHORTEST_BAR, _LONGEST_BAR = 8, 24
@@ -60,6 +60,22 @@ _COLUMNS = (  # with the most cells that a text may take; columns without any te
 _BAR_COLUMN = Column("", 35, width=_SHORTEST_BAR)  # room for the bar of the memory
 
 
+def heat(share: float) -> str:
+    """Return the look of a load from 0 to 1."""
+    return "hot" if share > 0.9 else "warm" if share > 0.6 else "cool"
+
+
+class HostPane(LinesPane[RunState]):
+    """Shows the rows of one of a run's hosts."""
+
+    chosen = 0
+
+    def choose(self, process: int) -> None:
+        """Show another host."""
+        self.chosen = process
+        self.rows_changed()
+
+
 class ReplicaLine(Struct, frozen=True):
     """One row: a replica, or a host with all of its replicas."""
 
@@ -78,7 +94,7 @@ class ReplicaTable(NamedTuple):
     remarks: Sequence[str] = ()  # what stands below the rows
 
 
-class ReplicaPanel(HostPane["RunState"]):
+class ReplicaPanel(HostPane):
     """One row per replica, or per host if there are many, followed by what is missing and why."""
 
     is_as_high_as_rows = True
@@ -224,7 +240,7 @@ _NOTHING = np.empty(0)
 _HELD_S, _HELD_GAPS = 5.0, 3.0
 
 
-class SystemPane(HostPane["RunState"]):
+class SystemPane(HostPane):
     """Sparklines of one host, what limits the run, and why figures are missing."""
 
     axis, window = Axis.STEP, Window()
