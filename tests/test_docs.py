@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.tui.command_tree import all_commands
+from tests.tui.calling import all_commands
 from tpu_console.engine.config.reading import parse_config, valid_keys
 from tpu_console.engine.runs.journal import EVENT_TYPES
 from tpu_console.presets.catalog import all_presets

@@ -1,11 +1,12 @@
-"""Calls the command line in this process."""
+"""Calls the command line in this process, and lists its commands."""
 
 import json
 from typing import Any
 
+import click
 import pytest
 
-from tpu_console.tui.cli import main
+from tpu_console.tui.cli import cli, main
 
 
 class Call:
@@ -34,3 +35,16 @@ class Call:
         got, out, err = self(*args)
         assert (got, out) == (code, ""), err
         return err
+
+
+def all_commands(group: click.Group = cli, prefix: str = "") -> dict[str, click.Command]:
+    """Return the commands and groups by the words that name them, such as ``runs show``."""
+    found: dict[str, click.Command] = {}
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
+        found[prefix + name] = command
+        if isinstance(command, click.Group):
+            found |= all_commands(command, f"{prefix}{name} ")
+    return found

@@ -1,4 +1,4 @@
-"""Makes finished, running and damaged runs in a moment, and curves."""
+"""Makes runs, sweeps, class reports and curves in a moment, without training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,10 +8,13 @@ import numpy as np
 from tests.helpers import leave_dead
 from tpu_console.engine.config.run_config import RunConfig, journal_values, to_toml
 from tpu_console.engine.runs import events
+from tpu_console.engine.runs.class_report import ClassReport, ClassScore, Mistake
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.metrics import metric_called
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
+from tpu_console.engine.sweeps.cells import cells_of, parse_axes
+from tpu_console.engine.sweeps.folder import Definition, Sweep, create_sweep
 from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.charts.curve import Curve, FloatArray
 
@@ -74,3 +77,52 @@ def made_curve(
     step = np.arange(1.0, len(values) + 1) if steps is None else np.array(steps, dtype=np.float64)
     value, is_validation = np.array(values, dtype=np.float64), name.startswith("val_")
     return Curve(name, step, step / 100, step * 2, value, is_validation, running, metric_called(name))
+
+
+def made_sweep(
+    over: Sequence[str] = ("accelerator=cpu,sim:8", "batch_size=16,32"),
+    speeds: Mapping[int, float] | None = None,
+    scores: Mapping[int, float] | None = None,
+    **options: Any,
+) -> Sweep:
+    """Write a sweep of digits: speeds and best accuracies by number of the cell; one without a speed is untrained."""
+    definition = Definition(config=find_preset("digits-cnn").config, over=tuple(over), **options)
+    sweep = create_sweep(definition)
+    cells = [] if definition.search else cells_of(definition.config, parse_axes(over), definition.repeat)
+    for cell in cells:
+        if cell.number in (speeds or {}) and cell.config is not None:
+            best = (scores or {}).get(cell.number, 0.9)
+            replicas = cell.config.requested.simulated or 1
+            changes = cell.config.model_dump(include={"batch_size", "accelerator", "seed"})
+            logs = [{"val_accuracy": best / 2}, {"val_accuracy": best}]
+            run = made_run(logs, speed=(speeds or {})[cell.number], replicas=replicas, **changes)
+            sweep.note(cell.number, run)
+    return sweep
+
+
+def even_report(names: list[str], examples: int = 100, wrong: int = 10) -> ClassReport:
+    """Of every class as many are taken for the next one; the first is worse by far."""
+    count = len(names)
+    missed = [min(examples, 5 * wrong) if row == 0 else wrong for row in range(count)]
+    matrix = tuple(
+        tuple(
+            examples - missed[row] if column == row else missed[row] if column == (row + 1) % count else 0
+            for column in range(count)
+        )
+        for row in range(count)
+    )
+    classes = tuple(
+        ClassScore(
+            name,
+            precision=matrix[row][row] / max(1, sum(matrix[other][row] for other in range(count))),
+            recall=matrix[row][row] / examples,
+            f1=matrix[row][row] / examples,
+            examples=examples,
+        )
+        for row, name in enumerate(names)
+    )
+    mistakes = tuple(
+        Mistake(names[row], names[(row + 1) % count], missed[row], missed[row] / examples) for row in range(count)
+    )
+    right = sum(matrix[row][row] for row in range(count)) / (count * examples)
+    return ClassReport(count * examples, right, right, 0, False, classes, mistakes[:10], matrix)

@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.helpers import ROOT
-from tests.tui.calling import Call
-from tests.tui.command_tree import all_commands
+from tests.tui.calling import Call, all_commands
 from tests.tui.made_runs import made_run
 from tpu_console.engine.config.reading import valid_keys
 from tpu_console.engine.preflight.topologies import TOPOLOGIES

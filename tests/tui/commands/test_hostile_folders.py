@@ -42,8 +42,7 @@ from tests.hostile_folders import (
 from tests.hostile_models import lambda_run
 from tests.hostile_runs import is_safe, long_ago
 from tests.made_verdicts import FITS
-from tests.tui.calling import Call
-from tests.tui.command_tree import all_commands
+from tests.tui.calling import Call, all_commands
 from tests.tui.live_fakes import screen_text, send, until
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.config.user_code import note_start

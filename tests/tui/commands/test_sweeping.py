@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from tests.tui.calling import Call
-from tests.tui.made_runs import made_run
-from tests.tui.made_sweeps import made_sweep
+from tests.tui.made_runs import made_run, made_sweep
 from tpu_console.engine.sweeps.cells import cells_of, parse_axes
 from tpu_console.engine.sweeps.folder import Sweep, list_sweeps
 

@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.record import of_each, same_text
-from tests.tui.made_runs import made_run
-from tests.tui.made_sweeps import made_sweep
+from tests.tui.made_runs import made_run, made_sweep
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.tui.following import sweep as swept

@@ -18,10 +18,8 @@ from textual.widgets._toast import Toast
 import tpu_console.tui
 from tests.engine.machine.recorded import lay_out
 from tests.made_verdicts import telling
-from tests.tui.class_reports import even_report
 from tests.tui.live_fakes import FakeEngine, opens, resize, screen_text, send, shows, until
-from tests.tui.made_runs import made_run
-from tests.tui.made_sweeps import made_sweep
+from tests.tui.made_runs import even_report, made_run, made_sweep
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.environment import look_around
 from tpu_console.engine.runs.control import take_requests

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tests.helpers import replace
-from tests.tui.class_reports import even_report
 from tests.tui.live_fakes import FakeEngine, each_size, opens, resize, screen_text, shows, until
+from tests.tui.made_runs import even_report
 from tpu_console.engine.runs.class_report import ClassReport
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.storage.files import write_whole

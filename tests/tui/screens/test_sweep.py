@@ -11,8 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from tests.tui.live_fakes import each_size, opens, says, screen_text, shows, until
-from tests.tui.made_runs import made_run
-from tests.tui.made_sweeps import made_sweep
+from tests.tui.made_runs import made_run, made_sweep
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sweeps.folder import Sweep
 from tpu_console.tui.app import ConsoleApp

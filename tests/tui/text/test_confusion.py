@@ -10,8 +10,7 @@ from rich.cells import cell_len
 from tests.helpers import replace
 from tests.record import of_each, same_text
 from tests.tui.calling import Call
-from tests.tui.class_reports import even_report
-from tests.tui.made_runs import made_run
+from tests.tui.made_runs import even_report, made_run
 from tpu_console.engine.runs.class_report import ClassReport, ClassScore
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.storage.files import write_whole
