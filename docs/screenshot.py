@@ -41,8 +41,8 @@ from tpu_console.engine.runs.heartbeat import write_heartbeat  # noqa: E402
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run  # noqa: E402
 from tpu_console.engine.storage.files import write_whole  # noqa: E402
 from tpu_console.tui.app import ConsoleApp  # noqa: E402
-from tpu_console.tui.screens.compare import CompareScreen  # noqa: E402
 from tpu_console.tui.screens.live import LiveScreen  # noqa: E402
+from tpu_console.tui.screens.results import CompareScreen  # noqa: E402
 from tpu_console.tui.screens.setup import SetupScreen  # noqa: E402
 from tpu_console.tui.widgets.setup_parts import PlanPanel  # noqa: E402
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tpu_console.engine.sweeps.folder import Sweep
 
     from .charts.scene import Marker
-    from .screens.compare import CompareScreen
     from .screens.live import LiveScreen
+    from .screens.results import CompareScreen
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
@@ -176,7 +176,7 @@ class ConsoleApp(QuietApp):
         return LiveScreen(run, marker=self._marker)
 
     def _compare_screen(self, runs: Sequence[RunDirectory], metric: str = "") -> CompareScreen:
-        from .screens.compare import CompareScreen
+        from .screens.results import CompareScreen
 
         return CompareScreen(runs, metric, self._marker)
 

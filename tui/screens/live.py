@@ -39,7 +39,6 @@ from ..widgets.live_panes import LEFT, PANES, RIGHT, ProfilePane, SettingsPane, 
 from ..widgets.run_header import NoticeBar, OutcomeBox, RunHeader, notices_of
 from .live_charts import CHART_KEYS, CURSOR_KEYS, VIEWS, ChartedScreen
 from .parts import HELP, KeysFooter, TextDialog, after, console_of, in_blocks, show_error
-from .report import ReportScreen
 from .run_actions import RunControls, export, predict
 
 _SPIN_S = 0.25
@@ -272,6 +271,8 @@ class LiveScreen(ChartedScreen):
         self.app.push_screen(details_dialog(self.run_directory, snapshot, notices_of(snapshot), self._settings))
 
     def action_matrix(self) -> None:
+        from .results import ReportScreen
+
         try:
             report = read_report(self.run_directory)
             if report is None:

@@ -27,7 +27,6 @@ from tpu_console.presets.catalog import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.compat import command_palette
 from tpu_console.tui.screens.checks import DoctorScreen, PreflightScreen
-from tpu_console.tui.screens.compare import CompareScreen
 from tpu_console.tui.screens.find import Find
 from tpu_console.tui.screens.live import LiveScreen, details_dialog
 from tpu_console.tui.screens.parts import (
@@ -39,7 +38,7 @@ from tpu_console.tui.screens.parts import (
     ValueDialog,
     error_dialog,
 )
-from tpu_console.tui.screens.report import ReportScreen
+from tpu_console.tui.screens.results import CompareScreen, ReportScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.screens.sweep import SweepScreen, SweepsScreen
