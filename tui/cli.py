@@ -151,13 +151,9 @@ cli.add_command(runs_group)
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line with arguments, by default those of the process.
 
-    Args:
-        args: The arguments; those of the process by default.
-
-    Returns:
-        The exit code: 0 finished, 1 failed, 2 bad usage or configuration, 130 interrupted.
+    Return the exit code: 0 finished, 1 failed, 2 bad usage or configuration, 130 interrupted.
     """
     os.environ.setdefault(*NO_PLUGINS)
     try:

@@ -50,11 +50,8 @@ def has_terminal() -> bool:
 def open_console(*, preset_files: Sequence[Path] = (), in_process: bool = False, **first: Any) -> int:
     """Open the full screen with what `ConsoleApp` takes to show `first`, by default the form; return the exit code.
 
-    Unless `screen_options` say it, the locale decides how curves are drawn.
-
-    Raises:
-        NoTerminalError: There is no terminal.
-        ConfigError: There is no such theme.
+    Unless `screen_options` say it, the locale decides how curves are drawn. Raise `NoTerminalError` without a terminal,
+    or `ConfigError` if there is no such theme.
     """
     if not has_terminal():
         remedy = "For plain lines: tpu-console run PRESET, or tpu-console attach RUN > file."

@@ -229,8 +229,7 @@ class ComparedReader:
 def read_comparison(runs: Sequence[RunDirectory], metric: str = "") -> Comparison:
     """Read at most `MOST_RUNS` runs and compare them by a metric, by default one that they share.
 
-    Raises:
-        ConsoleError: No run has the metric.
+    Raise `ConsoleError` if no run has the metric.
     """
     compared = ComparedReader(runs).read()
     known = _all_metrics(compared)
