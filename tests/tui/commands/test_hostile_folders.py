@@ -27,18 +27,9 @@ import click
 import numpy as np
 import pytest
 
+from tests import hostile_folders
 from tests.helpers import fork_host, run_host, small_config
-from tests.hostile_folders import (
-    CANARY,
-    FILES,
-    FOLDERS,
-    SWEEP_FILES,
-    SWEEP_FOLDERS,
-    led_out_kinds,
-    make_led_out,
-    make_sweep_values,
-    make_values,
-)
+from tests.hostile_folders import CANARY, FILES, FOLDERS, SWEEP_FILES, SWEEP_FOLDERS, make_led_out
 from tests.hostile_models import lambda_run
 from tests.hostile_runs import is_safe, long_ago
 from tests.made_verdicts import FITS
@@ -85,7 +76,7 @@ def is_for_all_forms(name: str, kind: str) -> bool:
 
 
 GOOD = "20270101-000000-good"
-KINDS = led_out_kinds(FILES, FOLDERS)
+KINDS = hostile_folders.led_out_kinds(FILES, FOLDERS)
 OF_MODELS = {"model.keras", "hub", "hub/assets", "inputs.json", "config.toml"}
 """What leads out of the runs whose model is converted, which takes seconds."""
 
@@ -308,10 +299,10 @@ def test_nothing_outside_of_a_hostile_folder_is_touched_and_no_value_becomes_cod
     elsewhere.mkdir()
     led_out = make_led_out(home / "runs", elsewhere, finished, FILES, FOLDERS)
     sweeps = make_led_out(home / "sweeps", elsewhere, world.sweep, SWEEP_FILES, SWEEP_FOLDERS)
-    valued = make_values(home / "runs", world.user, finished, calls.address)
+    valued = hostile_folders.make_values(home / "runs", world.user, finished, calls.address)
     valued.append(lambda_run(home / "runs" / "20290105-lambda", world.user / "PWNED").path)
     long_ago(valued[-1])
-    sweeps += make_sweep_values(home / "sweeps", world.user, world.sweep, calls.address)
+    sweeps += hostile_folders.make_sweep_values(home / "sweeps", world.user, world.sweep, calls.address)
     models = {run for run in led_out if led_out_kind(run)[0] in OF_MODELS}
     models |= {run for run in valued if run.name.endswith(("lambda", "00-reaches", "-path"))}
     uses = [use for of_command in group.values() for use in of_command]

@@ -11,19 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import (
-    LIMIT_S,
-    BeatingProcess,
-    Host,
-    all_of,
-    events_of,
-    has,
-    run_host,
-    small_config,
-    the,
-    timed_events_of,
-    wait_until,
-)
+from tests import helpers
+from tests.helpers import Host, all_of, has, run_host, small_config, the, wait_until
 from tests.tui.calling import Call
 from tests.tui.made_runs import DONE, made_run
 from tpu_console.engine.runs import events
@@ -127,13 +116,13 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     assert not list(run.control.iterdir())
 
     # The pause is a phase, and in no time of training.
-    steered = [(at, event) for at, event in timed_events_of(run) if isinstance(event, events.Steered)]
+    steered = [(at, event) for at, event in helpers.timed_events_of(run) if isinstance(event, events.Steered)]
     began, ended, *_ = (at for at, event in steered if event.action in {"pause", "continue"} and not event.refused)
     phases = [event.phase for event in all_of(run, events.PhaseStarted)]
     assert phases.index(events.Phase.PAUSED) < phases.index(events.Phase.TRAINING)
-    written = next(at for at, event in timed_events_of(run) if isinstance(event, events.EpochEnded))
+    written = next(at for at, event in helpers.timed_events_of(run) if isinstance(event, events.EpochEnded))
     first = epochs[0]
-    fit_began = next(at for at, event in timed_events_of(run) if isinstance(event, events.FitStarted))
+    fit_began = next(at for at, event in helpers.timed_events_of(run) if isinstance(event, events.FitStarted))
     assert first.elapsed_s <= written - fit_began - (ended - began) + 0.5
 
     out = call.out("attach", run.run_id)
@@ -152,7 +141,7 @@ def test_a_run_is_killed_at_once(host: Host, call: Call) -> None:
     call.out("stop", run.run_id, "--now", "--yes")
     assert host.wait() == 1
     end = the(run, events.RunFinished)
-    assert (end.outcome, events_of(run)[-1]) == ("stopped", end)
+    assert (end.outcome, helpers.events_of(run)[-1]) == ("stopped", end)
     assert {"killed", "--now"} <= {*re.findall(r"[\w-]+", end.reason)}
     assert len(run.history.read_text().splitlines()) == 1 + len(all_of(run, events.EpochEnded))
     assert run.summary.exists()
@@ -208,11 +197,11 @@ def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call
 
 
 def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Call) -> None:
-    beating = BeatingProcess(create_run("frozen"))
+    beating = helpers.BeatingProcess(create_run("frozen"))
     try:
         beating.freeze(30)
         call.out("stop", "--now", "--yes")
-        assert beating.process.wait(LIMIT_S) == -signal.SIGKILL
+        assert beating.process.wait(helpers.LIMIT_S) == -signal.SIGKILL
     finally:
         beating.kill()
 

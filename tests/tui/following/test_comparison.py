@@ -52,19 +52,16 @@ def test_a_sentence_says_which_run_is_better_and_whether_chance_would_do(
 
 def test_a_run_on_other_data_is_not_called_better_without_saying_so() -> None:
     def verdict_of(*paths: str) -> str:
-        options = [{"path": path, "label": "kind"} for path in paths]
-        scores = ({"val_accuracy": 0.5}, {"val_accuracy": 0.9})
-        runs = [
-            made_run([score], dataset="table-csv", data={"options": one})
-            for score, one in zip(scores, options, strict=True)
-        ]
+        runs = []
+        for score, path in zip((0.5, 0.9), paths, strict=True):
+            options = {"options": {"path": path, "label": "kind"}}
+            runs.append(made_run([{"val_accuracy": score}], dataset="table-csv", data=options))
         return read_comparison(runs).verdict
 
     assert "Their data differ" in verdict_of("/here/irises.csv", "/here/wines.csv")
     assert "Their data differ" not in verdict_of("/here/irises.csv", "/there/irises.csv")
-    assert (
-        "Their data differ" in read_comparison([made_run(), made_run([{"val_accuracy": 0.8}], dataset="mnist")]).verdict
-    )
+    others = [made_run(), made_run([{"val_accuracy": 0.8}], dataset="mnist")]
+    assert "Their data differ" in read_comparison(others).verdict
 
 
 def test_equal_runs_and_losses_have_a_sentence_too() -> None:

@@ -8,20 +8,8 @@ import pytest
 from click.testing import CliRunner
 from msgspec import to_builtins
 
-from tests.hostile_runs import (
-    EVENT_CLASSES,
-    HOSTILE,
-    MARK,
-    NAMES,
-    RUNS,
-    UNSAFE,
-    hostile_event,
-    is_safe,
-    long_ago,
-    make_all,
-    make_presets,
-    make_run,
-)
+from tests import hostile_runs
+from tests.hostile_runs import MARK, NAMES, RUNS, UNSAFE, is_safe, long_ago, make_run
 from tests.tui.calling import Call
 from tests.tui.commands.test_cli import as_bash_asks
 from tests.tui.live_fakes import screen_text, send, until
@@ -60,7 +48,7 @@ DRAWN = {
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("hostile")
-    for run in make_all(home):
+    for run in hostile_runs.make_all(home):
         long_ago(run)
     return home
 
@@ -89,15 +77,15 @@ def test_runs_with_hostile_names_are_found_by_the_name_that_is_shown_and_complet
     assert is_safe(offered)
 
 
-@pytest.mark.parametrize("cls", EVENT_CLASSES, ids=lambda cls: str(cls.__name__))
+@pytest.mark.parametrize("cls", hostile_runs.EVENT_CLASSES, ids=lambda cls: str(cls.__name__))
 @pytest.mark.parametrize("is_escaped", [True, False])
 def test_no_text_of_an_event_keeps_anything_unsafe(tmp_path: Path, cls: type[object], is_escaped: bool) -> None:
     path = tmp_path / "events.jsonl"
-    path.write_text(json.dumps(hostile_event(cls), ensure_ascii=is_escaped) + "\n", "utf-8")
+    path.write_text(json.dumps(hostile_runs.hostile_event(cls), ensure_ascii=is_escaped) + "\n", "utf-8")
     (record,) = JournalReader(path).read()
     assert isinstance(record.event, cls)
     values = to_builtins(record.event)
-    assert MARK in str(values) or cls.__name__ in {"MemorySampled"} or MARK not in str(hostile_event(cls))
+    assert MARK in str(values) or cls.__name__ in {"MemorySampled"} or MARK not in str(hostile_runs.hostile_event(cls))
     assert not UNSAFE & set(text_of(values) + text_of(json.loads(printable_line(record.line))))
 
 
@@ -124,8 +112,8 @@ def test_a_line_that_is_too_long_is_skipped_without_being_held(tmp_path: Path) -
     assert reader.read() == []
     assert reader.skipped == 1
     with (folder / "events.jsonl").open("ab") as file:
-        file.write(b"\n" + json.dumps(hostile_event(EVENT_CLASSES[0])).encode() + b"\n")
-    assert [type(record.event) for record in reader.read()] == [EVENT_CLASSES[0]]
+        file.write(b"\n" + json.dumps(hostile_runs.hostile_event(hostile_runs.EVENT_CLASSES[0])).encode() + b"\n")
+    assert [type(record.event) for record in reader.read()] == [hostile_runs.EVENT_CLASSES[0]]
     assert reader.skipped == 1
 
 
@@ -189,8 +177,8 @@ def payload_sequences(raw: bytes) -> list[bytes]:
 def test_no_sequence_of_a_payload_reaches_a_terminal(tmp_path: Path) -> None:
     home = tmp_path / "home"
     folder = make_run(home / "runs", "every text is hostile")
-    hostile_name = folder.rename(folder.with_name(f"20270101-{HOSTILE.replace('/', '')[:60]}"))
-    make_presets(home)
+    hostile_name = folder.rename(folder.with_name(f"20270101-{hostile_runs.HOSTILE.replace('/', '')[:60]}"))
+    hostile_runs.make_presets(home)
     long_ago(hostile_name)
     raw = raw_of(home, "attach", shown="failed", keys=("p", "p", "p", "i", "escape"))
     raw += raw_of(home, shown="Presets", keys=("end", "up", "up"))
@@ -207,7 +195,7 @@ def test_no_control_character_is_printed(private_home: Path, call: Call) -> None
 
 
 async def test_markup_in_a_preset_s_name_is_shown_and_not_obeyed(private_home: Path) -> None:
-    make_presets(private_home)
+    hostile_runs.make_presets(private_home)
     async with ConsoleApp().run_test(size=(120, 40)) as pilot:
         presets = pilot.app.screen.query_one(PresetList)
         await until(pilot, lambda: presets.option_count)
