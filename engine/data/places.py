@@ -62,14 +62,15 @@ def join(folder: str, name: str) -> str:
 
 
 def locate(path: str) -> str:
-    """Return where a file or folder of a dataset is; absolute and remote paths are returned as they are.
+    """Return where a file or folder of a dataset is, without `..`; remote paths are returned as they are.
 
     A relative one is searched for in the working directory, the default, in Keras's ``datasets`` folder and in Kaggle's
     input folders. ``kaggle:OWNER/NAME`` is a folder that Kaggle mounted, or else the newest one downloaded.
     """
     if is_remote(path):
         return path
-    return str(next((place for place in candidates(path) if place.exists()), Path.cwd() / Path(path).expanduser()))
+    place = next((place for place in candidates(path) if place.exists()), Path.cwd() / Path(path).expanduser())
+    return str(place.resolve() if ".." in place.parts else place)
 
 
 def candidates(path: str) -> Iterator[Path]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from .check import ImageFacts
 
+EMPTY = ("", "nan", "NaN")  # cells of a table of images that have nothing
+
 
 class Source(Struct, frozen=True):
     """The user's labeled image files; all lists have the same order."""
@@ -101,7 +103,7 @@ def read_ids(path: str, id_column: str, option: str) -> pd.DataFrame:
 
     Raises `DataError` if it cannot be read, has no such column, or a name is missing or repeated.
     """
-    cells = read_table(path, {id_column: option} if id_column else {}, ["", "nan", "NaN"])
+    cells = read_table(path, {id_column: option} if id_column else {}, EMPTY)
     table: pd.DataFrame = cells.apply(lambda column: column.str.strip())
     name = id_column or table.columns[0]
     refuse_missing(path, table, [name])

@@ -73,7 +73,8 @@ class RatingsCsv(FileKind[RatingsCsvOptions]):
         return Recognized(found, sure=0.9) if user and item and rating else None
 
     def survey_files(self, path: Path, options: RatingsCsvOptions) -> Survey:
-        return count_classes(path, dict.fromkeys(options.columns, "columns"), [], (*options.columns, _TIME))
+        wanted = dict.fromkeys(options.columns, "columns")
+        return count_classes(path, wanted, [], (*options.columns, _TIME), filled=options.columns)
 
     def load(self, config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         import numpy as np

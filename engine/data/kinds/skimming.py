@@ -31,7 +31,7 @@ from ..row_files import (
     opened,
     parquet_counts,
 )
-from ..tables import is_number, open_rows, split_rows
+from ..tables import is_number, open_rows, refuse_lines, split_rows
 
 _NAMED = TABLES | {".tsv", ".tab", ".data"}
 _SAMPLED = 2000  # rows that are enough to recognize a table
@@ -176,11 +176,20 @@ def column_named(heading: Sequence[str], names: Sequence[str]) -> str:
 
 
 def count_classes(
-    path: Path, wanted: Mapping[str, str], columns: Sequence[str], names: Sequence[str] = (), ids: str | None = None
+    path: Path,
+    wanted: Mapping[str, str],
+    columns: Sequence[str],
+    names: Sequence[str] = (),
+    ids: str | None = None,
+    *,
+    filled: Sequence[str] = (),
+    empty: Collection[str] = (),
 ) -> Survey:
     """Count the rows of a table: by the value of a column, by which of several has the largest number, or all of them.
 
     `ids` is the column with the names of images, or empty for the first one; then `columns` are by default all others.
+    Raises `DataError` with the lines in which one of `columns`, or of those that have to be `filled`, has nothing, or
+    what counts as `empty`.
     """
     with opened(str(path)) as file:
         found = open_rows(file, user_path(path), names)
@@ -194,19 +203,27 @@ def count_classes(
         )
         if problems:
             return Survey(problems=problems)
-        if ids is not None and not columns:
-            columns = [column for column in heading if column != (ids or heading[0])]
+        if ids is not None:
+            filled = [ids or heading[0]]
+            columns = columns or [column for column in heading if column not in filled]
             if not columns:
                 return trouble("path", f"{name} has no label column besides '{heading[0]}'")
-        if is_parquet(path.name) and len(columns) < 2:
-            counts = parquet_counts(file, name, "".join(columns))
-        else:
+        is_quick = is_parquet(path.name) and len(columns) < 2
+        counts = parquet_counts(file, name, "".join(columns)) if is_quick else Counter()
+        if not is_quick or (columns and not counts.keys().isdisjoint(["", *empty])):
             places = [heading.index(column) for column in columns]
             counts = Counter(dict.fromkeys(columns, 0) if len(columns) > 1 else ())
-            for _, row in in_time(found.rows, deadline()):
+            needed = {column: heading.index(column) for column in (*columns, *filled)}
+            missing: dict[str, list[int]] = {column: [] for column in needed}
+            for line, row in in_time(found.rows, deadline()):
+                for column, place in needed.items():
+                    if place >= len(row) or row[place] in empty or not row[place].strip():
+                        missing[column].append(line)
                 cells = [row[place].strip() if place < len(row) else "" for place in places]
                 shares = [float(cell) if is_number(cell) else 0.0 for cell in cells]  # the loader refuses others
                 counts["".join(cells) if len(cells) < 2 else columns[shares.index(max(shares))]] += 1
+            for column, lines in missing.items():
+                refuse_lines(name, lines, f"nothing in column '{column}'")
     return of_classes(counts, path) if columns else replace(of_classes(counts, path), classes={})
 
 

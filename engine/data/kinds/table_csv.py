@@ -110,7 +110,8 @@ class TableCsv(FileKind[TableCsvOptions]):
         return Recognized(options | {"label": label, "label_type": label_type}, sure=0.55)
 
     def survey_files(self, path: Path, options: TableCsvOptions) -> Survey:
-        return count_classes(path, options.columns, [options.label] if options.label_type == "class" else [])
+        classes = [options.label] if options.label_type == "class" else []
+        return count_classes(path, options.columns, classes, filled=[options.label], empty=_EMPTY)
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         options = self.options(config)
@@ -240,13 +241,17 @@ def _useless(values: Sequence[str], ends: Sequence[str] = ()) -> str:
 
 
 def _are_classes(values: Sequence[str]) -> bool:
-    """Return whether labels are classes: words, or a few whole numbers that are not far apart."""
-    found = {_value(value) for value in values if value not in _EMPTY}
-    numbers = {number for number in found if number is not None}
-    if not numbers or numbers != found:
+    """Return whether labels are classes: words, or a few whole numbers that are not far apart.
+
+    A few words among fractions are mistakes, whose lines are refused.
+    """
+    filled = [_value(value) for value in values if value not in _EMPTY]
+    numbers, words = {number for number in filled if number is not None}, filled.count(None)
+    are_whole = all(map(float.is_integer, numbers))
+    if words and (are_whole or len(filled) - words <= _MOSTLY * len(filled)):
         return True
     is_few = len(numbers) <= _MOST_CLASSES and max(numbers) - min(numbers) <= _FARTHEST_CLASSES
-    return is_few and all(map(float.is_integer, numbers))
+    return not numbers or (is_few and are_whole)
 
 
 def _read(options: TableCsvOptions) -> pd.DataFrame:

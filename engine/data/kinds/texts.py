@@ -188,7 +188,8 @@ class TextCsv(TextKind[TextCsvOptions]):
         return Recognized(found, sure, question) if labels else None
 
     def survey_files(self, path: Path, options: TextCsvOptions) -> Survey:
-        return skimming.count_classes(path, {options.inputs: "inputs", options.label: "label"}, [options.label])
+        wanted = {options.inputs: "inputs", options.label: "label"}
+        return skimming.count_classes(path, wanted, [options.label], filled=[options.inputs])
 
     def start(self, config: RunConfig, found: Survey) -> Start:
         options = self.options(config)

@@ -10,6 +10,7 @@ from tests.images import write_image_folder, write_plant_pathology
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.kinds.formats import FirstRun, UndecidedError, first_run, guess, lying_in
 from tpu_console.engine.data.kinds.table import load_examples
+from tpu_console.engine.data.places import locate
 from tpu_console.engine.errors import ConsoleError
 
 
@@ -54,6 +55,14 @@ def test_tables_are_read_as_other_programs_write_them(tmp_path: Path) -> None:
     record = load_examples(config, lambda _: None).record
     assert {name: round(scale["mean"]) for name, scale in record["numbers"].items()} == {"Größe": 4}
     assert {*record["categories"]} == {"Ort"}
+
+
+def test_a_path_through_the_folder_above_is_kept_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_table(tmp_path / "t.csv", ["a", "label"], [[n % 7, n % 2] for n in range(20)])
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert first_run("../t.csv").config.data.options["path"] == str(path)
+    assert locate(f"{tmp_path}/below/../t.csv") == str(path)
 
 
 def test_the_names_of_images_are_in_any_column(tmp_path: Path) -> None:

@@ -215,7 +215,13 @@ def test_missing_files_are_problems_of_the_keys_that_name_them(tmp_path: Path) -
         ("text-pairs", b"", "is empty"),
         ("text-pairs", b"hello\tola\n\nhello there\n", "line 3 has no tab between a source and a target sentence"),
         ("ratings-csv", b"userId,movieId,rating\n", "has no rows"),
+        ("ratings-csv", b"userId,movieId,rating\n1,,3\n", "line 2: nothing in column 'movieId'"),
         ("image-csv", b"image_id\nx\n", "no label column"),
+        ("image-csv", b"image_id,a,b\nx,1,0\n,0,1\n", "line 3: nothing in column 'image_id'"),
+        ("image-csv", b"image_id,label\nx,1\ny,NaN\n", "line 3: nothing in column 'label'. Fill in or remove"),
+        ("text-csv", b"text,label\na,x\n,y\nb,\n", "line 4: nothing in column 'label'"),
+        ("text-csv", b"text,label\na,x\n,y\n", "line 3: nothing in column 'text'"),
+        ("table-csv", b"a,label\n1,NA\n2,x\n3,\n", "2 lines: 2, 4: nothing in column 'label'"),
         ("text-csv", b"\x1b[2Jboo\x07\n", "has no column 'text'"),
     ],
 )

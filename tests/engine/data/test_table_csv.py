@@ -99,6 +99,9 @@ def test_a_column_of_numbers_with_a_mistake_is_not_left_out_but_refused_with_its
         (["1000", "1001"] * 8, "class"),
         (["100000", "200000", "300000"] * 5, "number"),
         (["0.5", "1", "1", "0.5"] * 5, "number"),
+        ([*["0.5", "1", "1.5"] * 8, "typo"], "number"),
+        ([*["0.5", "1", "1.5"] * 6, "a"], "class"),
+        ([*["1", "2", "3"] * 8, "other"], "class"),
         (["a", "1", "1", "a"] * 5, "class"),
     ],
 )

@@ -154,6 +154,13 @@ def test_they_are_trained_on_as_the_same_table_in_a_csv(
     assert load_examples(other, lambda _: None).record == load_examples(csv, lambda _: None).record
 
 
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])
+def test_a_row_without_a_label_is_found_before_the_run(tmp_path: Path, ending: str) -> None:
+    path = written(tmp_path, ending, [{"text": "good", "label": "x"}, {"text": "bad", "label": None}])
+    (problem,) = survey(config_for("text-csv", {"path": str(path)})).problems
+    assert f"{path}, line {3 if ending == '.csv' else 2}: nothing in column 'label'" in problem.message
+
+
 def test_columns_that_are_no_texts_or_numbers_are_left_out(tmp_path: Path) -> None:
     path = written(tmp_path, ".parquet", [{**row, "photo": b"\xff", "tags": ["a"]} for row in HOUSES])
     config = first_run(str(path), [("data.options.label", "price")]).config
