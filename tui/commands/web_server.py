@@ -158,14 +158,22 @@ async def _show_console(request: web.BaseRequest, command: Sequence[str]) -> web
                 break
     finally:
         keys.write(_packet(b"M", b'{"type": "quit"}'))
+        drawing.cancel()
         try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _LONGEST_EXIT_S)
+            await _ended(process, drawing)
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
-            drawing.cancel()
+            await _ended(process, drawing)
     return page
+
+
+async def _ended(console: asyncio.subprocess.Process, drawing: asyncio.Task[None]) -> None:
+    """Wait for a console to end, but not forever. It is read to its end: only then is its transport closed."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LONGEST_EXIT_S):
+            await asyncio.wait([drawing])
+            await console.communicate()
 
 
 async def _draw(page: web.WebSocketResponse, console: asyncio.StreamReader) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import Phase
-from tpu_console.engine.runs.facts import conclude_killed
+from tpu_console.engine.runs.facts import conclude_killed, summarized_facts
 from tpu_console.engine.runs.follower import LogTail, RunFollower, Snapshot, StateReader, stall_of
 from tpu_console.engine.runs.heartbeat import BEAT_S, HeartbeatWatch, Life, Liveness
 from tpu_console.engine.runs.journal import JournalReader, Record, printable_line
@@ -37,6 +37,7 @@ FIRST_SILENCE_S, LONGEST_SILENCE_S = 5.0, 30.0
 FASTEST_S, SLOWEST_S = 0.5, 2.0
 """Shortest time in seconds between two snapshots if drawing is cheap, and if it is expensive."""
 
+_SUMMARY_S = 5.0  # longest wait for it; of a million events it takes three
 _LOOK_S = 0.1  # between two looks at the files' sizes
 _LIVENESS_S = 1.0  # after which a run is looked at even though no file has changed
 _SHARE = 0.02  # target share of one core for the console; the limit of the charts is in `tui.charts.chart`
@@ -45,7 +46,12 @@ Records = list[Record]
 
 
 def follow(  # noqa: C901  one loop and its end
-    run: RunDirectory, *, as_json: bool = False, kill: Callable[[], object] | None = None, resumed: int = 0
+    run: RunDirectory,
+    *,
+    as_json: bool = False,
+    kill: Callable[[], object] | None = None,
+    resumed: int = 0,
+    pause: Callable[[float], object] = time.sleep,
 ) -> int:
     """Print a run's progress until it ends, or with `as_json` the journal's lines as they are; return the exit code.
 
@@ -63,6 +69,8 @@ def follow(  # noqa: C901  one loop and its end
             if (now := time.monotonic()) >= next_look:
                 life, next_look = heartbeat.look(), now + BEAT_S
             read = reader.read()
+            if read and isinstance(read[-1].event, events.RunFinished):
+                _wait_for_summary(run, heartbeat, pause)
             earlier, records, resumed = _since_resumed(read, resumed)
             printer.feed(earlier)
             if as_json:
@@ -79,7 +87,7 @@ def follow(  # noqa: C901  one loop and its end
                 continue
             if end is not None or life.liveness is Liveness.DEAD:
                 break
-            time.sleep(POLL_S)
+            pause(POLL_S)
     if len(heard) > most_heard:
         return INTERRUPTED
     if not isinstance(end, events.RunFinished):
@@ -95,6 +103,15 @@ def follow(  # noqa: C901  one loop and its end
     if reader.skipped:
         complain([f"Note: {plural(reader.skipped, 'line')} of the journal could not be read."])
     return INTERRUPTED if heard else FINISHED if isinstance(end, events.RunFinished) else FAILED
+
+
+def _wait_for_summary(run: RunDirectory, heartbeat: HeartbeatWatch, pause: Callable[[float], object]) -> None:
+    """Wait until a run that has just ended has written its summary, which its last lines list."""
+    deadline = time.monotonic() + _SUMMARY_S
+    while summarized_facts(run) is None and heartbeat.look().liveness is Liveness.ALIVE:
+        if time.monotonic() >= deadline:
+            return
+        pause(POLL_S)
 
 
 def _hear(heard: list[int], number: int, run: RunDirectory, kill: Callable[[], object] | None) -> None:
