@@ -334,10 +334,11 @@ class ConsoleApp(QuietApp):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         seen = {""}
         for node, binding, is_enabled, about in screen.active_bindings.values():
-            if is_enabled and binding.id not in MOVING and about not in seen:
+            is_palette = binding.action.endswith("command_palette")
+            if is_enabled and not is_palette and binding.id not in MOVING and about not in seen:
                 seen.add(about)
-                title = (binding.description or about.split(",")[0].rstrip(".")).capitalize()
-                yield SystemCommand(title, about, partial(self.run_action, binding.action, node))
+                named = (binding.description.capitalize(), about) if binding.description else (about.rstrip("."), "")
+                yield SystemCommand(*named, partial(self.run_action, binding.action, node))
         yield SystemCommand("Theme", "Choose the colors; they are remembered.", self.action_change_theme)
 
     def action_command_palette(self) -> None:

@@ -26,8 +26,6 @@ _PAGE = "Go to the page before or after."
 _ENDS = "Go to the first or the last sample that the charts show."
 _CURSOR = "Read the curves: move the cursor to the next sample. Elsewhere, move or scroll sideways."
 _MOVE = "Move the focused chart one place up or down the order."
-MOVING = frozenset({"up", "down", "page up", "page down", "first", "last", "left"})
-"""What only a key can do, so that no menu offers it."""
 
 KEYS: dict[str, Key] = {
     # Acting on a run
@@ -116,6 +114,10 @@ KEYS: dict[str, Key] = {
     "suspend": Key("ctrl+z", "Suspend the console; fg in the shell comes back to it."),
     "quit": Key("ctrl+q", "Quit at once; runs keep training.", "Quit"),
 }
+
+_TEXTS = [key.help for key in KEYS.values()]
+MOVING = frozenset({"left", "far left"} | {name for name, key in KEYS.items() if _TEXTS.count(key.help) > 1})
+"""What only a key can do, so that no menu offers it: keys that share what they do go different ways."""
 
 
 def bind(

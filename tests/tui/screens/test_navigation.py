@@ -90,6 +90,8 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.focused is not None)
         assert "Find a preset" in await help_of(pilot, "f1", "escape")
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+        assert "Check this machine: accelerators, packages, disks" in titles
         for name, make in screens(tmp_path).items():
             base, screen = app.screen, make()
             app.push_screen(screen)
@@ -97,8 +99,9 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
             for key, active in (*base.active_bindings.items(), *screen.active_bindings.items()):
                 meaning = active.binding.id  # what is Textual's own has none
                 assert key in KEYS[meaning].keys.split(",") if meaning else len(key) > 1, (name, key)
-            entries = [command.help for command in app.get_system_commands(screen)]
+            entries = [(command.title, command.help) for command in app.get_system_commands(screen)]
             assert len(entries) == len({*entries}), "the palette has each entry once"
+            assert not [title for title, _ in entries if title == "Palette"], "it is open already"
             takes_letters = isinstance(app.focused, Input)
             said = await help_of(pilot, *(("f1", "escape") if takes_letters else ("question_mark", "f1")))
             assert (FILTERS.get(name, "charts whose names") in said) == (name in FILTERS)
