@@ -176,14 +176,17 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         if self._writer is not None:
             self._writer.join()
 
+    @property
+    def can_save(self) -> bool:
+        """Whether the state can be saved: after the first step, and not between an epoch's last one and its end."""
+        return self._step > 0 and self._epoch_step < self._steps_per_epoch
+
     def save_now(self) -> str:
         """Save the state between two executions and wait until it is written; return why not, if it is not."""
         if not self._every_s:
             return "checkpoints are switched off (checkpoint.every_minutes is 0)"
-        if not self._step:
-            return "no step has been done yet"
-        if self._epoch_step >= self._steps_per_epoch:
-            return "the epoch's steps are done, and it is saved after its validation"
+        if not self.can_save:
+            return "it can be saved when this epoch has ended" if self._step else "no step has been done yet"
         if self._newest != (self._step, self._phase):
             self._save()
         self.close()

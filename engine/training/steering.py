@@ -150,6 +150,8 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
                 self._checkpoints.is_void = self._checkpoints.trained.stop_training = True
             elif request.action == Steering.PROFILE and not (is_before_step or self._is_paused):
                 self._recorder.control.ask(request)  # it waits for the next step
+            elif request.action == Steering.CHECKPOINT and not (self._checkpoints.can_save or self._is_paused):
+                self._recorder.control.ask(request)  # it waits for the end of the step, or of the epoch
             else:
                 self._carry_out(request)
         if self._is_paused and self._recorder.phase is not Phase.PAUSED:

@@ -93,6 +93,12 @@ def test_impossible_requests_are_refused_in_one_sentence(tmp_path: Path) -> None
     assert the(run, RunFinished).outcome == "completed"
 
 
+def test_a_checkpoint_that_is_asked_for_too_early_is_written_after_the_first_execution(tmp_path: Path) -> None:
+    run = asked((Steering.CHECKPOINT, ""), folder=tmp_path, epochs=2, batch_size=1024)  # a step each
+    answer, (first, _) = the(run, Steered), all_of(run, EpochEnded)
+    assert (answer.refused, answer.step) == ("", first.step)
+
+
 def test_the_learning_rate_of_one_among_several_optimizers_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "several.py").write_text(SEVERAL, encoding="utf-8")
     model = f"{tmp_path}/several.py:build"
