@@ -66,8 +66,7 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> None:
     what = "this epoch" if after == "epoch" else "its current steps"
     say([f"Stopping {run.run_id} after {what}; the model will be saved."])
     _answer(run, reader, lambda event: not isinstance(event, Steered) or event.action == Steering.STOP_AFTER_EPOCH)
-    # A validation is cut short.
-    if after != "epoch" and details.state.phase != "validating" and (busy := busy_text(details.state, time.time())):
+    if after != "epoch" and (busy := busy_text(details.state, time.time())):
         say([f"First {busy}. To kill it instead: tpu-console stop {run.run_id} --now"])
 
 

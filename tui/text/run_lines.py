@@ -189,7 +189,13 @@ def stop_text(event: events.StopRequested) -> str:
 
 
 def is_busy(state: RunState) -> bool:
-    """Return whether a run does something that it finishes before it reacts."""
+    """Return whether a run does something that it finishes before it reacts.
+
+    A validation is left between two batches, but not in a notebook or by several hosts.
+    """
+    if state.phase == events.Phase.VALIDATING:
+        hosts = {one.process for one in state.accelerator.replicas} if state.accelerator is not None else ()
+        return len(hosts) > 1 or (state.started is not None and state.started.source == events.RunSource.NOTEBOOK)
     return state.phase not in {"", "training", "paused"}
 
 
