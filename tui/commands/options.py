@@ -212,6 +212,7 @@ def chosen_preset(name: str, extra: Sequence[Path] = (), assignments: Sequence[s
     `ConsoleError` if there is no such preset or known format, it has errors, or its code is not trusted.
     """
     from tpu_console.engine.data.kinds.table import is_name
+    from tpu_console.engine.data.row_files import TABLES
     from tpu_console.presets.catalog import find_preset, load_preset
 
     if is_name(name):
@@ -222,7 +223,9 @@ def chosen_preset(name: str, extra: Sequence[Path] = (), assignments: Sequence[s
     presets = preset_files(extra)
     if name.endswith(".toml"):
         preset = load_preset(Path(name).expanduser())
-    elif name and name not in presets and (os.sep in name or Path(locate(name)).exists()):
+    elif (
+        name and name not in presets and (os.sep in name or Path(name).suffix in TABLES or Path(locate(name)).exists())
+    ):
         return _for_data(name, parsed(assignments))
     elif name not in presets and (file := Path(f"{name}.toml")).is_file():
         raise ConfigError([Problem("", f"There is no preset '{name}', but a file: write ./{file}")])
