@@ -18,8 +18,10 @@ from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.preflight.choice import save_verdict
 from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.facts import conclude
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.run_directory import Annotations, create_run, read_annotations
+from tpu_console.engine.storage.paths import user_path
 from tpu_console.tui.following.follow import follow
 from tpu_console.tui.following.overview import read_settings
 
@@ -57,6 +59,14 @@ def test_attach_says_what_became_of_a_run_without_a_process_and_of_lines_that_it
     shutil.rmtree(run.path)
     assert follow(run, as_json=False) == 1
     assert "removed" in capsys.readouterr().err
+
+
+def test_plain_lines_wait_for_the_summary_before_they_list_what_was_written(capsys: pytest.CaptureFixture[str]) -> None:
+    run = made_run()
+    write_heartbeat(run, os.getpid())
+    run.summary.unlink(missing_ok=True)
+    assert follow(run, pause=lambda _: conclude(run)) == 0
+    assert user_path(run.summary) in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("unheard")

@@ -1,6 +1,7 @@
 """`tpu-console web`: who may open it, over plain HTTP and in a real browser."""
 
 import asyncio
+import gc
 import os
 import re
 import socket
@@ -24,6 +25,7 @@ from tpu_console.tui.commands.web_server import make_handler
 
 Client = TestClient[web.BaseRequest, None]
 
+pytestmark = pytest.mark.filterwarnings("error")  # what is left open is a ResourceWarning
 
 TOKEN = "a-secret"
 
@@ -33,6 +35,7 @@ async def client() -> AsyncIterator[Client]:
     made: Client = TestClient(RawTestServer(make_handler(TOKEN, {"localhost", "my-proxy"})))
     async with made:
         yield made
+    gc.collect()
 
 
 async def test_without_the_token_or_under_another_host_name_everything_is_refused(client: Client) -> None:

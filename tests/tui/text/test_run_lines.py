@@ -42,7 +42,7 @@ def test_a_stop_says_when_and_a_busy_run_what_it_does() -> None:
     for phase, text in (("compiling", "it is compiling (1m 20s so far)"), ("training", ""), ("paused", "")):
         assert run_lines.busy_text(reduce(RunState(), events.PhaseStarted(phase), 100.0), 180.0) == text
     for source, hosts, is_busy in (("host", 1, False), ("notebook", 1, True), ("host", 2, True)):
-        replicas = tuple(events.Replica(index, f"cpu:{index}", "CPU", "here", index) for index in range(hosts))
+        replicas = tuple(events.Replica(index, f"cpu:{index}", "CPU", "here", process=index) for index in range(hosts))
         state = RunState(started=events.RunStarted("a", source, 1, "here"), phase="validating")
         state = reduce(state, events.AcceleratorReady("cpu", "", "", replicas, {}), 1.0)
         assert run_lines.is_busy(state) is is_busy  # a validation is left between two batches
