@@ -1,25 +1,20 @@
 """What plain output says of a run, from events alone; most of it is recorded in `tests/record/texts/plain.txt`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.helpers import epoch_ended, small_config
+from tests.helpers import epoch_ended
 from tests.record import of_each, same_text
 from tests.tui.calling import Call
 from tests.tui.tpu_fakes import REMEDY, FakeTpu
-from tpu_console.engine.config.run_config import RunConfig
-from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning import make_plan
 from tpu_console.engine.runs import events
 from tpu_console.engine.runs.events import Phase, PhaseStarted, Progress, RunFinished
 from tpu_console.engine.runs.journal import JournalReader, decode, encode
 from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.engine.runs.timing import PastRun
 from tpu_console.engine.storage.paths import user_path
 from tpu_console.tui.following.follow import FIRST_SILENCE_S, LONGEST_SILENCE_S, PlainPrinter
 from tpu_console.tui.text.outcome import crashed_lines
-from tpu_console.tui.text.plan_text import plan_lines
 
 STARTED = events.RunStarted("digits-cnn", "host", 1, "here")
 FIT = events.FitStarted(30, 44, 32, 32, 44, "auto: fits", "val_accuracy")
@@ -178,27 +173,6 @@ def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) ->
     assert lines[3] == "  terminate called"
     assert not any("cudart" in line for line in lines)
     assert len(crashed_lines(RunDirectory(tmp_path), log[:2])) < len(lines) - 1
-
-
-def test_plan_says_how_long_it_takes(similar_run: Callable[[PastRun], None]) -> None:
-    similar_run(PastRun(step_ms=420.0, epoch_s=0.7, rest_s=4.0, batch=32, day="2026-03-01"))
-    cases: dict[str, dict[str, Any]] = {
-        "about 1m 02s, from a similar run here on 2026-03-01": {},
-        "roughly 1m 02s, from a similar run here on 2026-03-01 with batch 32": {"batch_size": 16},
-        "at most about 1m 02s, from a similar run here on 2026-03-01": {"early_stopping": {"patience": 1}},
-        "": {"dataset": "somewhere.data:load"},
-    }
-    for line, changes in cases.items():
-        config = small_config(**{"epochs": 3, "batch_size": 32} | changes)
-        lines = plan_lines(config, make_plan(config, Hardware()))
-        assert [text.strip() for text in lines if " 2026-" in text] == ([line] if line else [])
-
-
-def test_a_plan_has_the_batch_of_all_replicas_the_steps_and_warnings() -> None:
-    config = RunConfig(dataset="digits", model="cnn", batch_size=12, epochs=2, accelerator="sim:2")
-    lines = plan_lines(config, make_plan(config, Hardware()))
-    assert "batch 24 (12 × 2 replicas), 59 steps" in lines[2]
-    assert [line.split()[0] for line in lines] == ["preset", "digits", "plan", "adam,", "warning"]
 
 
 def test_show_reports_the_same_and_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Call) -> None:

@@ -1,5 +1,6 @@
 """How the end of a run is described, and its log as messages: real lines of TensorFlow, XLA, JAX and Python."""
 
+import re
 from typing import Any
 
 import pytest
@@ -69,9 +70,12 @@ PATIENCE = "early_stopping.patience"
 def test_a_run_that_is_over_goes_on_for_longer(
     how: str, stopping: dict[str, int], headline: str, changes: list[Any], option: str
 ) -> None:
-    run = made_run(end=RunFinished(how, "as it says", {}), early_stopping=stopping)
+    run = made_run(end=(end := RunFinished(how, "as it says", {})), early_stopping=stopping)
     ending, state = ending_of(run)
     assert ending.headline.startswith(headline)
+    assert dict(ending.facts).get("why", "") == ("" if how == "completed" else "as it says")
+    first = outcome.finished_lines(state, run, end)[0]
+    assert re.fullmatch(rf"{'stopped' if how == 'stopped' else 'finished'} +as it says \(total .*\)", first)
     assert outcome.continue_changes(state) == changes
     assert dict(outcome.next_commands(run, state))["continue"] == f"tpu-console resume {run.run_id}{option}"
     assert outcome.can_resume(run, Snapshot(state))

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -7,11 +8,13 @@ from hypothesis import strategies as st
 
 from tests.helpers import small_config
 from tpu_console.engine.config.catalog import DATASETS
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.models.table import MODELS
 from tpu_console.engine.planning import make_plan
+from tpu_console.engine.runs.timing import PastRun
 from tpu_console.presets.catalog import all_presets
-from tpu_console.tui.text.plan_text import PlanLine, figures, laid_out
+from tpu_console.tui.text.plan_text import PlanLine, figures, laid_out, plan_lines
 
 WORDS = ["a", "step,", "(auto:", "= 5;", "something-too-long-for-a-narrow-line", "batch"]
 
@@ -86,3 +89,24 @@ def test_no_fact_about_a_preset_breaks_in_the_narrowest_form() -> None:
         lines = laid_out([PlanLine("Score    ", text)], 30).plain.split("\n")
         for line, after in pairwise(lines):
             assert line.endswith((",", ";", ":", "Score    ")) or after.strip().startswith(("(", "=")), text
+
+
+def test_plan_says_how_long_it_takes(similar_run: Callable[[PastRun], None]) -> None:
+    similar_run(PastRun(step_ms=420.0, epoch_s=0.7, rest_s=4.0, batch=32, day="2026-03-01"))
+    cases: dict[str, dict[str, Any]] = {
+        "about 1m 02s, from a similar run here on 2026-03-01": {},
+        "roughly 1m 02s, from a similar run here on 2026-03-01 with batch 32": {"batch_size": 16},
+        "at most about 1m 02s, from a similar run here on 2026-03-01": {"early_stopping": {"patience": 1}},
+        "": {"dataset": "somewhere.data:load"},
+    }
+    for line, changes in cases.items():
+        config = small_config(**{"epochs": 3, "batch_size": 32} | changes)
+        lines = plan_lines(config, make_plan(config, Hardware()))
+        assert [text.strip() for text in lines if " 2026-" in text] == ([line] if line else [])
+
+
+def test_a_plan_has_the_batch_of_all_replicas_the_steps_and_warnings() -> None:
+    config = RunConfig(dataset="digits", model="cnn", batch_size=12, epochs=2, accelerator="sim:2")
+    lines = plan_lines(config, make_plan(config, Hardware()))
+    assert "batch 24 (12 × 2 replicas), 59 steps" in lines[2]
+    assert [line.split()[0] for line in lines] == ["preset", "digits", "plan", "adam,", "warning"]
