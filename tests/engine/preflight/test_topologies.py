@@ -39,6 +39,12 @@ def test_the_usual_names_are_known() -> None:
     assert [(one.devices, one.hosts) for one in map(find_topology, ("v3-32", "v5e-32"))] == [(32, 4), (32, 8)]
 
 
+def test_the_number_in_a_name_counts_chips_or_two_cores_of_each() -> None:
+    for name, one in TOPOLOGIES.items():
+        cores = 1 if one.generation.name in {"v5e", "v6e"} else 2
+        assert name == f"{one.generation.name}-{cores * one.chips}"
+
+
 def test_other_ways_to_write_a_name() -> None:
     written = "v5litepod-8", "TPU v4-8", "tpu_v6e_4", "v7x-8", "tpu v3", "v5 lite", "trillium", "ironwood-16"
     names = ["v5e-8", "v4-8", "v6e-4", "tpu7x-8", "v3-8", "v5e-8", "v6e-8", "tpu7x-16", "v3-32"]
