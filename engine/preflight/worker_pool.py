@@ -24,6 +24,7 @@ from typing import IO, Any, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from .. import messages
 from ..accelerators.backend import is_installed
 from ..config.catalog import is_user_reference
 from ..config.reading import parse_config
@@ -32,15 +33,6 @@ from ..data.places import is_remote
 from ..errors import ConsoleError, Finding, Severity
 from ..machine.environment import free_memory_bytes, usable_cores
 from ..machine.install import JAX_ON_TPU, install_line
-from ..messages import (
-    MessageReader,
-    end_with_parent,
-    error_of,
-    exit_cause,
-    report_result,
-    standard_output_reporter,
-    start_module,
-)
 from ..storage.paths import runs_folder, user_path
 from .choice import TpuChoice, batch_of, cached_verdict, compiler_versions, save_verdict
 from .result import Outcome, Verdict, from_dict
@@ -74,7 +66,7 @@ class Worker(Struct):
     number: int
     choice: TpuChoice
     process: subprocess.Popen[bytes]
-    reader: MessageReader
+    reader: messages.MessageReader
     phase: str = "starting"
     phase_began: float = field(default_factory=time.monotonic)
     expected_s: int | None = None  # how long the phase will probably take; None if unknown
@@ -84,10 +76,10 @@ class Worker(Struct):
 
     def read(self) -> None:
         """Wait for what the process reports, or else for its end."""
-        messages = self.reader.read()
-        if messages is None:
+        reported = self.reader.read()
+        if reported is None:
             self.process.wait()
-        for message in messages or ():
+        for message in reported or ():
             match message.pop("kind"):
                 case "progress":
                     self.phase, self.phase_began = message["what"], time.monotonic()
@@ -95,14 +87,15 @@ class Worker(Struct):
                 case "result":
                     self.verdict = from_dict(message)
                 case "error":
-                    self.error = error_of(message, _log())
+                    self.error = messages.error_of(message, _log())
 
     def is_over(self, deadline: float, limit_s: float) -> bool:
         """Return whether the process has ended; ends it at the deadline, and says what a crash was."""
         if (code := self.process.returncode) is not None:
             if code != 0 and self.error is None:
-                text = f"The TPU compiler crashed while {self.phase} ({compiler_versions()}). {exit_cause(code)}"
-                self._cut_short(text, f"Other versions may not, or another TPU. Its log: {_log()}")
+                crash = f"The TPU compiler crashed while {self.phase} ({compiler_versions()})."
+                remedy = f"Other versions may not, or another TPU. Its log: {_log()}"
+                self._cut_short(f"{crash} {messages.exit_cause(code)}", remedy)
             return True
         if time.monotonic() < deadline:
             return False
@@ -221,7 +214,7 @@ def _known(choice: TpuChoice, *, search: bool, use_cache: bool) -> Verdict | Non
 
 def _start(number: int, choice: TpuChoice, begun: Verdict | None, **asked: bool) -> Worker:
     try:
-        process = start_module(
+        process = messages.start_module(
             "engine.preflight.worker_pool",
             start_new_session=False,
             stdin=subprocess.PIPE,
@@ -238,7 +231,7 @@ def _start(number: int, choice: TpuChoice, begun: Verdict | None, **asked: bool)
     }
     with suppress(BrokenPipeError):  # it has ended already, which is noticed soon
         cast("IO[bytes]", process.stdin).write(json.dumps(values | asked).encode() + b"\n")
-    return Worker(number, choice, process, MessageReader(process.stdout))
+    return Worker(number, choice, process, messages.MessageReader(process.stdout))
 
 
 @cache
@@ -272,9 +265,9 @@ def progress_of(working: Sequence[Worker], now: float) -> tuple[str, int, int | 
 
 def main() -> int:
     """Compile the choice on standard input and report its verdict; return the exit code."""
-    reporter = standard_output_reporter()
+    reporter = messages.standard_output_reporter()
     asked = json.loads(sys.stdin.readline())
-    end_with_parent()  # a compilation cannot be interrupted otherwise
+    messages.end_with_parent()  # a compilation cannot be interrupted otherwise
 
     def report(phase: str, expected_s: float | None) -> None:
         reporter.progress(phase, 0, None if expected_s is None else math.ceil(expected_s), "seconds")
@@ -288,7 +281,7 @@ def main() -> int:
         asks = {"search": asked["search"], "advise": asked["advise"], "begun": begun}
         return reach_verdict(choice, report, lambda verdict: reporter.result(verdict.as_dict()), **asks).as_dict()
 
-    return report_result(reporter, "preflight", compile_choice)
+    return messages.report_result(reporter, "preflight", compile_choice)
 
 
 if __name__ == "__main__":

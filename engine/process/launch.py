@@ -29,14 +29,7 @@ from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.facts import conclude_killed
 from ..runs.follower import StateReader
 from ..runs.heartbeat import LARGEST_HEARTBEAT, Liveness, Sight, liveness_of, look_for, write_heartbeat
-from ..runs.run_directory import (
-    RunDirectory,
-    RunningError,
-    all_or_nothing,
-    cannot_begin,
-    create_run,
-    lock_run,
-)
+from ..runs.run_directory import RunDirectory, RunningError, all_or_nothing, cannot_begin, create_run, lock_run
 from ..runs.state import RunState
 from ..storage.files import open_private, read_json, write_whole
 from .main import WARM

@@ -21,19 +21,7 @@ from textual.pilot import Pilot
 from tests.bench.bench import COLUMNS, ROWS, Bench
 from tests.bench.report import Row, Section, limit_row
 from tests.helpers import replace, wait_until
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    DataReady,
-    EpochEnded,
-    Event,
-    FitStarted,
-    Phase,
-    PhaseStarted,
-    Progress,
-    Replica,
-    RunFinished,
-    RunStarted,
-)
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
@@ -110,40 +98,41 @@ def _opening_s(bench: Bench, run: RunDirectory) -> tuple[float, float]:
         return curve - terminal.started_at, whole - terminal.started_at
 
 
-def make_long_run(folder: Path, metrics: Sequence[str], events: int = EVENTS) -> RunDirectory:
+def make_long_run(folder: Path, metrics: Sequence[str], count: int = EVENTS) -> RunDirectory:
     """Write the journal of a finished run that reported its metrics many times."""
     run = create_run("long", folder)
     write_whole(run.config, 'dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 100\n')
     beat = {"pid": 0, "created": 0.0, "host": socket.gethostname()}
     write_whole(run.heartbeat, json.dumps(beat))
-    began = time.time() - events * 0.1
+    began = time.time() - count * 0.1
     with run.journal.open("wb") as file:
-        file.writelines(encode(event, began + number * 0.1) for number, event in enumerate(_events(metrics, events)))
+        file.writelines(encode(event, began + number * 0.1) for number, event in enumerate(_events(metrics, count)))
     return run
 
 
-def _events(metrics: Sequence[str], events: int) -> Iterator[Event]:
+def _events(metrics: Sequence[str], count: int) -> Iterator[events.Event]:
     steps = EVENTS // _EPOCHS
     host = socket.gethostname()
-    yield RunStarted("long", "host", os.getpid(), host, {"dataset": "digits", "model": "cnn"})
-    replica = Replica(0, "/device:CPU:0", "CPU", host)
-    yield AcceleratorReady("cpu", "asked for", "one device", (replica,), {"keras": "3"})
-    yield DataReady(1_437, 360, (8, 8, 1), 10)
-    yield FitStarted(_EPOCHS, steps, 32, 32, 1, "asked for", "val_accuracy")
-    yield PhaseStarted(Phase.TRAINING)  # in any other one, a spinner turns
-    for step in range(1, events + 1):
+    yield events.RunStarted("long", "host", os.getpid(), host, {"dataset": "digits", "model": "cnn"})
+    replica = events.Replica(0, "/device:CPU:0", "CPU", host)
+    yield events.AcceleratorReady("cpu", "asked for", "one device", (replica,), {"keras": "3"})
+    yield events.DataReady(1_437, 360, (8, 8, 1), 10)
+    yield events.FitStarted(_EPOCHS, steps, 32, 32, 1, "asked for", "val_accuracy")
+    yield events.PhaseStarted(events.Phase.TRAINING)  # in any other one, a spinner turns
+    for step in range(1, count + 1):
         yield progress(step, metrics)
         if step % steps == 0:
             logs = _logs(step, metrics)
             logs |= {f"val_{name}": value + 0.1 for name, value in logs.items()}
-            yield EpochEnded(step // steps, step, steps, step * 0.1, steps * 0.1, 0.0, 1.0, 1.0, 32e3, 1e-3, logs)
-    yield RunFinished("completed", "all epochs are done", {})
+            times = step * 0.1, steps * 0.1, 0.0, 1.0, 1.0, 32e3, 1e-3
+            yield events.EpochEnded(step // steps, step, steps, *times, logs)
+    yield events.RunFinished("completed", "all epochs are done", {})
 
 
-def progress(step: int, metrics: Sequence[str]) -> Progress:
+def progress(step: int, metrics: Sequence[str]) -> events.Progress:
     """Return what a run of these metrics reports after a step."""
     steps = EVENTS // _EPOCHS
-    return Progress((step - 1) // steps + 1, (step - 1) % steps + 1, step, step * 0.1, _logs(step, metrics))
+    return events.Progress((step - 1) // steps + 1, (step - 1) % steps + 1, step, step * 0.1, _logs(step, metrics))
 
 
 def _logs(step: int, metrics: Sequence[str]) -> dict[str, float]:

@@ -12,39 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.helpers import (
-    LIMIT_S,
-    ROOT,
-    Host,
-    all_of,
-    checkpoint_of,
-    events_of,
-    fork_host,
-    report_of,
-    run_forked,
-    small_config,
-    the,
-    wait_until,
-)
+from tests import helpers
+from tests.helpers import LIMIT_S, ROOT, Host, all_of, events_of, fork_host, run_forked, small_config, the, wait_until
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.process.launch import prepare_resumption
+from tpu_console.engine.runs import events
 from tpu_console.engine.runs.control import ask
-from tpu_console.engine.runs.events import (
-    AcceleratorReady,
-    EpochEnded,
-    FitStarted,
-    HostSampled,
-    Noticed,
-    PhaseStarted,
-    Profiled,
-    Progress,
-    RunFailed,
-    RunFinished,
-    Spent,
-    Steering,
-    StopRequested,
-)
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -101,10 +75,10 @@ def trains(hosts: list[Host]) -> None:
     """Wait until two epochs are over and every host has reported its figures."""
 
     def have_reported() -> bool:
-        ended = [host.run.run_id for host in hosts if all_of(host.run, RunFailed)]
+        ended = [host.run.run_id for host in hosts if all_of(host.run, events.RunFailed)]
         assert not ended, [events_of(host.run)[-1] for host in hosts]
-        seen = {sample.process for sample in all_of(hosts[0].run, HostSampled)}
-        return len(all_of(hosts[0].run, EpochEnded)) >= 2 and len(seen) == len(hosts)
+        seen = {sample.process for sample in all_of(hosts[0].run, events.HostSampled)}
+        return len(all_of(hosts[0].run, events.EpochEnded)) >= 2 and len(seen) == len(hosts)
 
     wait_until(have_reported, "training", 180.0)
 
@@ -135,38 +109,39 @@ def ended(start: Start, tmp_path_factory: pytest.TempPathFactory) -> list[RunDir
 
 
 def test_two_hosts_train_what_one_does(ended: list[RunDirectory]) -> None:
-    alone, first, _ = (all_of(run, EpochEnded) for run in ended)
+    alone, first, _ = (all_of(run, events.EpochEnded) for run in ended)
     assert len(alone) == len(first) == 4
     for name in ("loss", "val_loss"):
         losses = [epoch.logs[name] for epoch in alone]
         assert [epoch.logs[name] for epoch in first] == pytest.approx(losses, rel=TOLERANCE)
         assert losses[-1] < 0.6 * losses[0], "it has to learn, or agreeing would prove little"
-    assert the(ended[1], FitStarted).global_batch == the(ended[0], FitStarted).global_batch == _GLOBAL_BATCH
+    assert [the(run, events.FitStarted).global_batch for run in ended[:2]] == [_GLOBAL_BATCH] * 2
 
 
 def test_one_host_writes_the_run_and_the_other_refers_to_it(ended: list[RunDirectory]) -> None:
     _, first, second = ended
-    ready = the(first, AcceleratorReady)
+    ready = the(first, events.AcceleratorReady)
     assert (ready.strategy, ready.backend) == ("DataParallel", "jax")
     assert [(replica.process, replica.host) for replica in ready.replicas] == [(0, _NAME), (1, _NAME)]
-    assert the(first, RunFinished).outcome == "completed"
-    end = the(second, RunFinished)
+    assert the(first, events.RunFinished).outcome == "completed"
+    end = the(second, events.RunFinished)
     assert end.outcome == "completed"
     assert "host 0" in end.reason
-    assert not all_of(second, (EpochEnded, Progress))  # type: ignore[arg-type]
+    assert not all_of(second, (events.EpochEnded, events.Progress))  # type: ignore[arg-type]
     for run, is_there in ((first, True), (second, False)):
         assert [path.exists() for path in (run.model, run.history)] == [is_there] * 2
         assert run.summary.exists()  # lists read it
-    assert [checkpoint_of(run)[1].step for run in (first, second)] == [all_of(first, EpochEnded)[-1].step] * 2
+    step = all_of(first, events.EpochEnded)[-1].step
+    assert [helpers.checkpoint_of(run)[1].step for run in (first, second)] == [step] * 2
     assert first.report.exists()
 
 
 def test_logits_are_recognized_on_every_host(ended: list[RunDirectory]) -> None:
     for run in ended:
-        assert any("logits" in notice.message for notice in all_of(run, Noticed))
+        assert any("logits" in notice.message for notice in all_of(run, events.Noticed))
         assert json.loads(run.inputs.read_text(encoding="utf-8"))["activation"] == "softmax"
-    report = report_of(ended[1])
-    last = all_of(ended[1], EpochEnded)[-1].logs
+    report = helpers.report_of(ended[1])
+    last = all_of(ended[1], events.EpochEnded)[-1].logs
     assert report.accuracy == pytest.approx(last["val_accuracy"])
     assert report.not_numbers == 0
 
@@ -176,13 +151,13 @@ def test_hosts_resume_together(ended: list[RunDirectory], tmp_path: Path) -> Non
     _, *whole = ended
     copies = [RunDirectory(shutil.copytree(run.path, tmp_path / f"host-{run.path.parent.name}")) for run in whole]
     for copy in copies:
-        checkpoint_of(copy)[0].unlink()
+        helpers.checkpoint_of(copy)[0].unlink()
         lines = copy.journal.read_bytes().splitlines(keepends=True)
         copy.journal.write_bytes(b"".join(line for line in lines if b'"type":"RunFinished"' not in line))
     processes = [prepare_resumption(copy, trust=True).start() for copy in copies]
     for process, copy in zip(processes, copies, strict=True):
         assert process.wait(LIMIT_S) == 0, copy.log.read_text(errors="replace")[-3000:]
-    expected = [epoch.logs["loss"] for epoch in all_of(whole[0], EpochEnded)]
+    expected = [epoch.logs["loss"] for epoch in all_of(whole[0], events.EpochEnded)]
     resumed = RunFollower(copies[0]).catch_up().state
     assert resumed.resumed[0].epoch == 3
     assert [epoch.logs["loss"] for epoch in resumed.epochs] == pytest.approx(expected, rel=1e-5)
@@ -198,7 +173,7 @@ def test_a_killed_host_ends_the_other_with_what_jax_says_and_a_checkpoint_stays(
     assert end.ip.removeprefix("::ffff:") == LOOPBACK
     hosts[1].kill()
     assert hosts[0].wait() == 1
-    failed = the(hosts[0].run, RunFailed)
+    failed = the(hosts[0].run, events.RunFailed)
     assert "Gloo" in failed.what
     assert "another host" in failed.remedy
     assert "checkpoints/last.keras" in failed.remedy
@@ -212,25 +187,25 @@ def test_a_killed_host_ends_the_other_with_what_jax_says_and_a_checkpoint_stays(
 def test_three_hosts_trace_the_same_steps_and_a_stop_at_any_stops_and_saves_all(start: Start) -> None:
     hosts = start(3, config=_FOREVER | {"profile": {"at": 30, "steps": 3}})
     trains(hosts)
-    number = ask(hosts[1].run, Steering.PROFILE, "asked with tpu-console runs profile", "4")
-    wait_until(lambda: all(len(all_of(host.run, Profiled)) == 2 for host in hosts), "traced twice", 120.0)
-    first, *others = ([*all_of(host.run, Profiled)] for host in hosts)
+    number = ask(hosts[1].run, events.Steering.PROFILE, "asked with tpu-console runs profile", "4")
+    wait_until(lambda: all(len(all_of(host.run, events.Profiled)) == 2 for host in hosts), "traced twice", 120.0)
+    first, *others = ([*all_of(host.run, events.Profiled)] for host in hosts)
     assert [(one.request, one.problem) for one in first] == [("", ""), (number, "")]
     assert first[0].step == 30 + 3
     for other in others:
         assert [(one.request, one.step, one.steps) for one in other] == [
             (one.request, one.step, one.steps) for one in first
         ]
-        assert all(one.spent[Spent.COMPUTING] > 0 for one in other)
-    ask(hosts[2].run, Steering.STOP, "asked with tpu-console stop")
+        assert all(one.spent[events.Spent.COMPUTING] > 0 for one in other)
+    ask(hosts[2].run, events.Steering.STOP, "asked with tpu-console stop")
     assert [host.wait() for host in hosts] == [0, 0, 0]
     why = f"asked with tpu-console stop, at host 2 ({_NAME})"
-    ends = [the(host.run, RunFinished) for host in hosts]
+    ends = [the(host.run, events.RunFinished) for host in hosts]
     assert [end.outcome for end in ends] == ["stopped"] * 3
     assert [end.reason.partition("; ")[0] for end in ends] == [why] * 3
-    assert the(hosts[0].run, StopRequested).reason == why
+    assert the(hosts[0].run, events.StopRequested).reason == why
     assert [host.run.model.exists() for host in hosts] == [True, False, False]
-    assert [replica.process for replica in the(hosts[0].run, AcceleratorReady).replicas] == [0, 1, 2]
+    assert [replica.process for replica in the(hosts[0].run, events.AcceleratorReady).replicas] == [0, 1, 2]
 
 
 def test_a_second_signal_ends_a_host_before_the_hosts_have_agreed_to_stop(start: Start) -> None:
@@ -239,7 +214,7 @@ def test_a_second_signal_ends_a_host_before_the_hosts_have_agreed_to_stop(start:
     for number in (signal.SIGTERM, signal.SIGINT):
         hosts[1].send(number)
     assert hosts[1].wait() == 1
-    assert the(hosts[1].run, RunFailed).what.startswith("SIG")
+    assert the(hosts[1].run, events.RunFailed).what.startswith("SIG")
 
 
 def test_a_host_that_never_disconnects_does_not_keep_the_others(start: Start) -> None:
@@ -247,7 +222,7 @@ def test_a_host_that_never_disconnects_does_not_keep_the_others(start: Start) ->
     before = {0: f"{hosts}hosts.SAVE_LIMIT_S = 1.0\n", 1: f"{hosts}hosts.Team.finish = lambda _: time.sleep(9e9)\n"}
     first, _ = start(2, config={"epochs": 1}, before=before)
     assert first.wait() == 0
-    assert the(first.run, RunFinished).outcome == "completed"
+    assert the(first.run, events.RunFinished).outcome == "completed"
 
 
 def test_hosts_that_do_not_fit_together_are_refused(start: Start) -> None:
@@ -256,7 +231,7 @@ def test_hosts_that_do_not_fit_together_are_refused(start: Start) -> None:
     (other,) = start(1, replicas=2, config={"epochs": 5}, hosts={"count": 2, "index": 1, "coordinator": port})
     for host in (first, other):
         assert host.wait() == 1
-        assert the(host.run, RunFailed).what.startswith(f"Host 1 ({_NAME}) has another")
+        assert the(host.run, events.RunFailed).what.startswith(f"Host 1 ({_NAME}) has another")
 
 
 _ALONE = """
@@ -280,10 +255,10 @@ def test_a_host_waits_for_the_others_until_a_limit_or_a_stop(start: Start, tmp_p
     (stopped,) = start(1, replicas=2, hosts={"count": 2, "index": 1})
     said = run_forked(_ALONE, str(tmp_path), cwd=ROOT, env={"KERAS_BACKEND": "jax", "TPU_CONSOLE_HOME": str(tmp_path)})
     assert "127.0.0.1:9" in said
-    wait_until(lambda: any("waiting for 2 hosts" in phase.detail for phase in all_of(stopped.run, PhaseStarted)))
-    ask(stopped.run, Steering.STOP, "asked with tpu-console stop")
+    wait_until(lambda: any("waiting for 2 hosts" in phase.detail for phase in all_of(stopped.run, events.PhaseStarted)))
+    ask(stopped.run, events.Steering.STOP, "asked with tpu-console stop")
     assert stopped.wait() == 0
-    assert the(stopped.run, RunFinished).outcome == "stopped"
+    assert the(stopped.run, events.RunFinished).outcome == "stopped"
 
 
 def test_hosts_read_different_shares_of_a_batch_and_augment_them_differently() -> None:

@@ -11,16 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import known, only_shapes, small_config
-from tpu_console.engine.preflight.fitting import (
-    changes,
-    largest_fitting,
-    next_batch,
-    smallest_too_large,
-    table_gradient,
-    what_fills,
-    why_no_batch_fits,
-    worth_choosing,
-)
+from tpu_console.engine.preflight import fitting
 from tpu_console.engine.preflight.result import BatchFigures, Memory
 from tpu_console.engine.preflight.topologies import find_topology
 
@@ -36,7 +27,7 @@ def memory(parameters: float, temporaries: float) -> Memory:
 
 def proposed(found: Memory, gradient: int = 0, **settings: Any) -> list[tuple[str, int, str]]:
     """The changes: the TPU, the batch per device there, and another precision or optimizer."""
-    tried = changes(small_config(batch_size=1024, **settings), found, V5E, gradient)
+    tried = fitting.changes(small_config(batch_size=1024, **settings), found, V5E, gradient)
     return [
         (
             one.topology.name,
@@ -51,12 +42,12 @@ def test_a_large_table_is_named_with_its_slots() -> None:
     table = keras.layers.Embedding(100_000, 256, name="table")
     model = keras.Sequential([keras.Input((50,), dtype="int32"), table, keras.layers.Flatten(), keras.layers.Dense(4)])
     found = Memory(4 * 25_600_000, 2 * 4 * 25_600_000, 1000, 10**9, int(1.4e9), 10**9)
-    first, second, third = what_fills(model, 1024, found)
+    first, second, third = fitting.what_fills(model, 1024, found)
     assert (first.layer, first.what.rpartition(" and ")[2]) == ("table", "optimizer slots")
     assert first.size == pytest.approx(3 * 4 * 25_600_000, rel=0.02)
     assert (second.layer, second.what, second.size) == ("table", "gradient", 4 * 25_600_000)
     assert (third.layer, third.what, third.size) == ("table", "result", 1024 * 50 * 256 * 4)
-    first, *_ = what_fills(model, 1024, Memory(4 * 25_600_000, 0, 1000, 10**9, int(1.4e9), 10**9))
+    first, *_ = fitting.what_fills(model, 1024, Memory(4 * 25_600_000, 0, 1000, 10**9, int(1.4e9), 10**9))
     assert (first.what, first.size) == ("weights", 4 * 25_600_000)
 
 
@@ -82,7 +73,7 @@ def test_a_tensor_inside_a_layer_that_is_larger_than_its_result_is_named() -> No
     model.compile("sgd")
     with parse.make_ir_context():
         module = ir.Module.parse(SCORES)
-        first, *_ = what_fills(model, 4, Memory(0, 0, 0, 10**6, 10**6, 10**5), module, devices=4)
+        first, *_ = fitting.what_fills(model, 4, Memory(0, 0, 0, 10**6, 10**6, 10**5), module, devices=4)
     assert (first.layer, first.what) == ("attends", "tensor 4×8×64×64")
     assert first.size == 4 * 8 * 64 * 64 * 4
 
@@ -115,46 +106,46 @@ def test_other_optimizers_are_tried_only_if_fewer_slots_would_be_enough() -> Non
 
 def test_no_batch_is_proposed_if_the_weights_alone_are_too_large() -> None:
     assert not [one for one in proposed(memory(6, 4)) if one[1] < 1024 and one[0].startswith("v5e")]
-    reason, remedy = why_no_batch_fits(memory(6, 4))
+    reason, remedy = fitting.why_no_batch_fits(memory(6, 4))
     assert "18.0 GiB" in reason
     assert "nor more chips" in reason
     assert not remedy
-    assert why_no_batch_fits(memory(5, 4)) == ("", "")
+    assert fitting.why_no_batch_fits(memory(5, 4)) == ("", "")
 
 
 def test_a_large_table_needs_its_gradient_with_any_batch() -> None:
     with only_shapes():  # a table of 5 GB
         table = keras.layers.Embedding(2_600_000, 512)
         model = keras.Sequential([keras.Input((20,), dtype="int32"), table, keras.layers.Dense(4)])
-    gradient = table_gradient(model)
+    gradient = fitting.table_gradient(model)
     assert gradient == 4 * 2_600_000 * 512
     found = memory(gradient / GIB, gradient / GIB)
     assert [one for one in proposed(found) if one[0] == "v5e-8" and one[1] < 1024]
     assert not [one for one in proposed(found, gradient) if one[0] == "v5e-8" and one[1] < 1024]
-    reason, remedy = why_no_batch_fits(found, gradient)
+    reason, remedy = fitting.why_no_batch_fits(found, gradient)
     assert "gradient alone need 19.8" in reason
     assert "fewer rows" in remedy
-    assert why_no_batch_fits(memory(6, 4), GIB) == why_no_batch_fits(memory(6, 4))
-    assert table_gradient(keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])) == 0
+    assert fitting.why_no_batch_fits(memory(6, 4), GIB) == fitting.why_no_batch_fits(memory(6, 4))
+    assert fitting.table_gradient(keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])) == 0
 
 
 def test_every_other_kind_of_tpu_with_enough_memory_is_named() -> None:
     found = memory(20, 4)
-    kinds = [one for one in changes(small_config(), found, V5E) if one.topology is not V5E]
+    kinds = [one for one in fitting.changes(small_config(), found, V5E) if one.topology is not V5E]
     assert {one.topology.generation.name for one in kinds} == {"v5p", "tpu7x"}
     for one in kinds:
         assert one.config.batch_size * one.topology.devices == 8 * small_config().batch_size
         assert one.topology.usable_hbm_bytes > found.parameters + found.optimizer
-    odd = [one.text for one in changes(small_config(batch_size=1), memory(10, 1), find_topology("v5e-1"))]
+    odd = [one.text for one in fitting.changes(small_config(batch_size=1), memory(10, 1), find_topology("v5e-1"))]
     assert "on v5p-8" in odd
 
 
 def test_fewer_trained_weights_are_proposed_if_slots_fill_the_memory(tmp_path: Path) -> None:
     own = small_config(model=f"{tmp_path}/mine.py:build", model_options={})
-    found = {one.text: one.adapt for one in changes(own, memory(6, 0.1), V5E) if one.adapt is not None}
+    found = {one.text: one.adapt for one in fitting.changes(own, memory(6, 0.1), V5E) if one.adapt is not None}
     lora, frozen = found
     assert "LoRA" in lora
-    assert not [one for one in changes(own, memory(0.1, 40), V5E) if one.adapt is not None]
+    assert not [one for one in fitting.changes(own, memory(0.1, 40), V5E) if one.adapt is not None]
     for text, trained in ((lora, {"lora_kernel_a", "lora_kernel_b", "bias"}), (frozen, {"kernel", "bias"})):
         x = keras.Input((5, 4))
         y = keras.layers.Dense(64, use_bias=False)(keras.layers.MultiHeadAttention(2, 8)(x, x))
@@ -168,7 +159,7 @@ def test_fewer_trained_weights_are_proposed_if_slots_fill_the_memory(tmp_path: P
 
 def test_a_pretrained_base_is_frozen_by_its_setting() -> None:
     config = small_config(model="application", model_options={"name": "ResNet50", "trainable": "all"})
-    assert "model_options.trainable" in [one.key for one in changes(config, memory(6, 0.1), V5E)]
+    assert "model_options.trainable" in [one.key for one in fitting.changes(config, memory(6, 0.1), V5E)]
 
 
 LIMIT = 16 * 2**30
@@ -200,10 +191,10 @@ class Compiler:
     def search(self, first: int = 64, largest: int = 16_384) -> tuple[int, int]:
         """Return the largest batch that fits and how many were compiled after the first."""
         self.compile(first)
-        while (batch := next_batch(self.results, LIMIT, largest)) is not None:
+        while (batch := fitting.next_batch(self.results, LIMIT, largest)) is not None:
             assert 0 < batch <= largest
             self.compile(batch)
-        return largest_fitting(self.results), len(self.results) - 2
+        return fitting.largest_fitting(self.results), len(self.results) - 2
 
 
 @given(
@@ -223,7 +214,7 @@ def test_what_is_found_fits_and_little_more_does_not(
     assert compiler.results[found].fits
     assert found <= largest
     if found < largest and compiles < 15:
-        assert known(smallest_too_large(compiler.results)) - found <= max(8, found / 32)
+        assert known(fitting.smallest_too_large(compiler.results)) - found <= max(8, found / 32)
 
 
 @pytest.mark.parametrize(
@@ -272,9 +263,9 @@ def test_a_search_goes_on_from_the_results_of_an_earlier_one() -> None:
     tries = list(whole.results.items())
     for done in range(2, len(tries)):
         rest = dict(tries[:done])
-        while (batch := next_batch(rest, LIMIT)) is not None:
+        while (batch := fitting.next_batch(rest, LIMIT)) is not None:
             rest[batch] = whole.results[batch]
-        assert largest_fitting(rest) == expected
+        assert fitting.largest_fitting(rest) == expected
 
 
 @pytest.mark.parametrize(
@@ -290,4 +281,4 @@ def test_a_search_goes_on_from_the_results_of_an_earlier_one() -> None:
     ],
 )
 def test_three_batches_are_worth_choosing(largest: int, wanted: int, batches: list[int]) -> None:
-    assert worth_choosing(largest, wanted) == batches
+    assert fitting.worth_choosing(largest, wanted) == batches

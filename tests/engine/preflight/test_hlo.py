@@ -12,16 +12,7 @@ import keras
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.preflight.hlo import (
-    as_named,
-    best_by_layer,
-    bound_of,
-    bound_of_shapes,
-    moved_by,
-    program_findings,
-    ring_bytes,
-    with_neighbors,
-)
+from tpu_console.engine.preflight import hlo
 from tpu_console.engine.preflight.program import HloProgram, arrays_in, exchanged_bytes, flops_of, hbm_bytes, moves
 from tpu_console.engine.preflight.topologies import find_topology
 
@@ -62,7 +53,7 @@ def test_a_recurrent_layer_counts_every_step_of_its_sequence() -> None:
 
 def test_the_least_time_of_each_layer_adds_up_to_that_of_the_step() -> None:
     step, topology = program("lstm"), find_topology("v5e-1")
-    best = best_by_layer(step, frozenset({"lstm", "dense", "adam"}), "adam", topology)
+    best = hlo.best_by_layer(step, frozenset({"lstm", "dense", "adam"}), "adam", topology)
     assert next(iter(best)) == "lstm"
     assert best.keys() >= {"dense", "adam"}
     step_s = max(step.flops / topology.peak_flops, hbm_bytes(step) / topology.hbm_bytes_per_s)
@@ -70,8 +61,8 @@ def test_the_least_time_of_each_layer_adds_up_to_that_of_the_step() -> None:
     again = HloProgram(
         program_text("lstm").replace("(lstm)", "(lstm_7)")
     )  # as TensorFlow names what it has named before
-    assert best_by_layer(again, frozenset({"lstm", "dense", "adam"}), "adam", topology) == best
-    assert moved_by(again, frozenset({"lstm"})).by_layer == moved_by(step, frozenset({"lstm"})).by_layer
+    assert hlo.best_by_layer(again, frozenset({"lstm", "dense", "adam"}), "adam", topology) == best
+    assert hlo.moved_by(again, frozenset({"lstm"})).by_layer == hlo.moved_by(step, frozenset({"lstm"})).by_layer
 
 
 def test_both_directions_of_a_bidirectional_layer_are_counted() -> None:
@@ -80,9 +71,9 @@ def test_both_directions_of_a_bidirectional_layer_are_counted() -> None:
 
 
 def test_a_loop_that_ends_at_a_value_counts_once_and_is_called_a_lower_bound() -> None:
-    bound = bound_of(small_config(), find_topology("v5e-1"), 1e6, 1e9, program("unknown_loop"))
+    bound = hlo.bound_of(small_config(), find_topology("v5e-1"), 1e6, 1e9, program("unknown_loop"))
     assert (bound.is_partial, bound.flops) == (True, 1e6)
-    assert not bound_of(small_config(), find_topology("v5e-1"), 1e6, 1e9, program("lstm")).is_partial
+    assert not hlo.bound_of(small_config(), find_topology("v5e-1"), 1e6, 1e9, program("lstm")).is_partial
 
 
 COUNTING = """\
@@ -172,11 +163,11 @@ def test_what_is_found_in_a_program_names_the_layer_and_the_setting_that_replace
     name: str, batch: int, stack: list[Any], expected: list[tuple[str, str, str]]
 ) -> None:
     model = keras.Sequential([keras.Input(stack[0]), *stack[1:]])
-    found = program_findings(program(name), model, batch)
+    found = hlo.program_findings(program(name), model, batch)
     assert [(one.severity, one.layer, one.key) for one in found] == expected
     assert all(one.remedy and one.key in one.remedy for one in found)
     # What the layers move adds up to what the step moves: there is one account of bytes.
-    moved = moved_by(program(name), frozenset(layer.name for layer in model.layers))
+    moved = hlo.moved_by(program(name), frozenset(layer.name for layer in model.layers))
     assert sum(moved.by_layer.values()) == pytest.approx(hbm_bytes(program(name)), rel=0.001)
 
 
@@ -200,20 +191,20 @@ MOVING = """ENTRY %main (x: f32[MOVED]) -> f32[REST] {
 def test_a_layer_that_moves_far_more_than_its_data_is_named(moved: int, rest: int, batch: int, is_said: bool) -> None:
     model = keras.Sequential([keras.Input((64,)), layers.Dense(64, name="big")])
     text = MOVING.replace("MOVED", str(moved)).replace("REST", str(rest))
-    found = program_findings(HloProgram(text), model, batch)
+    found = hlo.program_findings(HloProgram(text), model, batch)
     assert [(one.severity, one.layer) for one in found] == [("warning", "big")] * is_said
 
 
 def test_an_operation_without_a_scope_counts_with_its_neighbors_and_last_with_the_optimizer() -> None:
     scopes = {"source": "jit(step)/conv/dot", "copy": "", "use": "jit(step)/adam/mul", "other": "", "unused": ""}
-    found = with_neighbors(scopes, {"copy": ["source"], "use": ["copy", "other"], "unused": ["use"]}, "adam")
+    found = hlo.with_neighbors(scopes, {"copy": ["source"], "use": ["copy", "other"], "unused": ["use"]}, "adam")
     assert (found["copy"], found["other"]) == (scopes["source"], scopes["use"])
     assert "unused" not in found
 
 
 def test_a_name_with_a_number_more_is_that_of_the_layer_whose_own_name_has_it() -> None:
     scopes = ["step/conv2d_1/dot", "step/conv2d_1_2/dot"]
-    assert as_named(frozenset({"conv2d", "conv2d_1"}), scopes) == {"conv2d_1_2": "conv2d_1", "conv2d_1": "conv2d"}
+    assert hlo.as_named(frozenset({"conv2d", "conv2d_1"}), scopes) == {"conv2d_1_2": "conv2d_1", "conv2d_1": "conv2d"}
 
 
 @pytest.mark.parametrize(
@@ -246,7 +237,7 @@ def test_the_arithmetic_of_a_step_is_known_before_it_is_compiled() -> None:
     products = 3 * 2 * 64 * 32 * 32
     flops = HloProgram(text).flops
     assert products <= flops < 1.01 * products
-    bound = bound_of_shapes(small_config(batch_size=8), find_topology("v5e-8"), text, 10**9, 10**6)
+    bound = hlo.bound_of_shapes(small_config(batch_size=8), find_topology("v5e-8"), text, 10**9, 10**6)
     assert bound.flops == flops / 8
     assert bound.step_s >= 10**9 / find_topology("v5e-8").hbm_bytes_per_s
     assert bound.is_partial
@@ -289,7 +280,7 @@ def test_a_ring_sends_twice_what_is_reduced() -> None:
     assert exchanged_bytes(HloProgram(PROGRAM), 8) == pytest.approx(2 * 7 / 8 * 4 * 1024)
     assert exchanged_bytes(HloProgram(PROGRAM), 2) == pytest.approx(4 * 1024)
     assert exchanged_bytes(HloProgram(PROGRAM), 1) == 0
-    assert (ring_bytes(8e6, 8), ring_bytes(8e6, 1)) == (14e6, 0)
+    assert (hlo.ring_bytes(8e6, 8), hlo.ring_bytes(8e6, 1)) == (14e6, 0)
 
 
 def test_an_exchange_in_the_background_counts_once() -> None:
@@ -304,11 +295,11 @@ def test_fast_memory_is_no_traffic() -> None:
 def test_the_bound_is_the_slowest_of_three() -> None:
     config = small_config(dataset="digits", batch_size=16, epochs=10)
     v5e = find_topology("v5e-8")
-    bound = bound_of(config, v5e, 197e12, 1e3, HloProgram(PROGRAM))
+    bound = hlo.bound_of(config, v5e, 197e12, 1e3, HloProgram(PROGRAM))
     assert (bound.limited_by, bound.step_s, bound.compute_s) == ("compute", 1.0, 1.0)
     assert bound.hbm_bytes == 1e3
     assert bound.images_per_s == 128
     # 1,437 examples are 11 steps of 128.
     assert bound.epoch_s == pytest.approx(11.0)
     assert bound.run_s == pytest.approx(110.0)
-    assert bound_of(config, v5e, 1.0, 1e9, HloProgram(PROGRAM)).limited_by == "memory"
+    assert hlo.bound_of(config, v5e, 1.0, 1e9, HloProgram(PROGRAM)).limited_by == "memory"
