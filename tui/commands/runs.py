@@ -26,7 +26,7 @@ from tpu_console.engine.storage.paths import runs_folder, user_path
 
 from ..following.run_list import COLUMNS, COLUMNS_IN_FULL, Sort, in_order, with_tags
 from ..terminal.output import complain, say, say_json, speaks_utf8, width_of_output
-from ..text.tables import as_lines
+from ..text.tables import as_html, as_lines
 from .opening import has_terminal, open_console
 from .options import command, complete_run, form_options, json_option, option, run_argument, screen_options
 
@@ -128,7 +128,7 @@ def _plot_lines(state: RunState, width: int | None, *, is_ascii: bool) -> list[s
     return lines
 
 
-def _given(names: tuple[str, ...]) -> list[RunDirectory]:
+def _given(names: tuple[str | None, ...]) -> list[RunDirectory]:
     return list(dict.fromkeys(find_run(name) for name in names))
 
 
@@ -233,7 +233,7 @@ def compare(names: tuple[str, ...], metric: str, form: str | None) -> int:
         )
     from ..following import comparison as compared
 
-    runs, most = list(dict.fromkeys(find_run(name) for name in names or (None,))), compared.MOST_RUNS
+    runs, most = _given(names or (None,)), compared.MOST_RUNS
     if len(runs) == 1:
         runs = compared.similar_runs(runs[0])
     if not 1 < len(runs) <= most:
@@ -275,15 +275,12 @@ tr.best { background: #eef7ee; }
 
 def _page(comparison: Comparison) -> str:
     """Write a comparison as a self-contained page; raise `ConsoleError` if Plotly is not installed."""
-    from ..following.comparison import columns_of, notes_of, settings_of
-    from ..text.tables import BEST, as_html
+    from ..following.comparison import notes_of, settings_of, starred_columns
 
     title, best = f"Comparison of {len(comparison.runs)} runs", comparison.best
-    columns, settings = columns_of(comparison), settings_of(comparison)
+    columns, settings = starred_columns(comparison), settings_of(comparison)
     results = [[column.written(run) for column in columns] for run in comparison.runs]
     place = comparison.runs.index(best) if best is not None else None
-    if place is not None:
-        results[place][0] += f" {BEST}"
     differences = [[column.written(one) for column in settings] for one in comparison.differences.items()]
     notes = "".join(f"<p>{escape(note)}</p>" for note in notes_of(comparison))
     return f"""<!DOCTYPE html>

@@ -127,7 +127,6 @@ def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> 
     and what was compiled.
     """
     from ..following.overview import read_details, read_traced, read_traced_before
-    from ..following.run_page import plain_values
     from ..text.profile import change_of, profile_lines, traced_before
     from ..text.tables import for_json
 
@@ -158,12 +157,11 @@ def profile(name: str | None, steps: int, before: str | None, as_json: bool) -> 
     other = other or read_traced_before(run, state.started) or traced_before(state)
     lines = profile_lines(state, width_of_output() or 80, none, other)
     if as_json:
-        plain = plain_values(details)
         best_ms = state.fit.best_layers_ms if state.fit is not None else {}
-        newest = plain["profiled"][-1] if plain["profiled"] else None
-        change = change_of(state.profiled[-1], other) if newest is not None and other is not None else ""
-        page = {"reason": lines[0], "profiled": newest, "best_layers_ms": best_ms, "compiled": plain["compiled"]}
-        say_json(page | {"change": change, "before": for_json(other[1]) if other is not None else None})
+        newest = state.profiled[-1] if state.profiled else None
+        change = change_of(newest, other) if newest is not None and other is not None else ""
+        page = {"reason": lines[0], "profiled": newest, "best_layers_ms": best_ms, "compiled": [*state.compiled]}
+        say_json(for_json(page | {"change": change, "before": other[1] if other is not None else None}))
         return
     say(lines)
     if state.profiled:

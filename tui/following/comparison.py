@@ -252,6 +252,12 @@ def columns_of(comparison: Comparison) -> list[Column]:
     return [column for column in results_of(comparison) if column.key != "metric" or not comparison.metric]
 
 
+def starred_columns(comparison: Comparison) -> list[Column]:
+    """Return the same with a star beside the letter of the best run."""
+    mark, *others = columns_of(comparison)
+    return [replace(mark, value=lambda run: run.mark + f" {BEST}" * (run is comparison.best)), *others]
+
+
 def results_of(comparison: Comparison) -> list[Column]:
     """Return all columns of results."""
 
@@ -366,9 +372,7 @@ def as_csv(comparison: Comparison) -> str:
 
 def as_markdown(comparison: Comparison) -> list[str]:
     """Write both tables as Markdown."""
-    columns = columns_of(comparison)
-    stars = replace(columns[0], value=lambda run: run.mark + f" {BEST}" * (run is comparison.best))
-    lines = tables.as_markdown([stars, *columns[1:]], comparison.runs)
+    lines = tables.as_markdown(starred_columns(comparison), comparison.runs)
     if differences := comparison.differences:
         lines += ["", *tables.as_markdown(settings_of(comparison), differences.items())]
     return [*lines, *(line for note in notes_of(comparison) for line in ("", in_markdown(note)))]
