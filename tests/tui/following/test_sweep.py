@@ -63,8 +63,9 @@ def test_a_speed_up_is_as_uncertain_as_both_of_its_figures() -> None:
     unsure = (Spread(1.1, 0.9, 1.2), Spread(0.9, 0.8, 1.0))
     assert [one.is_certain for one in (found, *unsure)] == [True, False, False]
     assert (swept.spread_of([]), swept.ratio(None, other), swept.ratio(one, Spread(0, 0, 0))) == (None, None, None)
-    written = [swept.speed_text(speed) for speed in (found, Spread(2, 2, 2), Spread(12.34, 12.34, 12.34), None)]
-    assert written == ["2.73× (2.42–3.10)", "2.00×", "12.3×", ""]
+    equal = [swept.speed_text(Spread(value, value, value)) for value in (2.0, 9.994, 10.0, 12.34, 99.9, 100.0)]
+    assert equal == ["2.00×", "9.99×", "10.0×", "12.3×", "99.9×", "100×"]
+    assert [swept.speed_text(found), swept.speed_text(None)] == ["2.73× (2.42–3.10)", ""]
 
 
 def test_each_row_is_compared_with_the_baseline_that_has_its_other_values() -> None:

@@ -61,16 +61,17 @@ def test_the_form_shows_each_figure_of_a_plan_that_there_is(changes: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("width", "lines"),
+    ("lead", "width", "lines"),
     [
-        (40, ["Time      about 26 s, from a run here"]),
-        (32, ["Time      about 26 s,", "          from a run here"]),
-        (24, ["Time      about 26 s,", "  from a run here"]),
+        ("Time      ", 40, ["Time      about 26 s, from a run here"]),
+        ("Time      ", 32, ["Time      about 26 s,", "          from a run here"]),
+        ("Time      ", 24, ["Time      about 26 s,", "  from a run here"]),
+        ("          ", 32, ["          about 26 s,", "          from a run here"]),
+        ("          ", 31, ["  about 26 s, from a run here"]),
     ],
 )
-def test_a_line_ends_between_two_facts(width: int, lines: list[str]) -> None:
-    line = PlanLine("Time      ", "about 26 s, from a run here")
-    assert laid_out([line], width).plain.split("\n") == lines
+def test_a_line_ends_between_two_facts(lead: str, width: int, lines: list[str]) -> None:
+    assert laid_out([PlanLine(lead, "about 26 s, from a run here")], width).plain.split("\n") == lines
 
 
 @given(words=st.lists(st.sampled_from(WORDS), max_size=12), width=st.integers(20, 60))
