@@ -157,6 +157,7 @@ def test_a_notebook_for_a_tpu_without_tensorflow_gets_the_build_without_cuda(kag
     [
         ({"TERM": "xterm-256color"}, Severity.OK, "TERM=xterm-256color"),
         ({"TERM": "xterm", "COLORTERM": "truecolor"}, Severity.OK, "COLORTERM=truecolor"),
+        ({"TERM": "xterm-direct"}, Severity.OK, "TERM=xterm-direct"),
         ({"TERM": "xterm"}, Severity.INFO, "TERM=xterm"),
         ({"TERM": "dumb"}, Severity.WARNING, "TERM=dumb"),
         ({"TERM": "xterm-256color", "NO_COLOR": "1"}, Severity.INFO, "NO_COLOR=1"),

@@ -1,4 +1,5 @@
 import os
+import shutil
 
 import pytest
 
@@ -24,7 +25,8 @@ def test_a_follower_sees_the_run_grow(run: RunDirectory) -> None:
     write_heartbeat(run, os.getpid())
     follower.advance()
     assert follower.snapshot.state.started is not None
-    assert (follower.snapshot.liveness, follower.snapshot.is_over) == (Liveness.ALIVE, False)
+    snapshot = follower.snapshot
+    assert (snapshot.liveness, snapshot.is_over, snapshot.crashed) == (Liveness.ALIVE, False, False)
     journal.write(RunFinished("completed", "all epochs are done", {}))
     snapshot = follower.catch_up()
     assert (snapshot.is_over, snapshot.crashed) == (True, False)
@@ -38,11 +40,13 @@ def test_a_run_whose_process_is_gone_without_a_last_event_has_crashed(run: RunDi
     text = run.heartbeat.read_text(encoding="utf-8")
     run.heartbeat.write_text(text.replace(str(os.getpid()), str(gone_process())), encoding="utf-8")
     snapshot = follower.catch_up()
-    assert (snapshot.is_over, snapshot.crashed) == (True, True)
+    assert (snapshot.is_over, snapshot.crashed, snapshot.is_removed) == (True, True, False)
     write_heartbeat(run, os.getpid())
     assert follower.catch_up().is_resuming  # nothing that the journal says is of the new process
     journal.write(RunResumed(1, 0, 0, 0.0, os.getpid(), "here"))
     assert not follower.catch_up().is_resuming
+    shutil.rmtree(run.path)
+    assert follower.catch_up().is_removed
 
 
 def test_catching_up_reads_a_journal_of_many_parts_and_tells_a_newer_version(run: RunDirectory) -> None:
