@@ -8,9 +8,11 @@ trains calls `prepare` before it imports Keras, which reads its backend at impor
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -211,6 +213,24 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
             remedy="Start the run in its own process, without --in-process.",
         )
     backend_choice.framework.prepare(config)
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import TensorFlow or Keras in the block without looking through their million objects for garbage.
+
+    Python would do so again and again, for a quarter of the import's time, and for half a second at times afterwards.
+    What exists at the end of the block is not looked through again. Does nothing if TensorFlow is already imported.
+    """
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def connect(config: RunConfig, backend_choice: BackendChoice) -> Accelerator:

@@ -6,6 +6,7 @@ from contextlib import chdir, nullcontext
 from pathlib import Path
 from typing import Any
 
+from ..accelerators.backend import importing
 from ..config.reading import load_config
 from ..config.user_code import is_own_source, references_of
 from ..data.kinds.table import read_record
@@ -76,7 +77,8 @@ def convert_run(
     path = Path(out)
     check_place(path, force=force)
     trained = open_trained(run, checkpoint, trust=trust, takes_function=True)
-    import keras
+    with importing():
+        import keras
 
     reporter.progress("converting", 0, None, "seconds")
     model = trained.load_model()

@@ -15,7 +15,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from ..accelerators.backend import check_tensorflow
+from ..accelerators.backend import check_tensorflow, importing
 from ..messages import Reporter, end_with_parent, report_result, standard_output_reporter
 
 JOBS = {
@@ -38,7 +38,9 @@ def run_job(name: str, reporter: Reporter, options: dict[str, Any]) -> dict[str,
     """Run the job with a name and return its result."""
     check_tensorflow()
     module, _, function = JOBS[name].partition(":")
-    result: dict[str, Any] = getattr(import_module(module), function)(reporter, **options)
+    with importing():
+        job = getattr(import_module(module), function)
+    result: dict[str, Any] = job(reporter, **options)
     return result
 
 

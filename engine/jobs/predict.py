@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..accelerators.backend import importing
 from ..config.catalog import is_user_reference
 from ..config.reading import load_config
 from ..config.user_code import call_model_function, is_own_source
@@ -121,7 +122,8 @@ class TrainedRun(TrainedModel):
 
     def load_model(self, inputs: Any = None) -> Any:
         """Load the model, or make it again by its function."""
-        import keras
+        with importing():
+            import keras
 
         from ..models.compile import custom_objects
 

@@ -25,7 +25,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from .. import messages
-from ..accelerators.backend import is_installed
+from ..accelerators.backend import importing, is_installed
 from ..config.catalog import is_user_reference
 from ..config.reading import parse_config
 from ..data.kinds.kind import UnknownShapesError
@@ -275,7 +275,8 @@ def main() -> int:
     def compile_choice() -> dict[str, Any]:
         report("loading Keras and JAX", None)
         choice = TpuChoice(parse_config(asked["config"]), find_topology(asked["tpu"]))
-        from .verdict import reach_verdict
+        with importing():
+            from .verdict import reach_verdict
 
         begun = from_dict(asked["begun"]) if asked["begun"] else None
         asks = {"search": asked["search"], "advise": asked["advise"], "begun": begun}

@@ -26,6 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from ..accelerators.backend import importing
 from ..config.reading import load_config
 from ..config.run_config import RunConfig
 from ..errors import ConfigError
@@ -203,7 +204,7 @@ def _import(variables: Mapping[str, str]) -> None:
     with suppress(OSError, AttributeError):  # elsewhere than on Linux a thread has no priority
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
     # Whatever fails here fails again when the run needs it, and is reported there.
-    with suppress(Exception):
+    with suppress(Exception), importing():
         import_module("keras")
         for name in _NEEDED:
             import_module(f"tpu_console.engine.{name}")

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..accelerators.backend import BackendChoice, choose_backend, connect, prepare
+from ..accelerators.backend import BackendChoice, choose_backend, connect, importing, prepare
 from ..accelerators.hosts import Membership, check_can_join, find_membership, join
 from ..config.run_config import RunConfig, journal_values
 from ..config.user_code import check_started
@@ -102,7 +102,8 @@ def _train(
         check_can_join(membership, backend_choice, source)
     recorder.begin(Phase.IMPORTING, f"Keras on {backend_choice.framework.title}")
     prepare(config, backend_choice)
-    import keras
+    with importing():
+        import keras
 
     from ..models.compile import custom_objects
     from ..monitoring.alerts import AlertWatch, Webhook
@@ -112,7 +113,8 @@ def _train(
     accelerator = _connect(recorder, config, backend_choice, membership, start)
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
-    from .fitting import Fitting
+    with importing():  # TensorFlow, if Keras is on JAX
+        from .fitting import Fitting
 
     data = _load(recorder, config, accelerator)
     config = config.model_copy(update={"batch_size": data.global_batch // len(accelerator.replicas)})

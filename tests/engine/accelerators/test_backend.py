@@ -1,14 +1,17 @@
 """Which backend a run takes, and why."""
 
+import gc
 import json
 import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.helpers import run_python, small_config, write_metadata
-from tpu_console.engine.accelerators.backend import BackendChoice, choose_backend, connect
+from tpu_console.engine.accelerators.backend import BackendChoice, choose_backend, connect, importing
 from tpu_console.engine.errors import AcceleratorError, ConfigError, Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning import make_plan
@@ -230,3 +233,14 @@ def test_keras_and_jax_are_set_up_before_they_are_imported(tmp_path: Path) -> No
     assert first == "jax 3 cpu"
     assert second.startswith("AcceleratorError ")
     assert "tensorflow" in second
+
+
+def test_no_garbage_is_looked_for_while_tensorflow_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", sys)
+    with importing():  # what is imported already
+        assert gc.isenabled()
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    with suppress(ImportError), importing():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()
