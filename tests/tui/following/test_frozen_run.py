@@ -14,16 +14,14 @@ from tests.tui.calling import Call
 from tests.tui.live_fakes import FakeEngine, live, screen_text, until
 from tests.tui.screens.test_runs import Host
 from tests.tui.terminal_driver import PROGRAM
-from tests.tui.widgets.test_run_header import TRAINING, state_of, view_of
+from tests.tui.widgets.test_run_header import TRAINING, state_of
 from tpu_console.engine.runs.control import ask
 from tpu_console.engine.runs.events import RunFinished, Steering
 from tpu_console.engine.runs.heartbeat import Life, Liveness
 from tpu_console.engine.runs.run_directory import create_run
-from tpu_console.engine.runs.timing import Stall
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.following.follow import PlainPrinter
-from tpu_console.tui.widgets.run_header import header_rows, status
 
 DAYS_S = 2 * 86_400.0
 
@@ -96,22 +94,6 @@ def test_plain_lines_come_less_and_less_often_and_say_that_training_does_not_mov
     now += 30
     waits_for_disk = Life(Liveness.ALIVE, beat_at=beat_at, waiting=3)
     assert "epoch" in printer.idle(waits_for_disk)[0], "a run that says why it waits has not stalled"
-
-
-def test_the_header_shows_a_stuck_run_within_80_columns() -> None:
-    cases: dict[str, dict[str, Any]] = {
-        "▲ not responding for 25 s": {"liveness": Liveness.SILENT, "silent_s": 25},
-        "▲ not responding for 1h 06m": {"liveness": Liveness.SILENT, "silent_s": 4000, "stop_waits": True},
-        "▲ no step for 2m 05s (usually 0.30 s)": {"stall": Stall(125, 0.3)},
-        "▸ training 0:30": {"liveness": Liveness.ALIVE},
-    }
-    for text, changes in cases.items():
-        view = view_of(state_of(*TRAINING), 130.0, **changes)
-        assert status(view).plain == text
-        assert header_rows(view, 78)[0].plain.endswith(text)
-        assert ("left" in header_rows(view, 78)[-1].plain) == text.startswith("▸"), "a stuck run has no time left"
-        for width in (20, 40, 78):
-            assert all(row.cell_length <= width for row in header_rows(view, width))
 
 
 async def test_the_live_screen_says_it_and_sees_it_come_back(tmp_path: Path) -> None:
