@@ -129,7 +129,7 @@ class QuestionBox(Vertical):
         .explanation { color: $text-muted; margin: 1 0; }
         .problem { color: $text-error; height: auto; margin-top: 1; }
         Input { background: $boost; }
-        Button { text-align: left; content-align: left middle; }
+        Button { min-width: 0; text-align: left; content-align: left middle; }
     }
     """
 
