@@ -25,8 +25,6 @@ from tpu_console.tui.commands.web_server import make_handler
 
 Client = TestClient[web.BaseRequest, None]
 
-pytestmark = pytest.mark.filterwarnings("error")  # what is left open is a ResourceWarning
-
 TOKEN = "a-secret"
 
 
@@ -35,7 +33,8 @@ async def client() -> AsyncIterator[Client]:
     made: Client = TestClient(RawTestServer(make_handler(TOKEN, {"localhost", "my-proxy"})))
     async with made:
         yield made
-    gc.collect()
+    transports = [one for one in gc.get_objects() if issubclass(type(one), asyncio.SubprocessTransport)]
+    assert all(one.is_closing() for one in transports), "a console's pipes are left open"
 
 
 async def test_without_the_token_or_under_another_host_name_everything_is_refused(client: Client) -> None:
