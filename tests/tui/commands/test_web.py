@@ -193,17 +193,16 @@ def test_a_port_in_use_is_one_sentence(call: Call) -> None:
 @pytest.fixture
 def served() -> Iterator[subprocess.Popen[str]]:
     """A real `tpu-console web`, which prints its address."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "tpu_console", "web", "--port", "0", "--theme", "textual-light"],
         cwd=ROOT,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    yield process
-    process.kill()
-    process.wait()
+    ) as process:
+        yield process
+        process.kill()
 
 
 def address_of(served: subprocess.Popen[str]) -> str:
