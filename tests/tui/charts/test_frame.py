@@ -1,6 +1,7 @@
 """The line above a chart with its legend, the axes, and the marks below."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -112,6 +113,12 @@ def test_marks_stand_below_the_axis_where_they_happened_and_hide_no_tick() -> No
     below = foot(*alerts, mark(MarkKind.RESUME, 10.0, "resumed"))[1]
     assert ("!×5 plateau" in below, below.count("!plateau"), "►" in below) == (True, 1, True)  # what repeats is one
     assert [word for word in below.split() if word.isdigit()] == foot()[1].split()
+
+
+@pytest.mark.parametrize(("away", "shown"), [(2.75, ["!×2 plateau"]), (3.0, ["!plateau", "!plateau"])])
+def test_marks_that_repeat_are_one_without_room_for_both(away: float, shown: list[str]) -> None:
+    below = foot(*(mark(MarkKind.ALERT, x, "plateau") for x in (7.0, 7.0 + away)))[1]
+    assert re.findall(r"!\S* ?plateau", below) == shown
 
 
 @pytest.mark.parametrize("width", range(30, 100, 7))
