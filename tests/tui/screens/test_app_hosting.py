@@ -144,7 +144,7 @@ async def test_quitting_with_a_run_in_process_asks_and_stops_it_first(engine: Fa
         await until(pilot, lambda: not heartbeat.is_alive())
         await pilot.press("d")
     assert app.return_code == 0
-    assert "request after 1 epoch" in app.farewell
+    assert all(text in app.farewell for text in ("request after 1 epoch", "Best: val_accuracy 0.7800"))
 
 
 async def test_a_terminal_theme_can_be_chosen(engine: FakeEngine) -> None:

@@ -1,3 +1,5 @@
+"""The live screen; that of a run that has ended well is recorded."""
+
 import math
 import signal
 import subprocess
@@ -295,19 +297,6 @@ async def test_a_stop_that_waits_for_compilation_says_so_and_offers_to_kill(
         await until(pilot, lambda: process.poll() is not None, after=("K", "y"))
     assert process.returncode == -signal.SIGKILL
     process.communicate()
-
-
-async def test_finished(engine: FakeEngine) -> None:
-    engine.begin(4)
-    engine.run.model.write_bytes(b"model")
-    engine.run.config.write_text(to_toml(find_preset("digits-cnn").config))
-    engine.finish()
-    async with app_on(engine).run_test(size=SIZES[0]) as pilot:
-        async for _ in each_size(pilot, *SIZES):
-            await shows(pilot, "✓ finished", "Finished: 4 epochs in", "best: val_accuracy 0.8800 in epoch 3")
-            await shows(pilot, "★     3", "R Resume")
-        await pilot.press("d")
-    assert "val_accuracy 0.8800" in pilot.app.farewell  # type: ignore[attr-defined]  # a ConsoleApp
 
 
 async def test_a_failed_run_without_a_config(engine: FakeEngine) -> None:

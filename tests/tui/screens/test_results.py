@@ -59,7 +59,6 @@ async def test_curves_results_and_differences_are_shown() -> None:
             if size[0] < 150:
                 await shows(pilot, "  results  differences  ")  # without numbers: 1 and 2 zoom charts
                 await shows(pilot, "batch_size", after="p")
-            if size[0] < 150:
                 await pilot.press("p")
 
 
