@@ -12,8 +12,9 @@ from tests.engine.runs.test_state import after, ended, progress
 from tests.engine.strategies import events
 from tests.helpers import replace
 from tpu_console.engine.runs import events as kinds
+from tpu_console.engine.runs import facts as concluding
 from tpu_console.engine.runs.events import Event, FitStarted, PhaseStarted, RunFailed, RunFinished, RunResumed
-from tpu_console.engine.runs.facts import Facts, conclude, conclude_killed, facts_of, summarized_facts, write_history
+from tpu_console.engine.runs.facts import Facts, conclude, conclude_killed, facts_of, summarized_facts
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
@@ -73,9 +74,11 @@ def test_the_facts_say_what_a_run_does(tmp_path: Path) -> None:
     assert (facts.monitor, facts.best, facts.epochs, facts.is_nan) == ("val_accuracy", 0.9, 2, True)
     assert (facts.dataset, facts.model, facts.examples_per_s) == ("digits", "cnn", 100.0)
     assert facts_of(RunState()) == Facts(lower_is_better=True)  # of the loss
+    nothing = concluding.summary_of(RunState(), kinds.RunOutcome.STOPPED, "asked")
+    assert [nothing[name] for name in ("replicas", "parameters", "steps", "epochs")] == [0] * 4
     notebook = after(replace(START, config={}), kinds.ModelBuilt("mine", 10, 8, 40, 3))
     assert (facts_of(notebook).dataset, facts_of(notebook).model) == ("", "mine")
-    write_history(run, StateReader(run).catch_up().epochs)
+    concluding.write_history(run, StateReader(run).catch_up().epochs)
     rows = [*csv.DictReader(run.history.open())]
     assert [(row["epoch"], row["val_accuracy"]) for row in rows] == [("1", "0.9"), ("2", "")]
 
