@@ -186,7 +186,7 @@ def test_the_report_as_json_has_evidence_and_commands_and_a_summary(tmp_path: Pa
     assert lock["command"].endswith("rm /tmp/libtpu_lockfile")
     assert any(line.startswith("/proc/locks: ") for line in lock["evidence"])
     texts = {finding["title"]: finding["text"] for finding in shown["findings"]}
-    assert texts["Cores and memory"].endswith("of 438.1 GB of memory.")
+    assert texts["Cores and memory"] == "240 of 240 cores, 438.1 of 438.1 GB of memory."
     assert texts.keys() >= {"TPU free", "Disk (Keras cache)", "Disk (runs)", "Shared memory"}
     report = examine(look_around(lay_out("tpu-vm-v4-8", tmp_path / "vm").sources))
     assert re.findall(r"\d+ \w+", report.summary) == ["2 problems", "4 warnings", "2 notes", "1 unknown", "6 ok"]

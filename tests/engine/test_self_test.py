@@ -49,10 +49,12 @@ def test_every_accelerator_found_is_trained_on_all_its_devices(
     for backend in ("tensorflow", "jax"):
         legs = [leg for leg in legs_of(hardware, ()) if leg.backend == backend]
         assert [(leg.accelerator, leg.replicas) for leg in legs] == expected
+        assert not any(leg.missing for leg in legs)
 
 
 def test_a_tpu_of_several_hosts_is_not_trained_from_one_of_them() -> None:
-    (*_, leg) = legs_of(Hardware(tpu="/dev/accel0", tpu_kind="v5e", tpu_chips=4, tpu_hosts=4), ())
+    other, *_, leg = legs_of(Hardware(tpu="/dev/accel0", tpu_kind="v5e", tpu_chips=4, tpu_hosts=4), ("cpu", "tpu"))
+    assert not other.missing
     assert word_of(not_run(leg, is_alone=True)) == "problem"
     assert "4 hosts" in not_run(leg, is_alone=True).text
     assert word_of(not_run(leg, is_alone=False)) == "note"

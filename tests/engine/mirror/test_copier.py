@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tests.engine.mirror.parts import Training
 from tests.helpers import all_of, wait_until
 from tests.small_disk import small_disk
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.mirror.copier import Copier, Mirror, MirrorTakenError, common_bytes, fetch_run
+from tpu_console.engine.mirror.copier import Copier, Mirror, MirrorTakenError, common_bytes, fetch_run, newest_named
 from tpu_console.engine.mirror.places import MARKER, Bucket, Folder, Place, is_at_mirror, mirror_problem
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
 from tpu_console.engine.runs.events import MirrorReported, Noticed, RunFinished, RunOutcome
@@ -93,6 +93,20 @@ def test_a_torn_checkpoint_is_never_chosen(training: Training, place: Place, tmp
     for torn in (whole[:-1], whole + b"x", b"", whole[:-1] + b"x"):
         newest.write_bytes(torn)
         assert checkpoint_epoch(fetch_run(place.name, tmp_path / f"to {len(torn)} {torn[-1:].hex()}")) == 1
+
+
+def test_a_checkpoint_that_is_replaced_while_the_journal_is_copied_does_not_count(
+    training: Training, tmp_path: Path
+) -> None:
+    class Late(Folder):
+        def put(self, name: str, parts: Iterable[bytes]) -> None:
+            super().put(name, parts)
+            for path in training.run.checkpoints.glob("state-*"):
+                path.unlink()
+
+    copier = Copier(training.run, Late(tmp_path / training.run.run_id))
+    training.epoch()
+    assert (copier.copy(), copier.epoch) == (False, 0)
 
 
 def test_checkpoints_of_a_course_that_the_run_has_left_are_removed(training: Training, place: Place) -> None:
@@ -210,6 +224,14 @@ def test_nothing_but_known_regular_files_is_fetched(training: Training, tmp_path
 def test_only_a_plain_name_is_a_run_at_a_mirror(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConsoleError, match="is not a copy of a run"):
         fetch_run(f"gs://bucket/{name}" if name else "/", tmp_path)
+
+
+def test_a_mirror_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConsoleError, match=r"cannot be copied from .*/file/run: Not a directory\."):
+        fetch_run(f"{tmp_path}/file/run", tmp_path / "runs")
+    with pytest.raises(ConsoleError, match=r"/file cannot be read: Not a directory\."):
+        newest_named(f"{tmp_path}/file", "small")
 
 
 def test_a_mirror_is_known_by_its_marker(training: Training, tmp_path: Path) -> None:
