@@ -70,12 +70,12 @@ PATIENCE = "early_stopping.patience"
 def test_a_run_that_is_over_goes_on_for_longer(
     how: str, stopping: dict[str, int], headline: str, changes: list[Any], option: str
 ) -> None:
-    run = made_run(end=(end := RunFinished(how, "as it says", {})), early_stopping=stopping)
+    run = made_run(end=(end := RunFinished(how, "because", {})), early_stopping=stopping)
     ending, state = ending_of(run)
     assert ending.headline.startswith(headline)
-    assert dict(ending.facts).get("why", "") == ("" if how == "completed" else "as it says")
+    assert dict(ending.facts).get("why", "") == ("" if how == "completed" else "because")
     first = outcome.finished_lines(state, run, end)[0]
-    assert re.fullmatch(rf"{'stopped' if how == 'stopped' else 'finished'} +as it says \(total .*\)", first)
+    assert re.fullmatch(rf"{'stopped' if how == 'stopped' else 'finished'} +because \(total .*\)", first)
     assert outcome.continue_changes(state) == changes
     assert dict(outcome.next_commands(run, state))["continue"] == f"tpu-console resume {run.run_id}{option}"
     assert outcome.can_resume(run, Snapshot(state))

@@ -26,14 +26,14 @@ def test_an_answer_says_what_changed_where_and_by_whom() -> None:
 
 def test_a_resumed_run_says_where_it_goes_on() -> None:
     texts = {
-        (0, 0, 0): "from the beginning: it had no checkpoint",
-        (1, 0, 4): "after epoch 1 (1m 05s of training so far)",
-        (1, 2, 6): "in epoch 2 at step 2 (1m 05s of training so far)",
+        (0, 0, 0, ""): "from the beginning: it had no checkpoint",
+        (1, 0, 4, ""): "after epoch 1 (1m 05s of training so far)",
+        (1, 2, 6, ""): "in epoch 2 at step 2 (1m 05s of training so far)",
+        (1, 0, 4, "the loss became NaN"): "from step 4: the loss became NaN",
     }
-    for (epoch, epoch_step, step), text in texts.items():
-        assert run_lines.resumed_text(events.RunResumed(epoch, epoch_step, step, 65.0, 1, "here")) == text
-    back = events.RunResumed(1, 0, 4, 65.0, 1, "here", why="the loss became NaN")
-    assert run_lines.resumed_text(back) == "from step 4: the loss became NaN"
+    for (epoch, epoch_step, step, why), text in texts.items():
+        resumed = events.RunResumed(epoch, epoch_step, step, 65.0, 1, "here", why=why)
+        assert run_lines.resumed_text(resumed) == text
 
 
 def test_a_stop_says_when_and_a_busy_run_what_it_does() -> None:
