@@ -10,12 +10,14 @@ FOLLOWS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "copy
 """Functions and methods of the standard library that open a path and follow links."""
 
 ELSEWHERE = {
-    "engine/jobs/predict.py",  # the files that the user named
-    "engine/mirror/copier.py",  # `open` is a method of a mirror, which checks its paths
-    "engine/process/main.py",  # /dev/null
-    "tui/commands/exporting.py",  # what the command has written
+    "engine/jobs/predict.py: draft.open",  # the file that the user named, under another name until it is whole
+    "engine/mirror/copier.py: place.open",  # a method of a mirror, which checks its paths
+    "engine/mirror/copier.py: self._place.open",
+    "engine/process/main.py: os.open",  # /dev/null
+    "tui/commands/exporting.py: Path(result['out']).read_text",  # what the command has written
+    "tui/commands/exporting.py: path.read_text",
 }
-"""Modules about runs that open other files."""
+"""Functions that modules about runs open other files with."""
 
 JOINS = {"engine/sweeps/folder.py", "engine/sweeps/cells.py"}
 """Modules that add a name to the path of a folder: one that they have just made, or that has no folder on the way."""
@@ -27,7 +29,7 @@ def opened_in(file: Path, name: str) -> Iterator[str]:
         if isinstance(node, ast.Call) and "opener" not in {key.arg for key in node.keywords}:
             function = ast.unparse(node.func)
             is_method = "." in function or function == "open"  # of these names, ours are plain functions
-            if is_method and function.rpartition(".")[2] in FOLLOWS and name not in ELSEWHERE:
+            if is_method and function.rpartition(".")[2] in FOLLOWS and f"{name}: {function}" not in ELSEWHERE:
                 yield ast.unparse(node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and name not in JOINS:
             yield from [ast.unparse(node)] * ast.unparse(node.left).endswith(".path")  # `inside` checks the way
