@@ -113,7 +113,7 @@ def _train(
     accelerator = _connect(recorder, config, backend_choice, membership, start)
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
-    with importing():  # TensorFlow, if Keras is on JAX
+    with importing():  # and TensorFlow, which reads the data
         from .fitting import Fitting
 
     data = _load(recorder, config, accelerator)
