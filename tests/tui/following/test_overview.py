@@ -112,6 +112,9 @@ def test_the_time_of_a_run_never_counts_what_lies_between_two_processes() -> Non
         file.write(encode(RunResumed(1, 0, 4, 60.0, 1, "here"), resumed_at))
     os.utime(run.heartbeat, (resumed_at + 5,) * 2)
     assert read_details(run).seconds() == pytest.approx(65.0)
+    back = create_run("clock set back")
+    back.journal.write_bytes(encode(START, 1000.0) + encode(RunFailed("broke", "", "", ""), 900.0))
+    assert read_details(back).seconds() == 0.0
 
 
 @pytest.mark.parametrize("look", [lambda run: read_overviews([run]), follow, watched_once])
