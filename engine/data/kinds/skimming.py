@@ -31,7 +31,7 @@ from ..row_files import (
     opened,
     parquet_counts,
 )
-from ..tables import is_number, open_rows, refuse_lines, split_rows
+from ..tables import Rows, is_number, open_rows, refuse_lines, split_rows
 
 _NAMED = TABLES | {".tsv", ".tab", ".data"}
 _SAMPLED = 2000  # rows that are enough to recognize a table
@@ -211,20 +211,32 @@ def count_classes(
         is_quick = is_parquet(path.name) and len(columns) < 2
         counts = parquet_counts(file, name, "".join(columns)) if is_quick else Counter()
         if not is_quick or (columns and not counts.keys().isdisjoint(["", *empty])):
-            places = [heading.index(column) for column in columns]
-            counts = Counter(dict.fromkeys(columns, 0) if len(columns) > 1 else ())
-            needed = {column: heading.index(column) for column in (*columns, *filled)}
-            missing: dict[str, list[int]] = {column: [] for column in needed}
-            for line, row in in_time(found.rows, deadline()):
-                for column, place in needed.items():
-                    if place >= len(row) or row[place] in empty or not row[place].strip():
-                        missing[column].append(line)
-                cells = [row[place].strip() if place < len(row) else "" for place in places]
-                shares = [float(cell) if is_number(cell) else 0.0 for cell in cells]  # the loader refuses others
-                counts["".join(cells) if len(cells) < 2 else columns[shares.index(max(shares))]] += 1
-            for column, lines in missing.items():
-                refuse_lines(name, lines, f"nothing in column '{column}'")
+            places = {column: heading.index(column) for column in (*columns, *filled)}
+            counts = _count_rows(found, name, columns, places, empty)
     return of_classes(counts, path) if columns else replace(of_classes(counts, path), classes={})
+
+
+def _count_rows(
+    table: Rows, name: str, columns: Sequence[str], places: Mapping[str, int], empty: Collection[str]
+) -> Counter[str]:
+    """Count rows by their cells in some columns; raise `DataError` if one has nothing at one of the `places`."""
+    counts, number = Counter(dict.fromkeys(columns, 0) if len(columns) > 1 else ()), len(columns)
+    missing: dict[str, list[int]] = {column: [] for column in places}
+    nothing = {"", *empty}
+    for line, row in in_time(table.rows, deadline()):
+        whole = [row[place] if place < len(row) else "" for place in places.values()]
+        cells = [*map(str.strip, whole)]
+        if not (all(cells) and nothing.isdisjoint(whole)):
+            for column, cell, text in zip(places, cells, whole, strict=True):
+                missing[column] += [line] if not cell or text in nothing else []
+        if number > 1:
+            shares = [float(cell) if is_number(cell) else 0.0 for cell in cells[:number]]
+            counts[columns[shares.index(max(shares))]] += 1  # the loader refuses other cells
+        else:
+            counts["".join(cells[:number])] += 1
+    for column, lines in missing.items():
+        refuse_lines(name, lines, f"nothing in column '{column}'")
+    return counts
 
 
 def of_classes(counts: Counter[str], path: Path) -> Survey:
