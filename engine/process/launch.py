@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
@@ -23,17 +23,17 @@ from ..config.user_code import check_started, note_start
 from ..config.values import parse_piece
 from ..errors import ConsoleError
 from ..messages import start_module
-from ..runs.checkpoint import Header, newest_checkpoint
 from ..runs.control import ask, is_waiting, take_requests
 from ..runs.events import RunFinished, RunOutcome, Steering
-from ..runs.facts import conclude_killed
-from ..runs.follower import StateReader
 from ..runs.heartbeat import LARGEST_HEARTBEAT, Liveness, Sight, liveness_of, look_for, write_heartbeat
 from ..runs.run_directory import RunDirectory, RunningError, all_or_nothing, cannot_begin, create_run, lock_run
-from ..runs.state import RunState
 from ..storage.files import open_private, read_json, write_whole
-from .main import WARM
 
+if TYPE_CHECKING:
+    from ..runs.checkpoint import Header
+    from ..runs.state import RunState
+
+WARM = "--warm"
 FREE_BYTES = 4 << 30
 _PATIENCE_S, _ASKED_EVERY_S = 5.0, 0.1
 _LONGEST_EXIT_S, _LOOK_S = 15.0, 0.2
@@ -155,7 +155,7 @@ class Resumption(Struct, frozen=True):
     run: RunDirectory
     config: RunConfig  # what it trains from now on
     checkpoint: str  # the checkpoint's name; empty if it has none and begins again
-    at: Header | None  # where the checkpoint was taken; None without one
+    at: "Header | None"  # where the checkpoint was taken; None without one
     changes: tuple[str, ...]  # what is different from now on, one line each
     earlier: int  # how often the run was resumed before
     lock: int
@@ -189,6 +189,11 @@ def prepare_resumption(
     Raises `UntrustedCodeError` if it reaches more than what the user started, and is not trusted, `ConfigError` for a
     wrong change, and `ConsoleError` if it still trains, has finished, or cannot go on with these changes.
     """
+    # Not at the top: reading states takes NumPy, which a new run's process, started first, need not wait for.
+    from ..runs.checkpoint import newest_checkpoint
+    from ..runs.facts import conclude_killed
+    from ..runs.follower import StateReader
+
     if not run.config.exists():
         what = f"{run.run_id} was trained by a notebook or script, so only that can train it again."
         raise ConsoleError(what, remedy="Run it again, with a callback such as keras.callbacks.BackupAndRestore.")
@@ -224,7 +229,7 @@ def prepare_resumption(
         raise
 
 
-def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, config: RunConfig) -> None:
+def _check_unfinished(run: RunDirectory, state: "RunState", at: "Header | None", config: RunConfig) -> None:
     done = at.epoch if at is not None else 0
     if not isinstance(state.end, RunFinished) or state.end.outcome == RunOutcome.STOPPED:
         if done > config.epochs:

@@ -38,9 +38,9 @@ from ..runs.follower import StateReader
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.run_directory import RunDirectory, discard_leftovers
+from .launch import WARM
 
 OK, FAILED = 0, 1
-WARM = "--warm"
 _STDIN, _STDOUT, _STDERR = range(3)
 _LONGEST_EXIT_S = 5.0
 _LONGEST_STOP_S = 18.0

@@ -23,10 +23,11 @@ VERDICTS = "from tpu_console.engine.runs.state import RunState; from tpu_console
         (APP, {"numpy", "pydantic", "psutil", "tpu_console.tui.screens.live", "tpu_console.tui.screens.setup"}),
         (f"{APP}, tpu_console.tui.screens.setup", {"numpy", "pydantic", "tpu_console.engine.runs.state"}),
         (f"{APP}, tpu_console.tui.screens.live, tpu_console.tui.terminal.output", set()),
+        (f"{APP}, tpu_console.engine.process.launch", {"numpy", "tpu_console.engine.runs.state"}),
         ("import tpu_console.tui.notebook.watching", {"textual.app", "textual.screen", "pydantic"}),
         (VERDICTS + "outcome.efficiency_line(RunState())", {"tpu_console.engine.preflight.choice", "pydantic"}),
     ],
-    ids=["app", "form", "live", "notebook", "verdicts"],
+    ids=["app", "form", "live", "start", "notebook", "verdicts"],
 )
 def test_what_is_shown_first_waits_for_nothing_heavy(statement: str, absent: set[str]) -> None:
     loaded = loaded_after(statement)
