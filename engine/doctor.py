@@ -157,7 +157,7 @@ def _held(facts: Environment) -> Finding | None:
 
 
 def _is_run(holder: Holder) -> bool:
-    return any(f"-m tpu_console.engine.process.{module}" in holder.command for module in ("main", "warm"))
+    return "-m tpu_console.engine.process.main" in holder.command
 
 
 @_check("Accelerator", "tpu-lock", "libtpu's lock")

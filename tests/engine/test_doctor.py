@@ -47,7 +47,7 @@ def holder(command: str, pid: int = 77) -> Holder:
     return Holder(pid, command, "alice", f"/proc/{pid}/fd/9 -> /dev/accel0")
 
 
-MAIN, WARM = (f"/usr/bin/python -P -m tpu_console.engine.process.{one}" for one in ("main /runs/a", "warm {}"))
+MAIN, WARM = (f"/usr/bin/python -P -m tpu_console.engine.process.main {one}" for one in ("/runs/a", "--warm {}"))
 KERNEL = "python -m ipykernel_launcher -f k.json"
 
 
