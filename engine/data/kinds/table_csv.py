@@ -248,10 +248,9 @@ def _are_classes(values: Sequence[str]) -> bool:
     filled = [_value(value) for value in values if value not in _EMPTY]
     numbers, words = {number for number in filled if number is not None}, filled.count(None)
     are_whole = all(map(float.is_integer, numbers))
-    if words and (are_whole or len(filled) - words <= _MOSTLY * len(filled)):
+    if not numbers or (words and (are_whole or len(filled) - words <= _MOSTLY * len(filled))):
         return True
-    is_few = len(numbers) <= _MOST_CLASSES and max(numbers) - min(numbers) <= _FARTHEST_CLASSES
-    return not numbers or (is_few and are_whole)
+    return are_whole and len(numbers) <= _MOST_CLASSES and max(numbers) - min(numbers) <= _FARTHEST_CLASSES
 
 
 def _read(options: TableCsvOptions) -> pd.DataFrame:

@@ -103,6 +103,7 @@ def test_a_column_of_numbers_with_a_mistake_is_not_left_out_but_refused_with_its
         ([*["0.5", "1", "1.5"] * 6, "a"], "class"),
         ([*["1", "2", "3"] * 8, "other"], "class"),
         (["a", "1", "1", "a"] * 5, "class"),
+        (["", "NA"] * 5, "class"),
     ],
 )
 def test_a_label_is_a_number_if_it_has_fractions_or_many_values(tmp_path: Path, labels: list[str], kind: str) -> None:
