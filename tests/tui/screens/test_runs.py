@@ -82,6 +82,7 @@ async def test_a_running_run_moves_on_and_a_new_one_appears(engine: FakeEngine) 
         await until(pilot, lambda: len(app.cells()) == 2)
         engine.finish()
         await until(pilot, lambda: all("✓ finished" in row for row in app.cells()))
+        await until(pilot, lambda: [run.run_id for run in app.opened] == [app.table.chosen], after="enter")
 
 
 async def test_runs_are_sorted_and_filtered_and_the_cursor_stays_on_its_run() -> None:
