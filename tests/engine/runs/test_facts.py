@@ -74,8 +74,9 @@ def test_the_facts_say_what_a_run_does(tmp_path: Path) -> None:
     assert (facts.monitor, facts.best, facts.epochs, facts.is_nan) == ("val_accuracy", 0.9, 2, True)
     assert (facts.dataset, facts.model, facts.examples_per_s) == ("digits", "cnn", 100.0)
     assert facts_of(RunState()) == Facts(lower_is_better=True)  # of the loss
-    nothing = concluding.summary_of(RunState(), kinds.RunOutcome.STOPPED, "asked")
+    nothing = concluding.summary_of(RunState(), kinds.RunOutcome.STOPPED, "asked", best_case={"reached": 0.5})
     assert [nothing[name] for name in ("replicas", "parameters", "steps", "epochs")] == [0] * 4
+    assert nothing["best_case"] == {"reached": 0.5}
     notebook = after(replace(START, config={}), kinds.ModelBuilt("mine", 10, 8, 40, 3))
     assert (facts_of(notebook).dataset, facts_of(notebook).model) == ("", "mine")
     concluding.write_history(run, StateReader(run).catch_up().epochs)
