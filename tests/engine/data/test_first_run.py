@@ -83,7 +83,7 @@ def test_the_names_of_images_are_in_any_column(tmp_path: Path) -> None:
 
 
 def test_three_examples_are_shown_in_a_line_each_whatever_they_contain(tmp_path: Path) -> None:
-    rows: list[list[object]] = [["bad\x1b[31m and\nlong " * 20, "no"], ["good one", "yes"], ["", "no"]] * 10
+    rows: list[list[object]] = [["bad\x1b[31m and\nlong " * 20, "no"], ["good one", "yes"], ["\x1b[0m", "no"]] * 10
     start = first_run(str(write_table(tmp_path / "reviews.csv", ["text", "label"], rows)))
     first, *others = (text for _, text in start.notes if text.startswith(("no:", "yes:")))
     assert first.isprintable()
