@@ -99,6 +99,12 @@ def test_a_checkpoint_that_is_asked_for_too_early_is_written_after_the_first_exe
     assert (answer.refused, answer.step) == ("", first.step)
 
 
+def test_a_paused_run_refuses_what_it_cannot_save_instead_of_waiting(tmp_path: Path) -> None:
+    requests = (Steering.PAUSE, ""), (Steering.CHECKPOINT, ""), (Steering.CONTINUE, "")
+    run = asked(*requests, folder=tmp_path, epochs=1, batch_size=1024)
+    assert [answer.refused for answer in all_of(run, Steered)] == ["", "no step has been done yet", ""]
+
+
 def test_the_learning_rate_of_one_among_several_optimizers_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "several.py").write_text(SEVERAL, encoding="utf-8")
     model = f"{tmp_path}/several.py:build"
