@@ -30,7 +30,7 @@ class About(BaseModel):
     reproduces: Text = "your own"  # the published example that it follows, or what it shows
     expected_score: Text = "not stated"  # the metric and score to expect
     expected_time: Text = "not stated"  # the time to expect, and on which device
-    data: Text = "downloaded or installed automatically"  # where its data comes from and where to put it
+    data: Text = ""  # where its data comes from and where to put it; empty if it does not say
     command: Text = ""  # the command that runs it
 
 

@@ -182,8 +182,7 @@ def _configured(
     presets = preset_files(extra)
     if name.endswith(".toml") or name in presets:
         preset = chosen_preset(name, extra)
-        has_source = preset.config.dataset in KINDS and "data" in preset.about.model_fields_set
-        source = with_keras_home(preset.about.data) if has_source else ""
+        source = with_keras_home(preset.about.data) if preset.config.dataset in KINDS else ""
         return with_changes(preset.config, changes), "", changes, source
     if not (is_name(name) or os.sep in name or Path(name).exists() or Path(locate(name)).exists()):
         near = did_you_mean(name, [*dataset_names(), *presets])

@@ -144,7 +144,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     refused = [item for item in plan.advice if item.severity is Severity.ERROR]
     errors = [Problem("", item.text) for item in refused]
     is_same_data = (config.dataset, config.data.options) == (preset.config.dataset, preset.config.data.options)
-    if is_same_data and any(item.key == "data.options.path" for item in refused):
+    if is_same_data and preset.about.data and any(item.key == "data.options.path" for item in refused):
         errors.append(Problem("", f"The data of {preset.name}: {with_keras_home(preset.about.data)}."))
     if errors:
         raise ConfigError(errors)

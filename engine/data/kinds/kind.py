@@ -101,7 +101,10 @@ class InputsRecord(BaseModel):
 
 
 class DatasetKind(ABC, Generic[OptionsT]):
-    """A kind of dataset; one without `write_code` cannot be exported as a script."""
+    """A kind of dataset; one without `write_code` cannot be exported as a script.
+
+    The console, which never imports a framework, calls all but `load`, `predict`, `describe_files` and `write_code`.
+    """
 
     name: str  # as in `dataset = …`
     source = "path"  # the option that says which data it is
@@ -155,7 +158,7 @@ class DatasetKind(ABC, Generic[OptionsT]):
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Return the shapes of the examples, and what was assumed, in a sentence.
 
-        Raises `UnknownShapesError` if the data have to be there first.
+        Do not load them if it can be avoided. Raises `UnknownShapesError` if the data have to be there first.
         """
 
     def start(self, config: RunConfig, found: Survey) -> Start:
@@ -187,7 +190,11 @@ class DatasetKind(ABC, Generic[OptionsT]):
 
 
 class FileKind(DatasetKind[OptionsT]):
-    """The user's files, which `path` names, and options whose names end with ``_path``."""
+    """The user's files, which `path` names, and options whose names end with ``_path``.
+
+    `skimming.text_lines` and `skimming.count_classes` read them for a survey; `engine.data.tables` for `load` and
+    `predict`. `engine.data.labels` splits examples, and `engine.data.code` writes lines that several kinds share.
+    """
 
     @abstractmethod
     def survey_files(self, path: Path, options: OptionsT) -> Survey:

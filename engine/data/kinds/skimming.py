@@ -240,7 +240,13 @@ def _count_rows(
 
 
 def of_classes(counts: Counter[str], path: Path) -> Survey:
-    """Return what is known about a table, given the number of rows of each class; a problem if it has none."""
+    """Return what is known about a table, given the number of rows of each class; a problem if only one class has any.
+
+    Without classes, all rows are counted as ``""``.
+    """
     if not counts.total():
         return trouble("path", f"{user_path(path)} has no rows")
+    if len(counts) == 1 and "" not in counts:
+        what = f"all {counts.total():,} labels in {user_path(path)} are '{short_text(*counts)}'"
+        return trouble("label", f"{what}; training needs two or more classes, so choose another label")
     return Survey(total=counts.total(), classes={short_text(name): counts[name] for name in sorted(counts)})

@@ -8,14 +8,27 @@ import pytest
 from tests.helpers import small_config
 from tpu_console.engine.data.kinds import table
 from tpu_console.engine.data.kinds.built_in import BUILT_IN
+from tpu_console.engine.data.kinds.kind import DatasetKind
 from tpu_console.engine.errors import DataError
+
+NOT_AS_CODE = {"tfrecord", "text-pairs", "ratings-csv"}
+"""Kinds whose runs are exported as a model only."""
 
 
 def test_every_dataset_has_a_kind_and_any_other_name_is_a_function() -> None:
     assert [table.kind_of(name).name for name in table.dataset_names()] == [*table.dataset_names()]
-    assert all(table.kind_of(name).title and table.new_data(small_config(dataset=name), {}) for name in BUILT_IN)
+    assert all(table.new_data(small_config(dataset=name), {}) for name in BUILT_IN)
     assert table.kind_of("mine.py:data") is table.USER_FUNCTION
     assert table.option_sections().keys().isdisjoint(BUILT_IN)
+
+
+@pytest.mark.parametrize("name", table.dataset_names())
+def test_every_kind_says_what_it_is_predicts_new_data_and_is_exported(name: str) -> None:
+    kind = table.kind_of(name)
+    assert kind.title
+    assert kind.new_data
+    assert callable(kind.predict)
+    assert (type(kind).write_code is not DatasetKind.write_code) == (name not in NOT_AS_CODE)
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,7 @@ def test_missing_files_are_problems_of_the_keys_that_name_them(tmp_path: Path) -
         ("text-csv", b"text,label\na,x\n,y\nb,\n", "line 4: nothing in column 'label'"),
         ("text-csv", b"text,label\na,x\n,y\n", "line 3: nothing in column 'text'"),
         ("table-csv", b"a,label\n1,NA\n2,x\n3,\n", "2 lines: 2, 4: nothing in column 'label'"),
+        ("text-csv", b"text,label\na,x\nb,x\n", "all 2 labels in"),
         ("text-csv", b"\x1b[2Jboo\x07\n", "has no column 'text'"),
     ],
 )
