@@ -157,25 +157,30 @@ def _shape(value: Any) -> Any:
 
 
 async def _screens() -> dict[str, str]:
-    """Draw each screen once at each size."""
-    texts = {}
+    """Draw each screen once at each size, all at the same time: each waits for itself."""
     live, compared = find_run(NAMES["finished"]), [find_run(name) for name in _COMPARED]
-    for name, options, waits_for in (
-        ("form", {}, ("89 steps", "checked: 8 s")),
-        ("live", {"run": live}, ("loss",)),
-        ("live-diverged", {"run": find_run(NAMES["diverged-on"])}, ("loss",)),
-        ("compare", {"compared": compared}, ("D", "results")),
-        ("sweep", {"sweep": list_sweeps()[0]}, ("16", "64")),
-    ):
-        for size in SIZES:
-            async with ConsoleApp(**options).run_test(size=size) as pilot:
-                texts[f"{name}-{size[0]}.screen"] = await _settled(pilot, waits_for)
-                if name == "form":
-                    # How far the list has scrolled to the chosen preset depends on when it was laid out.
-                    pilot.app.screen.query_one(PresetList).scroll_to(y=0, animate=False)
-                    texts[f"{name}-{size[0]}.screen"] = await _settled(pilot, waits_for)
-                    await pilot.press("f7")
-                    texts[f"runs-{size[0]}.screen"] = await _settled(pilot, ("digits-cnn", "A small layer"))
+    screens: dict[str, tuple[dict[str, Any], Sequence[str]]] = {
+        "form": ({}, ("89 steps", "checked: 8 s")),
+        "live": ({"run": live}, ("loss",)),
+        "live-diverged": ({"run": find_run(NAMES["diverged-on"])}, ("loss",)),
+        "compare": ({"compared": compared}, ("D", "results")),
+        "sweep": ({"sweep": list_sweeps()[0]}, ("16", "64")),
+    }
+    drawn = [_drawn(name, size, *screens[name]) for name in screens for size in SIZES]
+    return {file: text for texts in await asyncio.gather(*drawn) for file, text in texts.items()}
+
+
+async def _drawn(name: str, size: tuple[int, int], options: dict[str, Any], waits_for: Sequence[str]) -> dict[str, str]:
+    """Draw a screen, and the list of runs that opens from the form."""
+    texts = {}
+    async with ConsoleApp(**options).run_test(size=size) as pilot:
+        texts[f"{name}-{size[0]}.screen"] = await _settled(pilot, waits_for)
+        if name == "form":
+            # How far the list has scrolled to the chosen preset depends on when it was laid out.
+            pilot.app.screen.query_one(PresetList).scroll_to(y=0, animate=False)
+            texts[f"{name}-{size[0]}.screen"] = await _settled(pilot, waits_for)
+            await pilot.press("f7")
+            texts[f"runs-{size[0]}.screen"] = await _settled(pilot, ("digits-cnn", "A small layer"))
     return texts
 
 
