@@ -115,15 +115,19 @@ def test_a_stop_after_the_epoch_takes_effect_at_its_end(run: RunDirectory) -> No
     control.end_epoch()
     reasons.append(control.reason)
     control.ask(Request(Steering.STOP_AFTER_EPOCH, "asked"))
+    control.ask(Request(Steering.STOP_AFTER_EPOCH, "again"))
     reasons.append(control.reason)
     control.end_epoch()
     control.stop("again")
     assert [*reasons, control.reason] == [None, None, "asked"]
+    assert control.news() == [StopRequested("asked", StopAfter.EPOCH)]
 
 
 def test_several_hosts_agree_on_a_stop_before_it_is_announced() -> None:
     control, heard = Control(), list[str]()
+    is_shared = [control.is_shared]
     control.agree_by(heard.append)
+    assert [*is_shared, control.is_shared] == [False, True]
     control.ask(Request(Steering.STOP_AFTER_EPOCH, "asked by one"))
     control.stop("asked")
     control.stop("again")
