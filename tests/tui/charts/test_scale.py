@@ -85,6 +85,22 @@ def test_a_share_is_not_drawn_below_0_or_above_1(ends: list[float], rows: int) -
                 assert (sign * ((dots + 0.5) / fineness - 0.5 - ticks[limit]) >= 0).all()
 
 
+@given(
+    low=st.sampled_from([0.0, 0.2, 0.5]),
+    high=st.sampled_from([0.8, 1.0]),
+    rows=st.integers(8, 40),
+    below=st.integers(0, 3),
+    above=st.integers(0, 3),
+)
+def test_rows_below_and_above_stay_free_and_have_no_label_above_1(
+    low: float, high: float, rows: int, below: int, above: int
+) -> None:
+    scale = y_scale(low, high, rows, below=below, above=above)
+    assert below <= scale.cell(low) < scale.cell(high) < rows - above
+    if scale.first >= 0:
+        assert max(tick.value for tick in y_ticks(scale)) <= 1.0 + 1e-9
+
+
 @example(low=-0.4, size=0.9, rows=14, shares=[0.2, 0.5, 0.8])
 @given(
     low=st.floats(-300, 300),
