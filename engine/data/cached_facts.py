@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class FunctionRecord(Struct, frozen=True):
     """What a dataset function returned."""
 
-    train: tuple[Any, ...]  # nested inputs, labels and sample weights of a training example, as far as there are any
+    train: tuple[Any, ...]  # of a training example: nested inputs, then labels and sample weights if there are any
     validation: tuple[Any, ...]  # likewise of a validation example; empty without validation
     classes: int  # number of classes; 0 if its labels are not classes
     train_count: int | None  # training examples; None if unknown

@@ -95,7 +95,7 @@ class Batch(Struct, frozen=True):
     """What a step gets, without the batch axis."""
 
     signature: Signature  # what a model needs to know about the examples
-    train: tuple[Nested, ...]  # inputs, labels and sample weights in training, as far as there are any
+    train: tuple[Nested, ...]  # for training: inputs, then labels and sample weights if there are any
     validation: tuple[Nested, ...]  # likewise in validation
     largest_pixel: float = 1.0  # the largest pixel value that the model gets
     assumed: str = ""  # what was assumed, in a sentence; empty if everything is known

@@ -117,7 +117,7 @@ KEYS: dict[str, Key] = {
 
 _TEXTS = [key.help for key in KEYS.values()]
 MOVING = frozenset({"left", "far left"} | {name for name, key in KEYS.items() if _TEXTS.count(key.help) > 1})
-"""What only a key can do, so that no menu offers it: keys that share what they do go different ways."""
+"""Keys that share one sentence, such as `+` and `-`; a menu leaves them out, because it would show it twice."""
 
 
 def bind(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...config.reading import EARLIER_OPTIONS, parse_config, value_text, with_changes
-from ...errors import ConfigError, ConsoleError, DataError
+from ...errors import ConfigError, ConsoleError, DataError, Problem
 from ...sanitize import printable
 from ...storage.paths import user_path
 from ..places import KAGGLE, is_remote, locate
@@ -177,7 +177,7 @@ def _recognized(path: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
     if is_remote(path):
         raise DataError(f"The format of {path} cannot be detected: it is remote.", remedy=_REMEDY)
     if not place.exists():
-        raise DataError(f"{user_path(place)} does not exist.")
+        raise ConfigError([Problem("", f"{user_path(place)} does not exist")])
     if place.is_file() and not place.stat().st_size:
         raise DataError(f"{user_path(place)} is empty.")
     what, columns = f"{user_path(place)} is not in a known format.", list[str]()

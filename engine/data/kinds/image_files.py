@@ -275,7 +275,9 @@ class ImageCsv(ImageFilesKind[ImageCsvOptions]):
 
     def survey_files(self, path: Path, options: ImageCsvOptions) -> Survey:
         wanted = dict.fromkeys(options.label, "label") | ({options.inputs: "inputs"} if options.inputs else {})
-        return skimming.count_classes(path, wanted, options.label, ids=options.inputs, empty=files.EMPTY)
+        return skimming.count_classes(
+            path, wanted, options.label, ids=options.inputs, empty=files.EMPTY, classes=options.classes
+        )
 
     def signature(self, config: RunConfig, found: Survey) -> tuple[Signature, str]:
         """Return the size of the images; a sparse loss needs class numbers, whatever the columns contain."""

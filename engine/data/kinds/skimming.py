@@ -184,10 +184,13 @@ def count_classes(
     *,
     filled: Sequence[str] = (),
     empty: Collection[str] = (),
+    classes: Sequence[str] = (),
 ) -> Survey:
     """Count the rows of a table: by the value of a column, by which of several has the largest number, or all of them.
 
     `ids` is the column with the names of images, or empty for the first one; then `columns` are by default all others.
+    `classes` are those that the user named, of which the table may have only one.
+
     Raises `DataError` with the lines in which one of `columns`, or of those that have to be `filled`, has nothing, or
     what counts as `empty`.
     """
@@ -213,7 +216,8 @@ def count_classes(
         if not is_quick or (columns and not counts.keys().isdisjoint(["", *empty])):
             places = {column: heading.index(column) for column in (*columns, *filled)}
             counts = _count_rows(found, name, columns, places, empty)
-    return of_classes(counts, path) if columns else replace(of_classes(counts, path), classes={})
+    survey = of_classes(counts, path, classes)
+    return survey if columns else replace(survey, classes={})
 
 
 def _count_rows(
@@ -239,14 +243,14 @@ def _count_rows(
     return counts
 
 
-def of_classes(counts: Counter[str], path: Path) -> Survey:
-    """Return what is known about a table, given the number of rows of each class; a problem if only one class has any.
+def of_classes(counts: Counter[str], path: Path, classes: Sequence[str] = ()) -> Survey:
+    """Return what is known about a table, given the number of rows of each class; a problem if there are not two.
 
     Without classes, all rows are counted as ``""``.
     """
     if not counts.total():
         return trouble("path", f"{user_path(path)} has no rows")
-    if len(counts) == 1 and "" not in counts:
+    if len({*counts, *classes}) == 1 and "" not in counts:
         what = f"all {counts.total():,} labels in {user_path(path)} are '{short_text(*counts)}'"
         return trouble("label", f"{what}; training needs two or more classes, so choose another label")
     return Survey(total=counts.total(), classes={short_text(name): counts[name] for name in sorted(counts)})

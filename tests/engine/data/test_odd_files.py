@@ -12,7 +12,7 @@ from tpu_console.engine.data.kinds.image_files import ImageFolder
 from tpu_console.engine.data.kinds.skimming import Survey
 from tpu_console.engine.data.kinds.table import KINDS, load_examples, survey
 from tpu_console.engine.data.row_files import decoded
-from tpu_console.engine.errors import DataError
+from tpu_console.engine.errors import ConfigError, DataError
 from tpu_console.engine.jobs.tfrecord import read_bytes
 from tpu_console.engine.storage.files import NotAFileError, open_regular
 
@@ -70,7 +70,7 @@ def test_a_dataset_that_is_not_there_or_no_file_is_refused_in_one_sentence(
 @pytest.mark.parametrize("kind", [*ODD, "loop"])
 def test_the_format_of_something_that_is_not_a_file_is_not_guessed(tmp_path: Path, kind: str) -> None:
     path = make(tmp_path / "data.csv", kind)
-    with pytest.raises(DataError, match=r"cannot be read|does not exist|not in a known format"):
+    with pytest.raises((ConfigError, DataError), match=r"cannot be read|does not exist|not in a known format"):
         guess(str(path))
 
 

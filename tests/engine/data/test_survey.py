@@ -237,6 +237,14 @@ def test_files_that_are_wrong_inside_are_problems_in_a_sentence(
     assert found[0].message.isprintable()
 
 
+def test_a_table_of_images_may_have_one_of_the_classes_that_the_user_names(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("id,label\na,x\nb,x\n")
+    (tmp_path / "images").mkdir()
+    assert "all 2 labels" in problem(surveyed("image-csv", path))[1]
+    assert surveyed("image-csv", path, classes=["x", "y"]).total == 2
+
+
 def test_a_folder_for_a_file_and_a_file_for_a_folder_are_problems(tmp_path: Path) -> None:
     path = reviews(tmp_path / "reviews.csv")
     assert "is a folder" in problem(surveyed("text-csv", tmp_path))[1]

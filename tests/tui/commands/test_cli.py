@@ -84,8 +84,8 @@ def test_data_that_cannot_be_trained_and_a_file_without_its_ending_say_what_to_t
         ("'my photos'", 1, "is not in a known format"),
         ("./wine.csv", 1, "The first line must name the columns"),
         ("films.csv", 1, "--set data.options.label=good"),
-        ("./nothing", 1, "nothing does not exist"),
-        ("nothing.csv", 1, "nothing.csv does not exist"),
+        ("./nothing", 2, "nothing does not exist"),
+        ("nothing.csv", 2, "nothing.csv does not exist"),
         ("./mine.csv", 1, "mine.csv is empty"),
         ("mine", 2, "write ./mine.toml"),
         ("digits-cnn --epochs 0", 2, "epochs:"),  # a preset's name wins
